@@ -1,0 +1,65 @@
+"""The exception tree. An `RlfError` is the user's to mend and is shown without a traceback.
+
+Anything that is not an `RlfError` is a defect of rlf and keeps its traceback. Tool failures are no exceptions
+at all: they are typed outcomes (`rlf.types.tool.Outcome`), because the model reads them and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class RlfError(Exception):
+    """Something the user can mend: the message says where, what was there, what is allowed, what to do."""
+
+    exit_code = 2
+
+
+class RunError(RlfError):
+    """A run failed for a reason outside its input (full disk, port in use, out of memory)."""
+
+    exit_code = 1
+
+
+class CheckError(RlfError):
+    """A check that the user asked for did not pass (`tools test`, `rewards test`)."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A position in an input file; line and column count from 1."""
+
+    file: str
+    line: int = 0
+    """0 means the file as a whole."""
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """One thing wrong with an input, with its mend."""
+
+    place: Place
+    path: str
+    """Dotted key path inside the document, e.g. `rewards[1].weight`; empty for the file itself."""
+    message: str
+    """What was there; what is allowed. What to write."""
+
+    def __str__(self) -> str:
+        where = f"{self.place} {self.path}" if self.path else str(self.place)
+        return f"{where}: {self.message}"
+
+
+class SpecError(RlfError):
+    """All faults of an input at once, sorted by place."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(sorted(faults))
+        assert self.faults, "a SpecError without a fault"
+        super().__init__("\n".join(str(fault) for fault in self.faults))

@@ -1,0 +1,28 @@
+"""Content hashes: the identity of every file, plan and payload."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+
+def hash_bytes(data: bytes) -> str:
+    """sha256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def hash_json(value: Any) -> str:
+    """sha256 of the canonical JSON of a value (sorted keys, no spaces): the same on any machine."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hash_bytes(text.encode())
+
+
+def hash_path(path: Path) -> str:
+    """sha256 of a file, or of the sorted (relative name, hash) pairs of a folder's files."""
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+        return hash_json([[p.relative_to(path).as_posix(), hash_path(p)] for p in files])
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,92 @@
+"""Kinds by name: a folder of files, listed without importing them, plus installed entry points.
+
+A kind is one file whose name is its YAML `kind:`; the file holds exactly one public class derived from the
+registry's base. Adding a file enrols it everywhere: in the spec, the docs and the conformance tests.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from rlf.core.errors import RlfError
+
+T = TypeVar("T")
+
+
+class UnknownKind(RlfError):
+    """No kind of that name; the message names the nearest one and all known ones."""
+
+    def __init__(self, noun: str, name: str, known: list[str]) -> None:
+        super().__init__(f"unknown {noun} {name!r}{nearest(name, known)} (known: {', '.join(known)})")
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """`; did you mean 'x'?` for the closest known name, or nothing when none is close."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+class Registry(Generic[T]):
+    """The kinds of one noun: files of `package`, and entry points of the group `package`."""
+
+    def __init__(self, noun: str, package: str, base: type[T]) -> None:
+        self.noun = noun
+        self.package = package
+        self.base = base
+        self._loaded: dict[str, type[T]] = {}
+
+    def names(self) -> list[str]:
+        """All kinds, sorted; imports nothing."""
+        return sorted(set(self._files()) | set(_entry_points(self.package)))
+
+    def get(self, name: str) -> type[T]:
+        """The class of a kind, imported now. Raises UnknownKind."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> type[T]:
+        if name in self._files():
+            module = importlib.import_module(f"{self.package}.{name}")
+            found = [
+                value
+                for value in vars(module).values()
+                if inspect.isclass(value) and value.__module__ == module.__name__ and self._is_kind(value)
+            ]
+            assert len(found) == 1, f"{module.__name__} holds {len(found)} kinds, expected one"
+            kind: type[T] = found[0]
+            return kind
+        points = _entry_points(self.package)
+        if name not in points:
+            raise UnknownKind(self.noun, name, self.names())
+        loaded = importlib.metadata.EntryPoint(name, points[name], self.package).load()
+        if not (inspect.isclass(loaded) and issubclass(loaded, self.base)):
+            raise RlfError(f"entry point {points[name]!r} for {self.noun} {name!r} is no {self.base.__name__}")
+        return loaded
+
+    def _is_kind(self, value: type) -> bool:
+        return issubclass(value, self.base) and value is not self.base and not value.__name__.startswith("_")
+
+    def _files(self) -> list[str]:
+        return _files(self.package)
+
+
+@cache
+def _files(package: str) -> list[str]:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.submodule_search_locations, f"{package} is no package"
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+
+
+@cache
+def _entry_points(group: str) -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=group)}

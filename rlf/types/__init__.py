@@ -1,0 +1,49 @@
+"""The nouns every package shares. Frozen values and protocols, no behaviour beyond what they say of themselves."""
+
+from rlf.types.events import (
+    CheckpointSaved,
+    EvaluationFinished,
+    EventSink,
+    Notice,
+    RunEvent,
+    RunFinished,
+    RunStatus,
+    StepFinished,
+)
+from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
+from rlf.types.score import Score, Scored
+from rlf.types.task import Message, Task
+from rlf.types.tool import Attempt, Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
+from rlf.types.trajectory import CallRecord, FailureClass, ParseFailure, StopReason, Trajectory, Turn
+
+__all__ = [
+    "Attempt",
+    "CallRecord",
+    "CheckpointSaved",
+    "EvaluationFinished",
+    "EventSink",
+    "FailureClass",
+    "Finish",
+    "Message",
+    "Notice",
+    "Outcome",
+    "ParseFailure",
+    "Policy",
+    "RunEvent",
+    "RunFinished",
+    "RunStatus",
+    "Sample",
+    "SampleRequest",
+    "Sampling",
+    "Score",
+    "Scored",
+    "StepFinished",
+    "StopReason",
+    "Task",
+    "ToolCall",
+    "ToolDescription",
+    "ToolInvoker",
+    "ToolResult",
+    "Trajectory",
+    "Turn",
+]

@@ -1,0 +1,84 @@
+"""What a run tells the world: engines emit events; the recorder, the live view and JSON output consume them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from rlf.types.score import Scored
+
+
+class RunStatus(StrEnum):
+    """Where a run stands."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    """Stopped by Ctrl-C; can be resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """One iteration: trajectories were collected and the policy was updated."""
+
+    step: int
+    """Counts from 1."""
+    metrics: Mapping[str, float]
+    trajectories: Sequence[Scored]
+    advantages: Sequence[float | None]
+    """Mean advantage over action tokens, per trajectory; None where it was left out of the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationFinished:
+    """The policy after `step` updates was tried on the evaluation set."""
+
+    step: int
+    """0 is the policy before any update."""
+    mode: str
+    """`sampled` or `greedy`."""
+    metrics: Mapping[str, float]
+    """`success`, `success/low`, `success/high` (95 % interval), `success/<kind>`, `pass@k`, ..."""
+    trajectories: Sequence[Scored]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    """A complete checkpoint is on disk."""
+
+    step: int
+    path: str
+    sha256: str
+    """Hash of the checkpoint's manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something worth knowing that is no metric: a warning, an alarm, a resume."""
+
+    level: str
+    """`info`, `warning` or `error`."""
+    text: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The last event of a process that ran the run."""
+
+    status: RunStatus
+    step: int
+    error: str | None = None
+
+
+RunEvent = StepFinished | EvaluationFinished | CheckpointSaved | Notice | RunFinished
+
+
+class EventSink(Protocol):
+    """A consumer of events, called in order on the thread that runs the run."""
+
+    def __call__(self, event: RunEvent) -> None:
+        """Takes one event; an exception ends the run."""

@@ -1,0 +1,70 @@
+"""The seam between the rollout loop and an engine: a policy that continues tokens with tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Finish(StrEnum):
+    """Why sampling of one turn ended."""
+
+    STOP = "stop"
+    """A stop token or stop string was sampled; it is part of the tokens."""
+    LENGTH = "length"
+    """`max_tokens` were sampled without a stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. Temperature 0 is greedy."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    """Smallest set of likeliest tokens whose probability reaches this; 1 keeps all."""
+    top_k: int = 0
+    """Number of likeliest tokens kept; 0 keeps all."""
+    min_p: float = 0.0
+    """Tokens below this share of the likeliest token's probability are dropped; 0 keeps all."""
+    stop_token_ids: tuple[int, ...] = ()
+    stop_strings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """One turn to sample."""
+
+    trajectory_id: str
+    tokens: Sequence[int]
+    """The whole context; it extends the context of the trajectory's previous request."""
+    max_tokens: int
+    sampling: Sampling
+    seed: int
+    """The trajectory's own; the n-th token sampled in a trajectory depends on (seed, n) only."""
+    num_sampled: int = 0
+    """Tokens sampled earlier in this trajectory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the policy sampled, bit for bit."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    """Natural log of each token's probability at the sampling temperature before top-p, top-k and min-p."""
+    finish: Finish
+
+
+class Policy(Protocol):
+    """A model that samples. One trajectory is open from `open` to `release`, over all its turns."""
+
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        """Announces trajectories in their logical order, before any of them samples."""
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Samples one turn."""
+
+    def release(self, trajectory_id: str) -> None:
+        """Ends a trajectory and gives back what is kept for it. Safe to call twice."""

@@ -1,0 +1,119 @@
+"""Tool calls and what comes back: the nouns that chat, tools, rollout, rewards and lineage share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class Outcome(StrEnum):
+    """How a call ended. Exactly one per call, never an exception."""
+
+    OK = "ok"
+    """The tool answered."""
+    TOOL_ERROR = "tool_error"
+    """The tool said no or raised: the model reads why."""
+    TIMEOUT = "timeout"
+    """The deadline passed."""
+    INVALID_ARGUMENTS = "invalid_arguments"
+    """The arguments do not satisfy inputSchema; nothing was invoked."""
+    UNKNOWN_TOOL = "unknown_tool"
+    """No declared tool has that name; nothing was invoked."""
+    LIMIT_REACHED = "limit_reached"
+    """The trajectory had no tool calls left; nothing was invoked."""
+    UNREACHABLE = "unreachable"
+    """The tool's process or host could not be reached; nothing was delivered."""
+    RATE_LIMITED = "rate_limited"
+    """The tool's host refused for load, beyond the retry budget."""
+    CIRCUIT_OPEN = "circuit_open"
+    """The tool failed too often lately; the call was refused at once."""
+    CANCELLED = "cancelled"
+    """The trajectory was cancelled while the call ran."""
+    UNKNOWN = "unknown"
+    """The call may or may not have been delivered; it is never replayed."""
+    OUTPUT_REJECTED = "output_rejected"
+    """The result breaks outputSchema or cannot be shown to a model."""
+    INFRA = "infra"
+    """rlf's own machinery failed."""
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """Whether the outcome says nothing about the policy, so that the trajectory is unscorable."""
+        return self in _INFRASTRUCTURE
+
+
+_INFRASTRUCTURE = frozenset(
+    {
+        Outcome.UNREACHABLE,
+        Outcome.RATE_LIMITED,
+        Outcome.CIRCUIT_OPEN,
+        Outcome.CANCELLED,
+        Outcome.UNKNOWN,
+        Outcome.INFRA,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call as the model wrote it."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at running a call; a call has several only when its tool is declared idempotent."""
+
+    outcome: Outcome
+    run_s: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call came to."""
+
+    outcome: Outcome
+    text: str
+    """What the model reads: the result, or the error in words it can act on."""
+    attempts: tuple[Attempt, ...] = ()
+    queue_s: float = 0.0
+    """Time spent waiting for a permit."""
+    run_s: float = 0.0
+    """Time spent in attempts and pauses between them."""
+    cached: bool = False
+    truncated: bool = False
+    """Whether `text` was cut to the output budget."""
+    size_bytes: int = 0
+    """Size of the whole result before any cut, in UTF-8."""
+    isolation: str = ""
+    """Where the call ran: `inline`, `thread`, `process`; empty when nothing ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDescription:
+    """What the model is told about a tool: MCP's own words."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+    def as_openai(self) -> dict[str, Any]:
+        """The OpenAI function form that chat templates take as `tools`."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.input_schema)}
+        return {"type": "function", "function": function}
+
+
+class ToolInvoker(Protocol):
+    """What the rollout loop needs of the executor."""
+
+    @property
+    def descriptions(self) -> tuple[ToolDescription, ...]:
+        """Every declared tool, in the order of the spec."""
+
+    async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
+        """Runs one call to its end or its deadline; never raises for what a tool does."""

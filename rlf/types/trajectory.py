@@ -1,0 +1,139 @@
+"""The record of one rollout: tokens, which of them the policy sampled, and every turn.
+
+`action_mask[t]` is true exactly where the policy sampled token t. The three sequences are aligned with `tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rlf.types.task import Task
+from rlf.types.tool import ToolCall, ToolResult
+
+
+class StopReason(StrEnum):
+    """Why a trajectory ended."""
+
+    ANSWERED = "answered"
+    """The model gave a final answer."""
+    MAX_TURNS = "max_turns"
+    """The last allowed turn still called a tool."""
+    LENGTH = "length"
+    """The per-turn or total token budget ran out."""
+    PARSE_FAILURE_LIMIT = "parse_failure_limit"
+    """More turns than allowed could not be parsed."""
+    INFRA_FAILURE = "infra_failure"
+    """Something outside the policy broke: the trajectory is unscorable."""
+    CANCELLED = "cancelled"
+    """The run was stopped: the trajectory is unscorable."""
+
+
+class FailureClass(StrEnum):
+    """What was wrong with a turn's text. Each class is a metric."""
+
+    UNTERMINATED = "unterminated"
+    """A call block was opened and not closed."""
+    STRAY_TAG = "stray_tag"
+    """A closing tag without its opening one."""
+    BAD_JSON = "bad_json"
+    """The block does not hold JSON."""
+    BAD_CALL = "bad_call"
+    """The JSON is no call object."""
+    MISSING_NAME = "missing_name"
+    """The call names no tool."""
+    BAD_ARGUMENTS = "bad_arguments"
+    """`arguments` is absent or no JSON object."""
+    IN_THINKING = "in_thinking"
+    """A call was rehearsed inside thinking; it is not run."""
+    UNCLOSED_THINKING = "unclosed_thinking"
+    """Thinking never ends, so nothing after it is known to be meant."""
+    TRUNCATED = "truncated"
+    """The token budget cut the turn."""
+    EMPTY = "empty"
+    """The turn holds neither a call nor an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFailure:
+    """One thing the parser could not take as it stands."""
+
+    kind: FailureClass
+    message: str
+    """What was wrong and the right form, in words a model can act on."""
+    raw: str
+    """The text at fault."""
+    position: int
+    """Offset of `raw` in the turn's text, in characters."""
+    structural: bool
+    """True when the turn as a whole cannot be trusted; false when the rest of it still counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A call and its result."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One generation and the observation it led to. Offsets index the trajectory's tokens."""
+
+    start: int
+    """First sampled token."""
+    end: int
+    """One past the last sampled token; the observation, if any, starts here."""
+    observation_end: int
+    """One past the last observation token; equals `end` when the trajectory stopped here."""
+    text: str
+    """The sampled tokens, decoded with special tokens."""
+    calls: tuple[CallRecord, ...] = ()
+    failures: tuple[ParseFailure, ...] = ()
+    sample_s: float = 0.0
+    """From asking for the turn to its last token."""
+    tools_s: float = 0.0
+    """From the first call's start to the last call's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One rollout of one task."""
+
+    id: str
+    task: Task
+    sample_index: int
+    """Position within the group of rollouts of the task."""
+    tokens: Sequence[int]
+    action_mask: Sequence[bool]
+    rollout_logprobs: Sequence[float]
+    """Natural log of the sampler's probability where action_mask is true, 0.0 elsewhere."""
+    turns: tuple[Turn, ...]
+    stop: StopReason
+    answer: str | None
+    """The final answer's text; None when the model gave none."""
+    error: str | None = None
+    """What broke, when `stop` is infra_failure."""
+    duration_s: float = 0.0
+
+    @property
+    def scorable(self) -> bool:
+        """Whether the trajectory says something about the policy."""
+        return self.stop not in (StopReason.INFRA_FAILURE, StopReason.CANCELLED)
+
+    @property
+    def calls(self) -> list[CallRecord]:
+        """Every call of every turn, in order."""
+        return [record for turn in self.turns for record in turn.calls]
+
+    @property
+    def failures(self) -> list[ParseFailure]:
+        """Every parse failure of every turn, in order."""
+        return [failure for turn in self.turns for failure in turn.failures]
+
+    @property
+    def num_sampled(self) -> int:
+        """Number of action tokens."""
+        return sum(self.action_mask)
