@@ -14,7 +14,7 @@ import inspect
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from rlf.core.errors import RlfError
 
@@ -56,24 +56,21 @@ class Registry(Generic[T]):
     def _load(self, name: str) -> type[T]:
         if name in self._files():
             module = importlib.import_module(f"{self.package}.{name}")
-            found = [
-                value
-                for value in vars(module).values()
-                if inspect.isclass(value) and value.__module__ == module.__name__ and self._is_kind(value)
-            ]
+            found = [value for value in vars(module).values() if self._is_kind(value, module.__name__)]
             assert len(found) == 1, f"{module.__name__} holds {len(found)} kinds, expected one"
-            kind: type[T] = found[0]
-            return kind
+            return cast(type[T], found[0])
         points = _entry_points(self.package)
         if name not in points:
             raise UnknownKind(self.noun, name, self.names())
         loaded = importlib.metadata.EntryPoint(name, points[name], self.package).load()
         if not (inspect.isclass(loaded) and issubclass(loaded, self.base)):
             raise RlfError(f"entry point {points[name]!r} for {self.noun} {name!r} is no {self.base.__name__}")
-        return loaded
+        return cast(type[T], loaded)
 
-    def _is_kind(self, value: type) -> bool:
-        return issubclass(value, self.base) and value is not self.base and not value.__name__.startswith("_")
+    def _is_kind(self, value: object, module: str) -> bool:
+        if not inspect.isclass(value) or value.__module__ != module or value.__name__.startswith("_"):
+            return False
+        return issubclass(value, self.base)
 
     def _files(self) -> list[str]:
         return _files(self.package)
