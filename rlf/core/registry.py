@@ -65,7 +65,7 @@ class Registry(Generic[T]):
         loaded = importlib.metadata.EntryPoint(name, points[name], self.package).load()
         if not (inspect.isclass(loaded) and issubclass(loaded, self.base)):
             raise RlfError(f"entry point {points[name]!r} for {self.noun} {name!r} is no {self.base.__name__}")
-        return cast(type[T], loaded)
+        return loaded
 
     def _is_kind(self, value: object, module: str) -> bool:
         if not inspect.isclass(value) or value.__module__ != module or value.__name__.startswith("_"):

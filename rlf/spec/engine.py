@@ -1,0 +1,15 @@
+"""The base of engine specs and their registry."""
+
+from __future__ import annotations
+
+from rlf.core import Registry
+from rlf.spec.section import Section
+
+
+class EngineSpec(Section):
+    """Which engine trains, and the keys that only it understands."""
+
+    kind: str
+
+
+ENGINES: Registry[EngineSpec] = Registry("engine", "rlf.spec.engines", EngineSpec)
