@@ -7,8 +7,10 @@ from typing import Literal
 
 from pydantic import Field, SerializeAsAny
 
-from rlf.algo.config import KlKind, PolicyLossConfig
 from rlf.algo.estimator import Estimator
+from rlf.algo.kl import KlKind
+from rlf.algo.loss_config import PolicyLossConfig
+from rlf.algo.schedule import LrSchedule
 from rlf.rewards.term import Term
 from rlf.spec.engine import EngineSpec
 from rlf.spec.engines.local import LocalEngineSpec
@@ -141,14 +143,6 @@ class CriticSpec(Section):
     value_clip: float = Field(0.2, gt=0)
 
 
-class LrSchedule(StrEnum):
-    """Learning rate after the warm-up."""
-
-    CONSTANT = "constant"
-    LINEAR = "linear"
-    COSINE = "cosine"
-
-
 class TrainSpec(Section):
     """One step collects prompts_per_step x num_generations trajectories and updates the policy."""
 
@@ -160,7 +154,7 @@ class TrainSpec(Section):
     lr_schedule: LrSchedule = LrSchedule.CONSTANT
     warmup_steps: int = Field(0, ge=0)
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
-    """Last learning rate of `linear` and `cosine`, as a share of learning_rate."""
+    """Floor of `cosine_with_min_lr`, as a share of learning_rate."""
     weight_decay: float = Field(0.0, ge=0)
     adam_betas: tuple[float, float] = (0.9, 0.95)
     max_grad_norm: float = Field(1.0, gt=0)
