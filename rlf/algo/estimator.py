@@ -1,0 +1,77 @@
+"""What an advantage estimator is: its settings, what it needs, what it reads and what it returns.
+
+One estimator is one file of `rlf.algo.advantages`. This module names tensors but loads no torch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageInput:
+    """One batch of trajectories as every estimator reads it; B trajectories of at most T tokens.
+
+    The [B, T] tensors are aligned with one another, whatever the caller aligns them with. What they hold where
+    `action_mask_BT` is false is never read.
+    """
+
+    rewards_B: Tensor
+    """float: the scalar reward of each trajectory. Finite: unscorable trajectories are left out before."""
+    group_B: Tensor
+    """int64: which task each row is a rollout of. Any numbers, in any order; groups may differ in size."""
+    action_mask_BT: Tensor
+    """bool: true where the policy sampled token t; false on prompt, observation and padding."""
+    kl_BT: Tensor | None = None
+    """float: per-token KL estimate against the reference policy, subtracted from the reward. None: no penalty."""
+    kl_coef: float = 0.0
+    """Weight of `kl_BT`; negative counts as 0."""
+    values_BT: Tensor | None = None
+    """float: the critic's value before token t. None unless the estimator needs a critic."""
+    reward_clip: tuple[float, float] | None = (-10.0, 10.0)
+    """Bounds on the scalar *after* baseline and group scaling, as in OpenRLHF. None: no clipping."""
+
+    def __post_init__(self) -> None:
+        rows, tokens = self.action_mask_BT.shape
+        assert self.rewards_B.shape == self.group_B.shape == (rows,), (
+            f"rewards {tuple(self.rewards_B.shape)} and groups {tuple(self.group_B.shape)} for {rows} trajectories"
+        )
+        assert self.rewards_B.dtype.is_floating_point, f"rewards are {self.rewards_B.dtype}"
+        assert not self.action_mask_BT.dtype.is_floating_point, f"action_mask is {self.action_mask_BT.dtype}"
+        assert bool(self.rewards_B.isfinite().all()), f"rewards must be finite: {self.rewards_B.tolist()}"
+        for name, tensor in (("kl", self.kl_BT), ("values", self.values_BT)):
+            assert tensor is None or tensor.shape == (rows, tokens), f"{name} is no [{rows}, {tokens}]"
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageOutput:
+    """What the loss and the metrics read; all float, without gradient, 0 where `action_mask_BT` is false."""
+
+    advantages_BT: Tensor
+    """The weight of each sampled token in the policy loss."""
+    returns_BT: Tensor
+    """Discounted sum of token rewards from t on; the critic's target. Never whitened."""
+    rewards_B: Tensor
+    """Sum of each trajectory's token rewards, after baseline, scaling, clipping and KL penalty."""
+
+
+class Estimator(BaseModel, ABC):
+    """A way to turn rewards into per-token advantages. Fields are its hyperparameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    needs_group: ClassVar[bool]
+    """True if a task needs several rollouts: with one, every advantage would be 0."""
+    needs_critic: ClassVar[bool]
+    """True if `values_BT` must be given and a critic trained on `returns_BT`."""
+
+    @abstractmethod
+    def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
+        """The advantages of a whole batch: group and batch statistics see all rows at once."""

@@ -1,0 +1,202 @@
+"""Policy loss, value loss and their exact aggregation over micro-batches.
+
+All tensors are [B, T], aligned with one another and read only where `loss_mask_BT` is true: whatever stands
+elsewhere, NaN included, reaches neither a loss nor a gradient. Invariant: with the denominator of the whole
+mini-batch, the losses of its micro-batches add up to the loss of the whole.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlf.algo.correction import correction_weights
+from rlf.algo.loss_config import (
+    Aggregation,
+    CorrectionGating,
+    CorrectionLevel,
+    CorrectionMode,
+    OffPolicyCorrection,
+    PolicyLossConfig,
+    PolicyLossKind,
+)
+from rlf.algo.masked import masked_mean, zero_outside
+
+__all__ = [
+    "Aggregation",
+    "CorrectionGating",
+    "CorrectionLevel",
+    "CorrectionMode",
+    "OffPolicyCorrection",
+    "PolicyLossConfig",
+    "PolicyLossKind",
+    "PolicyLossOutput",
+    "aggregate_loss",
+    "loss_denominator",
+    "policy_loss",
+    "value_loss",
+]
+
+
+class PolicyLossOutput(NamedTuple):
+    """The loss and its diagnostics; every tensor is a scalar, all but `loss` without gradient.
+
+    Means run over this call's masked tokens: weigh them by `num_tokens` to join micro-batches.
+    """
+
+    loss: Tensor
+    clip_fraction: Tensor
+    """Share of tokens whose clipped objective is the smaller one, so that the ratio has no gradient."""
+    approx_kl: Tensor
+    """Mean of old_logprobs - logprobs: the k1 estimate of how far the update went (OpenRLHF's `ppo_kl`)."""
+    ratio_mean: Tensor
+    ratio_max: Tensor
+    mismatch_kl: Tensor | None
+    """Mean of rollout_logprobs - old_logprobs (OpenRLHF's `vllm_kl`). None without rollout_logprobs."""
+    filter_fraction: Tensor | None
+    """Share of tokens (level token) or sequences (level seq) outside the thresholds. None without correction."""
+    num_tokens: Tensor
+    """int64: tokens of the loss mask."""
+
+
+def loss_denominator(loss_mask_BT: Tensor, aggregation: Aggregation) -> float:
+    """What the whole mini-batch is divided by: its masked tokens, or its sequences that have any; at least 1."""
+    if aggregation is Aggregation.TOKEN_MEAN:
+        return float(loss_mask_BT.sum().clamp(min=1))
+    return float(loss_mask_BT.any(dim=1).sum().clamp(min=1))
+
+
+def aggregate_loss(
+    values_BT: Tensor, loss_mask_BT: Tensor, aggregation: Aggregation, denominator: float | None = None
+) -> Tensor:
+    """One scalar from per-token values.
+
+        token_mean:           sum_bt m v / D            D = number of masked tokens
+        seq_mean_token_mean:  sum_b (sum_t m v / sum_t m) / D    D = number of sequences with a masked token
+
+    Mirrors OpenRLHF `aggregate_loss`; without any masked token the result is 0, not NaN.
+
+    Args:
+        values_BT: float.
+        loss_mask_BT: bool.
+        denominator: D of the whole mini-batch, from `loss_denominator`, when this is one micro-batch of it.
+            None: D of these rows.
+    """
+    if denominator is None:
+        denominator = loss_denominator(loss_mask_BT, aggregation)
+    sums_B = zero_outside(values_BT, loss_mask_BT).sum(dim=1)
+    if aggregation is Aggregation.SEQ_MEAN_TOKEN_MEAN:
+        sums_B = sums_B / loss_mask_BT.sum(dim=1).clamp(min=1)
+    return sums_B.sum() / denominator
+
+
+def policy_loss(
+    logprobs_BT: Tensor,
+    old_logprobs_BT: Tensor,
+    advantages_BT: Tensor,
+    loss_mask_BT: Tensor,
+    *,
+    config: PolicyLossConfig,
+    rollout_logprobs_BT: Tensor | None = None,
+    denominator: float | None = None,
+) -> PolicyLossOutput:
+    """The clipped surrogate, negated.
+
+        l_t = -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)
+        with dual_clip c, where A < 0:  l_t = -max(min(...), c A)
+        with correction:  w_t l_t       (`rlf.algo.correction`)
+
+    PPO (arXiv:1707.06347, equation 7); dual clip (arXiv:1912.09729, equation 5). Mirrors OpenRLHF `PolicyLoss`.
+
+    Args:
+        logprobs_BT: float, of the policy being trained; the only input that gets a gradient.
+        old_logprobs_BT: float, of the trainer before this batch's first update.
+        loss_mask_BT: bool, the sampled tokens that count.
+        rollout_logprobs_BT: float, of the sampler; needed by a correction.
+        denominator: see `aggregate_loss`.
+    """
+    mask_BT = loss_mask_BT.bool()
+    logprobs_BT = zero_outside(logprobs_BT, mask_BT)
+    old_BT = zero_outside(old_logprobs_BT, mask_BT).detach()
+    advantages_BT = zero_outside(advantages_BT, mask_BT).detach()
+    rollout_BT = None if rollout_logprobs_BT is None else zero_outside(rollout_logprobs_BT, mask_BT).detach()
+
+    ratio_BT = _ratio(logprobs_BT, old_BT, rollout_BT, mask_BT, config)
+    loss_BT, clipped_BT = _surrogate(ratio_BT, advantages_BT, config)
+    filter_fraction = None
+    if config.correction.level is not CorrectionLevel.OFF and config.kind is PolicyLossKind.PPO:
+        assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
+        weights_BT, filter_fraction = correction_weights(old_BT, rollout_BT, mask_BT, config.correction)
+        loss_BT = weights_BT * loss_BT
+    ratio_BT = ratio_BT.detach()
+    return PolicyLossOutput(
+        loss=aggregate_loss(loss_BT, mask_BT, config.aggregation, denominator),
+        clip_fraction=masked_mean(clipped_BT.to(ratio_BT.dtype), mask_BT),
+        approx_kl=masked_mean(old_BT - logprobs_BT.detach(), mask_BT),
+        ratio_mean=masked_mean(ratio_BT, mask_BT),
+        ratio_max=zero_outside(ratio_BT, mask_BT).max(),
+        mismatch_kl=None if rollout_BT is None else masked_mean(rollout_BT - old_BT, mask_BT),
+        filter_fraction=filter_fraction,
+        num_tokens=mask_BT.sum(),
+    )
+
+
+def _ratio(
+    logprobs_BT: Tensor, old_BT: Tensor, rollout_BT: Tensor | None, mask_BT: Tensor, config: PolicyLossConfig
+) -> Tensor:
+    """rho of each token; [B, T] for ppo, [B, 1] for gspo.
+
+    ppo: exp(clamp(logprob - old, -20, 20)).
+    gspo: exp(mean_t(logprob - old)); with a correction on, the sampler stands in for old.
+    """
+    if config.kind is PolicyLossKind.PPO:
+        return (logprobs_BT - old_BT).clamp(min=-20.0, max=20.0).exp()
+    if config.correction.level is not CorrectionLevel.OFF:
+        assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
+        old_BT = rollout_BT
+    return masked_mean(logprobs_BT - old_BT, mask_BT, dim=1).exp().unsqueeze(1).expand_as(logprobs_BT)
+
+
+def _surrogate(ratio_BT: Tensor, advantages_BT: Tensor, config: PolicyLossConfig) -> tuple[Tensor, Tensor]:
+    """Per-token loss, and where the clipped objective is the smaller one (bool)."""
+    plain_BT = ratio_BT * advantages_BT
+    clipped_BT = ratio_BT.clamp(1 - config.clip_low, 1 + config.clip_high) * advantages_BT
+    objective_BT = torch.min(plain_BT, clipped_BT)
+    if config.dual_clip is not None:
+        bounded_BT = torch.max(objective_BT, config.dual_clip * advantages_BT)
+        objective_BT = torch.where(advantages_BT < 0, bounded_BT, objective_BT)
+    return -objective_BT, (clipped_BT < plain_BT).detach()
+
+
+def value_loss(
+    values_BT: Tensor,
+    old_values_BT: Tensor,
+    returns_BT: Tensor,
+    loss_mask_BT: Tensor,
+    *,
+    clip: float | None = 0.5,
+    denominator: float | None = None,
+) -> Tensor:
+    """The critic's squared error, clipped around the values that the advantages were made from; a token mean.
+
+        l_t = max((V - G)^2, (V_old + clamp(V - V_old, -clip, clip) - G)^2) / 2
+
+    Mirrors OpenRLHF `ValueLoss`, whose default clip is 0.5.
+
+    Args:
+        values_BT, old_values_BT, returns_BT: float; only `values_BT` gets a gradient.
+        loss_mask_BT: bool.
+        clip: None leaves the plain squared error.
+        denominator: see `aggregate_loss`.
+    """
+    mask_BT = loss_mask_BT.bool()
+    values_BT = zero_outside(values_BT, mask_BT)
+    old_BT = zero_outside(old_values_BT, mask_BT).detach()
+    returns_BT = zero_outside(returns_BT, mask_BT).detach()
+    error_BT = (values_BT - returns_BT).square()
+    if clip is not None:
+        clipped_BT = old_BT + (values_BT - old_BT).clamp(-clip, clip)
+        error_BT = torch.max(error_BT, (clipped_BT - returns_BT).square())
+    return 0.5 * aggregate_loss(error_BT, mask_BT, Aggregation.TOKEN_MEAN, denominator)
