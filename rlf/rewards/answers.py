@@ -1,0 +1,35 @@
+"""Gold answers and the text they are compared by."""
+
+from __future__ import annotations
+
+import re
+import string
+from typing import Any
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def golds(answer: Any) -> tuple[str, ...]:
+    """Every right answer of a task as text: of one value itself, of a list each."""
+    values = answer if isinstance(answer, list | tuple) else (answer,)
+    return tuple(str(value) for value in values if value is not None)
+
+
+def normalize(text: str) -> str:
+    """Lower case, no ASCII punctuation, no articles, single spaces: Search-R1's `normalize_answer` (`qa_em.py`).
+
+    >>> normalize("The  Eiffel-Tower, Paris!")
+    'eiffeltower paris'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def same(answer: str, gold: str) -> bool:
+    """Whether both normalise to the same text.
+
+    Search-R1 takes any two answers for equal of which nothing is left; here such a gold ("A", "+") must be met as
+    it stands, in any case.
+    """
+    normal = normalize(gold)
+    return normalize(answer) == normal if normal else answer.strip().lower() == gold.strip().lower() != ""

@@ -1,0 +1,1 @@
+"""Rules by name; each file holds the options of one `rule` and its formula."""

@@ -1,0 +1,17 @@
+"""Tools: declared once, called by an executor that nothing hangs."""
+
+from rlf.tools.declaration import CacheScope, CacheSpec, Expectation, ToolDeclaration, ToolTest
+from rlf.tools.kind import TOOL_KINDS, ToolKind, ToolRuntime
+from rlf.tools.limits import Limits
+
+__all__ = [
+    "TOOL_KINDS",
+    "CacheScope",
+    "CacheSpec",
+    "Expectation",
+    "Limits",
+    "ToolDeclaration",
+    "ToolKind",
+    "ToolRuntime",
+    "ToolTest",
+]

@@ -1,0 +1,130 @@
+"""What a tool file says, in MCP's own words: name, description, inputSchema, and where calls go.
+
+`ToolDeclaration.model_validate(mapping, context={"folder": Path})` builds one. Faults carry the YAML key path as
+`loc`, also those inside `target:` and inside the schema.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Any, Self
+
+import jsonschema_rs
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from rlf.tools.kind import ToolKind
+from rlf.tools.limits import Limits
+from rlf.tools.schema import compile_schema
+from rlf.types import ToolDescription
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class CacheScope(StrEnum):
+    """How long a result answers identical calls."""
+
+    NONE = "none"
+    """Every call reaches the tool."""
+    RUN = "run"
+    """One call per set of arguments and run; errors are never kept."""
+
+
+class CacheSpec(_Section):
+    """Whether results are kept."""
+
+    scope: CacheScope = CacheScope.NONE
+
+
+class Expectation(_Section):
+    """What a test call must give: every key that is set must hold."""
+
+    contains: str | None = None
+    """Text within the result."""
+    equals: str | None = None
+    """The whole result."""
+    matches: str | None = None
+    """Regular expression found somewhere in the result."""
+    error: str | None = None
+    """Text within the error; without this key the call must succeed."""
+
+    @field_validator("matches")
+    @classmethod
+    def _is_a_pattern(cls, matches: str | None) -> str | None:
+        try:
+            re.compile(matches or "")
+        except re.error as fault:
+            raise _fault(f"got {matches!r}; expected a regular expression: {fault}") from fault
+        return matches
+
+    @model_validator(mode="after")
+    def _expects_something(self) -> Self:
+        if not self.model_fields_set:
+            raise _fault("expects nothing; write one of `contains`, `equals`, `matches`, `error`")
+        if self.error is not None and len(self.model_fields_set) > 1:
+            raise _fault("`error` stands alone: a failed call has no result to compare")
+        return self
+
+
+class ToolTest(_Section):
+    """One example call with what it must give; `rlf tools test` runs it."""
+
+    arguments: dict[str, Any]
+    expect: Expectation
+
+
+class ToolDeclaration(_Section):
+    """One tool, declared once for training, evaluation, rewards and use by hand."""
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
+    """What the model calls it."""
+    description: str = Field(min_length=1)
+    """What the model is told it does."""
+    input_schema: dict[str, Any] = Field(alias="inputSchema")
+    """JSON Schema 2020-12 of the arguments. Arguments it does not name are refused unless it says otherwise."""
+    target: SerializeAsAny[ToolKind]
+    """Where calls go."""
+    limits: Limits = Limits()
+    idempotent: bool = False
+    """Whether calling twice does no more than calling once, so that a failed call may be tried again."""
+    cache: CacheSpec = CacheSpec()
+    tests: tuple[ToolTest, ...] = ()
+
+    @field_validator("input_schema")
+    @classmethod
+    def _is_a_schema_of_an_object(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        try:
+            compile_schema(schema)
+        except jsonschema_rs.ValidationError as fault:
+            raise _faults_at(tuple(fault.instance_path), f"no JSON Schema 2020-12: {fault.message}") from fault
+        except ValueError as fault:
+            raise _fault(f"no JSON Schema 2020-12: {fault}") from fault
+        if schema.get("type") != "object":
+            raise _faults_at(("type",), "arguments are an object; write `type: object`")
+        return schema
+
+    @model_validator(mode="after")
+    def _retries_only_what_may_be_repeated(self) -> Self:
+        if self.limits.retries and not self.idempotent:
+            message = f"got {self.limits.retries} for a tool that is not idempotent; write `idempotent: true` or 0"
+            raise _faults_at(("limits", "retries"), message)
+        return self
+
+    @property
+    def for_model(self) -> ToolDescription:
+        """What the model is told."""
+        return ToolDescription(self.name, self.description, self.input_schema)
+
+
+def _fault(message: str) -> PydanticCustomError:
+    return PydanticCustomError("declaration", "{reason}", {"reason": message})
+
+
+def _faults_at(loc: tuple[str | int, ...], message: str) -> ValidationError:
+    """A fault below the field that is being validated; pydantic puts the field's own path before `loc`."""
+    return ValidationError.from_exception_data(
+        "declaration", [InitErrorDetails(type=_fault(message), loc=loc, input=None)]
+    )

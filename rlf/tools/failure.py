@@ -1,0 +1,32 @@
+"""How a call fails: a typed outcome and words the model can act on, never a traceback."""
+
+from __future__ import annotations
+
+from rlf.types import Outcome
+
+MAX_ERROR_CHARS = 500
+"""Longest error text the model is shown."""
+
+
+class ToolFailure(Exception):
+    """A failed call whose kind knows the outcome; raised inside the executor, never out of it."""
+
+    def __init__(self, outcome: Outcome, text: str) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+        self.text = text
+
+
+def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:
+    """The text, cut with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def describe(error: BaseException) -> str:
+    """Type and text of what a tool raised, whatever its `__str__` does."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except BaseException as fault:  # noqa: BLE001 - `__str__` is the tool's own code and may raise anything
+        text = f"its text cannot be shown ({type(fault).__name__})"
+    return shorten(f"{name}: {text}" if text else name)

@@ -1,0 +1,28 @@
+"""Calls that run on the event loop itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlf.core.callables import is_async
+from rlf.tools.results import to_text
+
+
+class InlineRuntime:
+    """Calls a function on the loop; a coroutine is awaited there."""
+
+    isolation = "inline"
+    num_abandoned = 0
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._is_async = is_async(function)
+
+    async def invoke(self, arguments: Mapping[str, Any], deadline_s: float) -> str:
+        """Runs one call; only a coroutine that awaits can be cancelled."""
+        value = self._function(**arguments)
+        return to_text(await value if self._is_async else value)
+
+    async def close(self) -> None:
+        """Holds nothing."""

@@ -1,0 +1,94 @@
+"""What a kind of tool is: the keys of `target:`, and a runtime that answers calls.
+
+A kind is one file of `rlf.tools.kinds`. It knows how to reach its tool and nothing of limits, caches or models:
+those are the executor's, the same for every kind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from rlf.core import Registry, UnknownKind
+from rlf.tools.limits import Limits
+
+
+class ToolRuntime(Protocol):
+    """An open tool. One runtime serves every call of a run, many at once."""
+
+    @property
+    def isolation(self) -> str:
+        """Where calls run: `inline`, `thread`, ..."""
+
+    @property
+    def num_abandoned(self) -> int:
+        """Calls that were given up while their work could not be stopped and still goes on."""
+
+    async def invoke(self, arguments: Mapping[str, Any], deadline_s: float) -> str:
+        """Runs one call. The caller cancels it after `deadline_s` seconds, whether or not it heeds them itself.
+
+        Raises:
+            ToolFailure: the call failed in a way that the kind can name.
+            BaseException: anything else that the tool raises; the model is told its type and text.
+        """
+
+    async def close(self) -> None:
+        """Gives back what the tool holds. Does not wait for abandoned calls."""
+
+
+class ToolKind(BaseModel, ABC):
+    """The `target:` of a declaration. Fields are its YAML keys; validating a mapping gives the class of its `kind`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    kind: str
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_kind(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> ToolKind:
+        if cls is not ToolKind or isinstance(data, ToolKind):
+            return handler(data)
+        kind = TOOL_KINDS.get(_Target.model_validate(data).kind)
+        return kind.model_validate(data, context=info.context)
+
+    @abstractmethod
+    def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+        """What keeps calls that satisfy `input_schema` from reaching the tool; empty when all is well.
+
+        Raises:
+            RlfError: the tool cannot even be looked at, for instance because its import fails.
+        """
+
+    @abstractmethod
+    def source_hash(self) -> str:
+        """sha256 of what decides the tool's answers, as far as it can be known: part of cache keys and lineage."""
+
+    @abstractmethod
+    async def open(self, limits: Limits) -> ToolRuntime:
+        """Makes the tool ready for calls. Raises RlfError when it cannot be."""
+
+
+TOOL_KINDS: Registry[ToolKind] = Registry(
+    "tool kind",
+    "rlf.tools.kinds",
+    ToolKind,  # type: ignore[type-abstract]  # compared with, never instantiated
+)
+
+
+class _Target(BaseModel):
+    """The one key that decides which class reads the others."""
+
+    kind: str
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        try:
+            TOOL_KINDS.get(kind)
+        except UnknownKind as fault:
+            raise PydanticCustomError("unknown_kind", "{reason}", {"reason": str(fault)}) from fault
+        return kind

@@ -1,0 +1,73 @@
+"""From what a tool returns to what a model reads: text, valid UTF-8, within a budget."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, NamedTuple
+
+from rlf.tools.failure import ToolFailure, describe
+from rlf.types import Outcome
+
+
+def to_text(value: Any) -> str:
+    """A string as it is, UTF-8 bytes decoded, anything else as JSON.
+
+    Raises:
+        ToolFailure: OUTPUT_REJECTED, when the value has no such form (binary, NaN, circular, not JSON).
+    """
+    if type(value) is str:
+        return clean(value)
+    try:
+        if isinstance(value, str):
+            return clean(str.__str__(value))
+        if isinstance(value, bytes | bytearray):
+            return clean(value.decode())
+        return clean(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except UnicodeDecodeError as fault:
+        text = f"the tool returned {len(value)} bytes that are not UTF-8 text"
+        raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
+    except BaseException as fault:  # `__getitem__` and the like of a container are the tool's own code
+        if inspect.iscoroutine(value):
+            value.close()
+        text = f"the tool returned a {type(value).__name__} that is not JSON ({describe(fault)})"
+        raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
+
+
+def clean(text: str) -> str:
+    """The text without what no file or database takes: NUL and lone surrogates become U+FFFD."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def size_bytes(text: str) -> int:
+    """Length in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+class Cut(NamedTuple):
+    """A text within its budget."""
+
+    text: str
+    truncated: bool
+
+
+def cut(text: str, max_chars: int) -> Cut:
+    """Keeps head and tail, two parts to one, around a marker that says how much is missing; at most `max_chars`."""
+    if len(text) <= max_chars:
+        return Cut(text, False)
+    room = max_chars - len(_marker(len(text)))
+    tail = room // 3
+    head = room - tail
+    return Cut(text[:head] + _marker(len(text) - room) + text[len(text) - tail :], True)
+
+
+def _marker(num_chars: int) -> str:
+    return f"\n[... {num_chars} characters left out ...]\n"
