@@ -1,0 +1,50 @@
+"""Bringing a database to this rlf's schema, forward only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, column, inspect, select, table
+
+from rlf.core import RlfError
+from rlf.lineage.tables import metadata
+
+HEAD = "0001"
+"""The newest revision in migrations/versions; known here so that opening an up-to-date database loads no alembic."""
+VERSION_TABLE = "rlf_version"
+"""Not alembic's default name: a team's database may hold other programs' tables too."""
+
+
+def upgrade(connection: Connection, place: str) -> None:
+    """Applies the missing revisions inside the caller's transaction, which holds the write lock: one process does it.
+
+    Raises:
+        RlfError: The database was written by a newer rlf, or its tables belong to another program.
+    """
+    revision = _revision(connection, place)
+    if revision != HEAD:
+        _apply(connection, place, revision)
+
+
+def _revision(connection: Connection, place: str) -> str | None:
+    names = set(inspect(connection).get_table_names())
+    if VERSION_TABLE in names:
+        return connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar()
+    clash = sorted(names & set(metadata.tables))
+    if clash:
+        raise RlfError(f"{place}: table {clash[0]!r} exists, yet not from rlf. Name a database of rlf's own.")
+    return None
+
+
+def _apply(connection: Connection, place: str, revision: str | None) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if revision is not None and revision not in known:
+        raise RlfError(f"{place}: schema {revision} is newer than this rlf knows ({HEAD}). Upgrade rlf to open it.")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

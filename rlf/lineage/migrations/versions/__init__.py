@@ -1,0 +1,1 @@
+"""The revisions, in order. A released one is never edited."""

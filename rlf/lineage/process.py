@@ -1,0 +1,72 @@
+"""Which process runs a run, so that a reader can tell a running one from a killed one.
+
+A pid alone is reused; with the process's start time and the machine's boot it names one process for good. Where there
+is no /proc, start time and boot are unknown and the pid alone decides.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of one boot of one machine."""
+
+    pid: int
+    node: str
+    """Network name of the machine or container."""
+    boot: str
+    """Boot id and pid namespace: pids mean the same thing only where this is equal. Empty without /proc."""
+    pid_ticks: int
+    """Start time in clock ticks since boot; 0 where unknown."""
+
+
+def current_process() -> Process:
+    """This process."""
+    pid = os.getpid()
+    return Process(pid, platform.node(), _boot(), _start_ticks(pid) or 0)
+
+
+def is_gone(process: Process) -> bool:
+    """Whether a process surely runs no more. A process of another machine is never called gone."""
+    if process.node != platform.node():
+        return False
+    if process.boot != _boot():
+        return True
+    if not process.boot:
+        return not _answers(process.pid)
+    return _start_ticks(process.pid) != process.pid_ticks
+
+
+def _boot() -> str:
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat; None when the process is gone or a zombie."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else int(fields[18])
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,215 @@
+"""Reading the lineage: frozen values out, no rows and no sessions. Works while a run writes.
+
+Each method reads one consistent view. Run ids are whole ids here; `get_run` alone takes what a person types.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+
+from rlf.core import RlfError, nearest
+from rlf.lineage import tables
+from rlf.lineage.records import (
+    TRAIN,
+    Checkpoint,
+    Evaluation,
+    FileRecord,
+    LoggedEvent,
+    Run,
+    Step,
+    StoredTrajectory,
+    ToolCallSummary,
+    TrajectoryFilter,
+    TrajectorySummary,
+)
+from rlf.lineage.store import Store
+from rlf.lineage.values import AnyRow, metrics, run, stored_trajectory, summary, tool_summary
+
+_ANY = TrajectoryFilter()
+_SHOWN = 5
+"""Runs that a message names."""
+
+
+class Reader:
+    """Typed questions to a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list_runs(self) -> list[Run]:
+        """Every run, newest first."""
+        newest_first = select(tables.runs).order_by(tables.runs.c.started.desc(), tables.runs.c.id.desc())
+        with self._store.read() as connection:
+            return _runs(connection, newest_first)
+
+    def get_run(self, name: str) -> Run:
+        """The run whose id is `name` or alone begins with it, or the newest for `latest`.
+
+        Raises:
+            RlfError: No run or several match; the message names the candidates.
+        """
+        ids = tables.runs.c.id
+        with self._store.read() as connection:
+            newest = select(ids).order_by(tables.runs.c.started.desc(), ids.desc())
+            run_id = _match(name, list(connection.execute(newest).scalars()))
+            return _runs(connection, select(tables.runs).where(ids == run_id))[0]
+
+    def files(self, run_id: str) -> list[FileRecord]:
+        """The files that the run was made from."""
+        with self._store.read() as connection:
+            return _files(connection, [run_id])[run_id]
+
+    def steps(self, run_id: str) -> list[Step]:
+        """Training steps in order."""
+        rows = self._all(_of_run(tables.steps, run_id).order_by(tables.steps.c.step))
+        return [Step(row.step, metrics(row.metrics), row.finished) for row in rows]
+
+    def evaluations(self, run_id: str) -> list[Evaluation]:
+        """Evaluations in order of step, then mode."""
+        table = tables.evaluations
+        rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.mode))
+        return [Evaluation(row.step, row.mode, metrics(row.metrics), row.finished) for row in rows]
+
+    def checkpoints(self, run_id: str) -> list[Checkpoint]:
+        """Complete checkpoints in order of step."""
+        rows = self._all(_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
+        return [Checkpoint(row.step, row.path, row.sha256, row.saved) for row in rows]
+
+    def events(self, run_id: str) -> list[LoggedEvent]:
+        """Notices in the order they were given."""
+        rows = self._all(_of_run(tables.events, run_id).order_by(tables.events.c.id))
+        return [LoggedEvent(row.time, row.level, row.text, json.loads(row.data)) for row in rows]
+
+    def trajectories(self, run_id: str, wanted: TrajectoryFilter = _ANY) -> list[TrajectorySummary]:
+        """Trajectories by phase, step and position, without tokens and turns."""
+        columns = tables.trajectories.c
+        query = select(tables.trajectories).where(columns.run_id == run_id, *_conditions(wanted))
+        rows = self._all(query.order_by(columns.phase, columns.step, columns.k).limit(wanted.limit))
+        return [summary(row) for row in rows]
+
+    def trajectory(self, run_id: str, *, k: int, step: int | None = None, phase: str = TRAIN) -> StoredTrajectory:
+        """The k-th trajectory of a step or evaluation; without `step`, of the latest one of that phase.
+
+        Raises:
+            RlfError: There is none; the message says what there is.
+        """
+        with self._store.read() as connection:
+            row = _trajectory_row(connection, run_id, k, step, phase)
+            payload = connection.execute(_parts_of(tables.payloads, row.id)).one()
+            scores, calls, failures = (
+                connection.execute(_parts_of(table, row.id)).all()
+                for table in (tables.scores, tables.tool_calls, tables.parse_failures)
+            )
+        return stored_trajectory(row, payload.data, scores, calls, failures)
+
+    def tool_call_summary(self, run_id: str) -> list[ToolCallSummary]:
+        """What the calls of each tool came to, over training and evaluations; most called first."""
+        calls, owners = tables.tool_calls, tables.trajectories
+        query = (
+            select(
+                calls.c.name,
+                calls.c.outcome,
+                func.count().label("num_calls"),
+                func.count().filter(calls.c.cached).label("num_cached"),
+                func.count().filter(calls.c.truncated).label("num_truncated"),
+                func.sum(calls.c.run_s).label("run_s"),
+                func.max(calls.c.run_s).label("max_run_s"),
+                func.sum(calls.c.queue_s).label("queue_s"),
+            )
+            .join(owners, owners.c.id == calls.c.trajectory_ref)
+            .where(owners.c.run_id == run_id)
+            .group_by(calls.c.name, calls.c.outcome)
+        )
+        by_name: dict[str, list[AnyRow]] = defaultdict(list)
+        for row in self._all(query):
+            by_name[row.name].append(row)
+        found = [tool_summary(name, rows) for name, rows in by_name.items()]
+        return sorted(found, key=lambda tool: (-tool.num_calls, tool.name))
+
+    def _all(self, query: Select[Any]) -> Sequence[AnyRow]:
+        with self._store.read() as connection:
+            return connection.execute(query).all()
+
+
+def _of_run(table: Table, run_id: str) -> Select[Any]:
+    return select(table).where(table.c.run_id == run_id)
+
+
+def _parts_of(table: Table, ref: int) -> Select[Any]:
+    return select(table).where(table.c.trajectory_ref == ref).order_by(*table.primary_key)
+
+
+def _match(name: str, ids: list[str]) -> str:
+    """The id that a name stands for; `ids` are newest first."""
+    if not ids:
+        raise RlfError(f"run {name!r}: the lineage holds no runs yet. Start one with `rlf run SPEC`.")
+    if name == "latest":
+        return ids[0]
+    found = [run_id for run_id in ids if run_id.startswith(name)]
+    if name in found or len(found) == 1:
+        return name if name in found else found[0]
+    if found:
+        raise RlfError(f"run {name!r}: {len(found)} runs begin so: {_some(found)}. Write more of the id.")
+    raise RlfError(f"run {name!r}: no such run{nearest(name, ids)} (newest: {_some(ids)}). `latest` is the newest.")
+
+
+def _some(ids: list[str]) -> str:
+    return ", ".join(ids[:_SHOWN]) + (", ..." if len(ids) > _SHOWN else "")
+
+
+def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
+    rows = connection.execute(query).all()
+    files = _files(connection, [row.id for row in rows])
+    return [run(row, tuple(files[row.id])) for row in rows]
+
+
+def _files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRecord]]:
+    table = tables.files
+    by_run: dict[str, list[FileRecord]] = defaultdict(list)
+    few = len(run_ids) == 1
+    query = select(table).where(table.c.run_id == run_ids[0]) if few else select(table)
+    for row in connection.execute(query.order_by(table.c.role, table.c.path)):
+        by_run[row.run_id].append(FileRecord(row.role, row.path, row.sha256))
+    return by_run
+
+
+def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
+    columns = tables.trajectories.c
+    for name in ("phase", "step", "task_id", "stop"):
+        value = getattr(wanted, name)
+        if value is not None:
+            yield columns[name] == value
+    if wanted.succeeded is not None:
+        succeeded = func.coalesce(columns.success, 0.0) >= 1.0
+        yield succeeded if wanted.succeeded else ~succeeded
+
+
+def _trajectory_row(connection: Connection, run_id: str, k: int, step: int | None, phase: str) -> AnyRow:
+    table = tables.trajectories
+    query = select(table).where(table.c.run_id == run_id, table.c.phase == phase, table.c.k == k)
+    if step is None:
+        newest = select(func.max(table.c.step)).where(table.c.run_id == run_id, table.c.phase == phase)
+        query = query.where(table.c.step == newest.scalar_subquery())
+    else:
+        query = query.where(table.c.step == step)
+    row = connection.execute(query).first()
+    if row is None:
+        raise RlfError(_what_there_is(connection, run_id, k, step, phase))
+    return row
+
+
+def _what_there_is(connection: Connection, run_id: str, k: int, step: int | None, phase: str) -> str:
+    columns = tables.trajectories.c
+    query = (
+        select(columns.phase, func.min(columns.step), func.max(columns.step), func.max(columns.k))
+        .where(columns.run_id == run_id)
+        .group_by(columns.phase)
+    )
+    there = [f"{name} steps {first}..{last}, k 0..{most}" for name, first, last, most in connection.execute(query)]
+    asked = f"{phase} trajectory {k}" + ("" if step is None else f" of step {step}")
+    return f"run {run_id}: no {asked}. There are: {'; '.join(there) or 'none yet'}."

@@ -1,0 +1,162 @@
+"""The one writer of a run: takes events on the training thread, writes each as one transaction on a thread of its own.
+
+Events are written in order. After a failure nothing more is written, so that a run's rows have no hole.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, Table, delete, insert, update
+
+from rlf.lineage import tables
+from rlf.lineage.records import TRAIN
+from rlf.lineage.rows import Row, call_rows, failure_rows, metrics_json, payload_row, score_rows, trajectory_row
+from rlf.lineage.store import Store
+from rlf.types import CheckpointSaved, EvaluationFinished, Notice, RunEvent, RunFinished, Scored, StepFinished
+
+logger = logging.getLogger(__name__)
+
+_MAX_PENDING = 16
+"""Events that may wait to be written; then the caller waits, so that memory stays bounded."""
+
+
+class Recorder:
+    """An EventSink that keeps a run's events in its store. Close it, or use it as a context manager.
+
+    A failure of the writer is raised on the calling thread by every later call, `flush` and `close`.
+    """
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage-writer")
+        self._pending: deque[Future[None]] = deque()
+        self._failure: BaseException | None = None
+
+    def __call__(self, event: RunEvent) -> None:
+        """Queues one event; returns before it is written, unless too many wait."""
+        while self._pending and (self._pending[0].done() or len(self._pending) >= _MAX_PENDING):
+            wait([self._pending.popleft()])
+        self._raise_failure()
+        self._pending.append(self._writer.submit(self._write, event, time.time()))
+
+    def flush(self) -> None:
+        """Returns when everything queued is committed."""
+        while self._pending:
+            wait([self._pending.popleft()])
+        self._raise_failure()
+
+    def close(self) -> None:
+        """Writes what is queued and ends the writer."""
+        self._writer.shutdown()
+        self._raise_failure()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return self.close()
+        self._writer.shutdown()
+        if self._failure is not None and self._failure is not error:
+            logger.error("run %s: the lineage is incomplete: %s", self._run_id, self._failure)
+        return None
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _write(self, event: RunEvent, now: float) -> None:
+        if self._failure is not None:
+            return
+        try:
+            with self._store.write() as connection:
+                _Transaction(connection, self._store, self._run_id, now).write(event)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+
+class _Transaction:
+    """Writes one event of one run on an open connection."""
+
+    def __init__(self, connection: Connection, store: Store, run_id: str, now: float) -> None:
+        self._connection = connection
+        self._redactor = store.redactor
+        self._run_id = run_id
+        self._now = now
+
+    def write(self, event: RunEvent) -> None:
+        match event:
+            case StepFinished():
+                self._step(event)
+            case EvaluationFinished():
+                self._evaluation(event)
+            case CheckpointSaved():
+                path = self._redactor.text(event.path)
+                self._replace(tables.checkpoints, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
+            case Notice():
+                self._notice(event)
+            case RunFinished():
+                error = self._redactor.optional(event.error)
+                self._update_run(status=event.status, finished=self._now, error=error, last_step=event.step)
+
+    def _step(self, event: StepFinished) -> None:
+        metrics = metrics_json(event.metrics, self._redactor)
+        self._replace(tables.steps, {"step": event.step}, metrics=metrics, finished=self._now)
+        self._trajectories(TRAIN, event.step, event.trajectories, event.advantages)
+        self._update_run(last_step=event.step)
+
+    def _evaluation(self, event: EvaluationFinished) -> None:
+        metrics = metrics_json(event.metrics, self._redactor)
+        self._replace(tables.evaluations, {"step": event.step, "mode": event.mode}, metrics=metrics, finished=self._now)
+        self._trajectories(event.mode, event.step, event.trajectories, [None] * len(event.trajectories))
+
+    def _notice(self, event: Notice) -> None:
+        row = {"run_id": self._run_id, "time": self._now, "level": event.level}
+        words = {"text": self._redactor.text(event.text), "data": self._redactor.json(event.data)}
+        self._connection.execute(insert(tables.events), row | words)
+
+    def _trajectories(
+        self, phase: str, step: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]
+    ) -> None:
+        table, place = tables.trajectories, {"run_id": self._run_id, "phase": phase, "step": step}
+        self._connection.execute(delete(table).filter_by(**place))
+        rows = [
+            {**place, "k": k, **trajectory_row(scored, advantage, self._redactor)}
+            for k, (scored, advantage) in enumerate(zip(trajectories, advantages, strict=True))
+        ]
+        if not rows:
+            return
+        stored = self._connection.execute(insert(table).returning(table.c.k, table.c.id), rows)
+        ref_by_k = {row.k: row.id for row in stored}
+        self._parts([(ref_by_k[k], scored) for k, scored in enumerate(trajectories)])
+
+    def _parts(self, stored: list[tuple[int, Scored]]) -> None:
+        redactor = self._redactor
+        self._insert(tables.payloads, [payload_row(ref, scored.trajectory, redactor) for ref, scored in stored])
+        self._insert(tables.scores, [row for ref, scored in stored for row in score_rows(ref, scored, redactor)])
+        trajectories = [(ref, scored.trajectory) for ref, scored in stored]
+        for table, rows_of in ((tables.tool_calls, call_rows), (tables.parse_failures, failure_rows)):
+            self._insert(table, [row for ref, trajectory in trajectories for row in rows_of(ref, trajectory, redactor)])
+
+    def _insert(self, table: Table, rows: list[Row]) -> None:
+        if rows:
+            self._connection.execute(insert(table), rows)
+
+    def _replace(self, table: Table, key: Row, **values: object) -> None:
+        key = {"run_id": self._run_id, **key}
+        self._connection.execute(delete(table).filter_by(**key))
+        self._connection.execute(insert(table), key | values)
+
+    def _update_run(self, **values: object) -> None:
+        self._connection.execute(update(tables.runs).where(tables.runs.c.id == self._run_id).values(values))

@@ -1,0 +1,176 @@
+"""The values that go into the lineage and come out of it. Times are Unix time in seconds; nothing here knows SQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rlf.types import Outcome, RunStatus, Scored, StopReason
+
+TRAIN = "train"
+"""The phase of a training step's trajectories; an evaluation's phase is its mode."""
+
+
+class ParentKind(StrEnum):
+    """How a run descends from its parent."""
+
+    RESUME = "resume"
+    """It goes on where the parent stopped."""
+    FORK = "fork"
+    """It starts from one of the parent's checkpoints with other settings."""
+    SWEEP = "sweep"
+    """The parent is the sweep that it is a member of."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file that a run was made from."""
+
+    role: str
+    """What the file is to the run: `spec`, `tool`, `reward`, `data`, `model`, ..."""
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Everything that is known of a run when it starts."""
+
+    id: str
+    name: str
+    engine: str
+    seed: int
+    plan: Mapping[str, Any]
+    plan_hash: str
+    code_version: str
+    host: Mapping[str, Any]
+    """Machine facts: name, cores, memory, GPUs."""
+    packages: Mapping[str, str]
+    """Version by package name."""
+    command: str
+    folder: str
+    """Where the run keeps its checkpoints."""
+    files: tuple[FileRecord, ...] = ()
+    parent_id: str | None = None
+    parent_kind: ParentKind | None = None
+    started: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as the lineage tells it now."""
+
+    record: RunRecord
+    status: RunStatus
+    """INTERRUPTED also when the lineage says running and its process is gone."""
+    process_gone: bool
+    """Whether the run ended without a word: killed, crashed, or the machine restarted."""
+    last_step: int
+    finished: float | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One training step."""
+
+    step: int
+    metrics: dict[str, float]
+    finished: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One evaluation of the policy after `step` updates."""
+
+    step: int
+    mode: str
+    metrics: dict[str, float]
+    finished: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectorySummary:
+    """A trajectory without its tokens, turns and calls."""
+
+    step: int
+    phase: str
+    """`train`, or the mode of an evaluation (`sampled`, `greedy`)."""
+    k: int
+    """Position within its step or evaluation."""
+    trajectory_id: str
+    task_id: str
+    sample_index: int
+    kind: str | None
+    stop: StopReason
+    error: str | None
+    answer: str | None
+    gold: Any
+    reward: float | None
+    success: float | None
+    advantage: float | None
+    num_tokens: int
+    num_sampled: int
+    num_turns: int
+    num_calls: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryFilter:
+    """Which trajectories of a run are wanted; None takes all."""
+
+    phase: str | None = None
+    """`train`, or the mode of an evaluation."""
+    step: int | None = None
+    task_id: str | None = None
+    stop: StopReason | None = None
+    succeeded: bool | None = None
+    """True: success is 1 or more; false: less, or it could not be scored."""
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrajectory:
+    """A trajectory as it was recorded, with its scores. The task's extra columns are not kept."""
+
+    summary: TrajectorySummary
+    scored: Scored
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallSummary:
+    """What a run's calls of one tool came to."""
+
+    name: str
+    num_calls: int
+    num_by_outcome: dict[Outcome, int]
+    num_cached: int
+    num_truncated: int
+    mean_run_s: float
+    max_run_s: float
+    mean_queue_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint."""
+
+    step: int
+    path: str
+    sha256: str
+    """Hash of the checkpoint's manifest."""
+    saved: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """A notice of a run."""
+
+    time: float
+    level: str
+    text: str
+    data: dict[str, Any]

@@ -1,0 +1,70 @@
+"""The start of a run and of its resumption: the two writes that come before any event."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from rlf.core import RlfError
+from rlf.lineage import tables
+from rlf.lineage.process import Process, current_process, is_gone
+from rlf.lineage.records import RunRecord
+from rlf.lineage.redact import Redactor
+from rlf.lineage.store import Store
+from rlf.types import RunStatus
+
+
+def start_run(store: Store, record: RunRecord) -> None:
+    """Writes a new run as running in this process, with its files."""
+    redactor = store.redactor
+    row = {
+        "id": record.id,
+        "name": redactor.text(record.name),
+        "status": RunStatus.RUNNING,
+        "started": record.started,
+        "engine": record.engine,
+        "seed": record.seed,
+        "parent_id": record.parent_id,
+        "parent_kind": record.parent_kind,
+        "plan": redactor.json(record.plan),
+        "plan_hash": record.plan_hash,
+        "code_version": record.code_version,
+        "host": redactor.json(record.host),
+        "packages": redactor.json(record.packages),
+        "command": redactor.text(record.command),
+        "folder": redactor.text(record.folder),
+        "last_step": 0,
+    }
+    with store.write() as connection:
+        connection.execute(insert(tables.runs), row | asdict(current_process()))
+        _insert_files(connection, record, redactor)
+
+
+def _insert_files(connection: Connection, record: RunRecord, redactor: Redactor) -> None:
+    rows = [{"run_id": record.id, **asdict(file), "path": redactor.text(file.path)} for file in record.files]
+    if rows:
+        connection.execute(insert(tables.files), rows)
+
+
+def begin_resume(store: Store, run_id: str, from_step: int) -> None:
+    """Takes a run over from its checkpoint at `from_step`: later rows are deleted, for those steps are done again.
+
+    Raises:
+        RlfError: There is no such run, or its process still runs.
+    """
+    with store.write() as connection:
+        _check_stopped(connection.execute(select(tables.runs).where(tables.runs.c.id == run_id)).first(), run_id)
+        for table in (tables.steps, tables.evaluations, tables.trajectories, tables.checkpoints):
+            connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > from_step))
+        now_running = {"status": RunStatus.RUNNING, "finished": None, "error": None, "last_step": from_step}
+        values = now_running | asdict(current_process())
+        connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(values))
+
+
+def _check_stopped(row: Row[tuple[object, ...]] | None, run_id: str) -> None:
+    if row is None:
+        raise RlfError(f"run {run_id}: not in the lineage. `rlf runs list` shows the runs there are.")
+    process = Process(row.pid, row.node, row.boot, row.pid_ticks)
+    if row.status == RunStatus.RUNNING and process != current_process() and not is_gone(process):
+        raise RlfError(f"run {run_id}: still running as process {process.pid} on {process.node}. Stop it first.")

@@ -1,0 +1,188 @@
+"""The database that holds the lineage: opening it, and the two ways of using it, `read` and `write`.
+
+SQLite runs in WAL mode, so readers never wait; a writer takes its lock when it begins (BEGIN IMMEDIATE) and so waits in
+line for the busy timeout instead of failing half-way. What the user can mend leaves here as an RlfError.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+
+from rlf.core import RlfError, RunError
+from rlf.lineage.migrate import upgrade
+from rlf.lineage.redact import Redactor
+
+_BUSY_TIMEOUT_S = 5.0
+_WRITES = "rlf_writes"
+"""Execution option of the connections that begin with a lock."""
+
+_MENDS: tuple[tuple[str, type[RlfError], str], ...] = (
+    (
+        "disk is full",
+        RunError,
+        "the disk is full. Make room, then continue with `rlf resume`; what was written is kept.",
+    ),
+    ("file is not a database", RlfError, "the file is no SQLite database. Name another path, or move the file away."),
+    ("is malformed", RunError, "the database is damaged. Restore a copy, or move it away to start afresh."),
+    (
+        "readonly database",
+        RunError,
+        "the database cannot be written. Give write permission to the file and its folder.",
+    ),
+    (
+        "unable to open database",
+        RunError,
+        "the database cannot be opened. Check that the path is a file in a folder that can be written.",
+    ),
+    ("disk I/O error", RunError, "the disk failed or is full. Check the disk, then continue with `rlf resume`."),
+    (
+        "database is locked",
+        RunError,
+        f"another process held the database for over {_BUSY_TIMEOUT_S:g} s. End it, then try again.",
+    ),
+)
+"""SQLite's words, the error's class, what happened and what to do."""
+
+
+class Store:
+    """An open lineage database at the newest schema. Close it, or use it as a context manager."""
+
+    def __init__(self, engine: Engine, redactor: Redactor) -> None:
+        self.place = _place(engine.url)
+        self.redactor = redactor
+        self._engine = engine
+        self._writer = engine.execution_options(**{_WRITES: True})
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view of the database, whatever others write meanwhile."""
+        with _mended(self.place), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One transaction: all of it is committed at the end, or none of it."""
+        with _mended(self.place), self._writer.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_store(where: str | Path, *, create: bool = True) -> Store:
+    """Opens the lineage at a file path or SQLAlchemy URL and brings its schema up to date.
+
+    Args:
+        where: A path, or anything with `://`.
+        create: False raises RlfError where there is no SQLite file yet, for commands that only read.
+    """
+    url = _url(where)
+    if url.get_backend_name() == "sqlite":
+        _check_file(url, create=create)
+    store = Store(_engine(url), Redactor(os.environ))
+    try:
+        with store.write() as connection:
+            upgrade(connection, store.place)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _url(where: str | Path) -> URL:
+    if isinstance(where, Path) or "://" not in where:
+        return URL.create("sqlite", database=str(where))
+    try:
+        return make_url(where)
+    except ArgumentError as error:
+        raise RlfError(f"lineage: {where.partition('://')[0]}://... is no SQLAlchemy URL. {_URL_FORM}") from error
+
+
+_URL_FORM = "Write e.g. `sqlite:///runs/rlf.db` or `postgresql+psycopg://user@host/name`."
+
+
+def _place(url: URL) -> str:
+    file = url.database if url.get_backend_name() == "sqlite" else None
+    return file or url.render_as_string(hide_password=True)
+
+
+def _check_file(url: URL, *, create: bool) -> None:
+    if not url.database or ":memory:" in url.database:
+        raise RlfError(f"lineage: got {url}; expected a file, for several processes read it. {_URL_FORM}")
+    path = Path(url.database)
+    if not create and not path.exists():
+        raise RlfError(f"{path}: no lineage yet. Start a run with `rlf run SPEC`, or name the database of another one.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{path.parent}: the folder cannot be made: {error.strerror}. Choose one that can.") from error
+
+
+def _engine(url: URL) -> Engine:
+    sqlite = url.get_backend_name() == "sqlite"
+    try:
+        engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S} if sqlite else {})
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise RlfError(f"{_place(url)}: no driver for this database: {error}. Install it with pip.") from error
+    if sqlite:
+        event.listen(engine, "connect", _configure)
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _configure(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None  # `_begin` opens transactions; the driver's own begin would take no lock.
+    _use_wal(connection)
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switches to WAL once; SQLite does not wait for its busy timeout here when two processes switch at once."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def _mended(place: str) -> Iterator[None]:
+    try:
+        yield
+    except DatabaseError as error:
+        words = str(error.orig)
+        for sign, kind, mend in _MENDS:
+            if sign in words:
+                raise kind(f"{place}: {mend} ({words})") from error
+        if error.connection_invalidated or "connect" in words:
+            raise RunError(f"{place}: the database cannot be reached ({words}). Check that it runs.") from error
+        raise
