@@ -1,0 +1,9 @@
+"""Render and parse of each model family's chat format, token-exact; one file per format under `formats/`.
+
+No tool is run here and no model is loaded: text and tokens in, text and tokens out.
+"""
+
+from rlf.chat.encoding import encode_data, encode_template
+from rlf.chat.format import FORMATS, ChatFormat, Parsed, detect_format
+
+__all__ = ["FORMATS", "ChatFormat", "Parsed", "detect_format", "encode_data", "encode_template"]

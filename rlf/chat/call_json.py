@@ -1,0 +1,150 @@
+"""Calls written as JSON objects `{"name": ..., "arguments": {...}}`, read strictly.
+
+Nothing is repaired. What is no such object is a `CallFault` of one class with the mend in words; formats that write
+calls as JSON share this file and add their own tags around it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from rlf.types import FailureClass, ToolCall
+
+MAX_DEPTH = 64
+"""Levels of nesting that a call may have: far below what would exhaust the stack anywhere downstream."""
+
+FORM = '{"name": ..., "arguments": {...}}'
+_KEYS = frozenset({"name", "arguments"})
+_TRAILING_COMMA = re.compile(r",\s*[}\]]")
+
+
+@dataclass(frozen=True, slots=True)
+class CallFault:
+    """Why a text is no call."""
+
+    kind: FailureClass
+    message: str
+
+
+class _Rejected(ValueError):
+    """JSON as Python reads it, but not JSON as the standard has it."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _Rejected(f"duplicate key {_short(next(key for key in keys if keys.count(key) > 1))}")
+    return table
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not math.isfinite(number):
+        raise _Rejected(f"the number {_short(literal)} is too large")
+    return number
+
+
+def _constant(literal: str) -> None:
+    raise _Rejected(f"{literal} is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_constant)
+
+
+def read_json(text: str, start: int) -> tuple[Any, int] | CallFault:
+    """The JSON value at `start` and where it ends, or a BAD_JSON fault. Never raises."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        return _bad_json(_explain(text, start, error))
+    except _Rejected as error:
+        return _bad_json(str(error))
+    except ValueError:
+        return _bad_json("a number has too many digits")
+    except RecursionError:
+        return _bad_json(f"it is nested deeper than {MAX_DEPTH} levels")
+    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        return _bad_json(f"it is nested deeper than {MAX_DEPTH} levels")
+    if not _is_unicode(value, text, start, end):
+        return _bad_json("it holds half of a surrogate pair")
+    return value, end
+
+
+def as_call(value: Any) -> ToolCall | CallFault:
+    """The call that a JSON value is."""
+    if not isinstance(value, dict):
+        got = "a list" if isinstance(value, list) else "no object"
+        return CallFault(FailureClass.BAD_CALL, f"The block holds {got}. Write one {FORM} per block.")
+    name = value.get("name")
+    if not isinstance(name, str) or not name.strip():
+        return CallFault(FailureClass.MISSING_NAME, f'The call has no "name" of a tool. Write {FORM}.')
+    arguments = value.get("arguments")
+    if not isinstance(arguments, dict):
+        return CallFault(FailureClass.BAD_ARGUMENTS, _explain_arguments(value))
+    if len(value) != len(_KEYS):
+        extra = ", ".join(_short(key) for key in list(value.keys() - _KEYS)[:2])
+        return CallFault(FailureClass.BAD_CALL, f"A call has no key {extra}. Write {FORM}.")
+    return ToolCall(name, arguments)
+
+
+def _bad_json(reason: str) -> CallFault:
+    return CallFault(FailureClass.BAD_JSON, f"The call is not valid JSON: {reason}. Write {FORM}.")
+
+
+def _explain(text: str, start: int, error: json.JSONDecodeError) -> str:
+    """Names the usual mistakes; the words of the decoder for the others."""
+    at = text[error.pos : error.pos + 1]
+    if text.startswith("```", start):
+        return "remove the code fence"
+    if at == "'":
+        return "use double quotes"
+    # Python 3.13 reports the comma, earlier versions what follows it.
+    if _TRAILING_COMMA.match(text, max(start, len(text[: error.pos].rstrip(" \t\r\n,")))):
+        return "remove the trailing comma"
+    if "control character" in error.msg:
+        return "write a line break inside a string as \\n"
+    if error.msg.startswith("Unterminated string"):
+        return "a string is not closed"
+    if at in ("", "<"):
+        return "a brace or bracket is not closed" if error.pos > start else "the block is empty"
+    return f"{error.msg.split(':')[0]} at character {error.pos - start + 1}"
+
+
+def _explain_arguments(value: dict[str, Any]) -> str:
+    if "arguments" not in value and "parameters" in value:
+        return f'Write "arguments" instead of "parameters": {FORM}.'
+    if isinstance(value.get("arguments"), str):
+        return f'"arguments" is a string; expected a JSON object without quotes around it. Write {FORM}.'
+    got = "is no JSON object" if "arguments" in value else "is missing"
+    return f'"arguments" {got}. Write {FORM}, with {{}} when there are none.'
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting, counted level by level so that no depth exhausts the stack."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+    return depth
+
+
+def _is_unicode(value: Any, text: str, start: int, end: int) -> bool:
+    """Whether every string can be encoded; only escapes and raw surrogates can make one that cannot."""
+    source = text[start:end]
+    if source.isascii() and "\\u" not in source:
+        return True
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _short(text: str) -> str:
+    """A quoted word for a message, cut and with nothing that breaks a line."""
+    return json.dumps(text if len(text) <= 24 else text[:24] + "...")

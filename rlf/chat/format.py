@@ -1,0 +1,139 @@
+"""What a chat format is: how a conversation becomes tokens, and what a sampled turn means.
+
+Rendering gives tokens, never text to be tokenised again: the tokens of turn k+1 are those of turn k as sampled, plus
+an observation. Parsing gives calls, failures and the answer types: text that opens a call is never an answer unnoticed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlf.core import Registry, RlfError
+from rlf.types import FailureClass, Message, ParseFailure, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What one sampled turn says."""
+
+    items: tuple[ToolCall | ParseFailure, ...]
+    """Calls and failures in the order of the text."""
+    answer: str | None
+    """The final answer; None when the turn calls, or fails in any way but rehearsing a call while thinking."""
+    thinking: str
+    """What was thought, without its tags; empty when nothing was."""
+
+    def __post_init__(self) -> None:
+        assert self.items or self.answer is not None, "a turn that says nothing and does not fail"
+        assert self.answer is None or not self.observed, f"an answer beside {self.observed}"
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Every well-formed call outside thinking: safe to run whatever failed beside it."""
+        return tuple(item for item in self.items if isinstance(item, ToolCall))
+
+    @property
+    def failures(self) -> tuple[ParseFailure, ...]:
+        """Every failure, to be counted."""
+        return tuple(item for item in self.items if isinstance(item, ParseFailure))
+
+    @property
+    def observed(self) -> tuple[ToolCall | ParseFailure, ...]:
+        """The items that the next observation answers, in order; empty exactly when the turn is an answer.
+
+        A call rehearsed while thinking is answered only when the turn holds nothing else: beside a call or an answer
+        the model has already said what it means.
+        """
+        spoken = tuple(item for item in self.items if not _is_rehearsal(item))
+        return spoken if spoken or self.answer is not None else self.items
+
+
+def _is_rehearsal(item: ToolCall | ParseFailure) -> bool:
+    return isinstance(item, ParseFailure) and item.kind is FailureClass.IN_THINKING
+
+
+class ChatFormat(ABC):
+    """One model family's grammar, bound to a tokenizer. Pure: no state beyond caches."""
+
+    stop_token_ids: tuple[int, ...]
+    """Tokens that end a sampled turn; the one sampled stays in the trajectory."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+
+    @classmethod
+    @abstractmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Why a chat template is of this format, in words for the user; None when it is not."""
+
+    @abstractmethod
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Tokens of a conversation up to where the policy begins to sample; contents are data, system text is not."""
+
+    @abstractmethod
+    def observation(self, results: Sequence[str], *, closed: bool) -> list[int]:
+        """Tokens fed after a sampled turn, to the end of the next generation prompt.
+
+        Args:
+            results: at least one; tool results and corrective texts in the order of `Parsed.observed`. All are data.
+            closed: whether the turn ended with one of `stop_token_ids`; if not, the end of the turn is fed first.
+        """
+
+    @abstractmethod
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """What a sampled turn says. Never raises.
+
+        Args:
+            text: `decode` of the sampled tokens, stop token included.
+            truncated: whether the token budget cut the turn.
+        """
+
+    @abstractmethod
+    def write_call(self, call: ToolCall) -> str:
+        """The canonical text of a call as a model should write it; `parse` reads it back to the same call."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of tokens, special tokens kept."""
+        text = self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        assert isinstance(text, str), f"decoded to {type(text).__name__}"
+        return text
+
+
+FORMATS = Registry(
+    "chat format",
+    "rlf.chat.formats",
+    ChatFormat,  # type: ignore[type-abstract]  # the registry never makes an instance of its base
+)
+
+
+def detect_format(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+    """The one format that the model's chat template is of, and why. Raises RlfError when none or several are."""
+    template = template_of(tokenizer)
+    names = FORMATS.names()
+    found = {name: reason for name in names if (reason := FORMATS.get(name).matches(template)) is not None}
+    if len(found) == 1:
+        return next(iter(found.items()))
+    got = "matches " + "; ".join(f"{n} ({r})" for n, r in found.items()) if found else "matches no known chat format"
+    raise RlfError(
+        f"chat.format: auto: the model's chat template {got}; expected exactly one of {', '.join(names)}. "
+        f"Name it, e.g. `chat: {{format: {next(iter(found), names[0])}}}`."
+    )
+
+
+def template_of(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The template that renders conversations with tools. Raises RlfError when the tokenizer has none."""
+    try:
+        template = tokenizer.get_chat_template(tools=[])
+    except ValueError as error:
+        raise RlfError(
+            f"model.path: the tokenizer has no chat template ({str(error).split('!')[0]}); expected one. "
+            "Use an instruction-tuned model, or put a `chat_template.jinja` beside its tokenizer."
+        ) from error
+    assert isinstance(template, str), f"a chat template of type {type(template).__name__}"
+    return template

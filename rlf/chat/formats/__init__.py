@@ -1,0 +1,1 @@
+"""One file per chat format; the file name is the YAML `chat.format`."""

@@ -1,0 +1,172 @@
+"""Prompts and observations rendered by the model's own chat template, with every content put in as data.
+
+The template is rendered once per shape of conversation with a sentinel in place of each content; the text between
+the sentinels is encoded as template text and kept, the contents are encoded as data. So a template never sees data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from rlf.chat.encoding import encode_data, encode_template
+from rlf.core import RlfError
+from rlf.types import Message, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# White space around a sentinel shows whether the template strips contents; the \v tells it from the template's own.
+_LEFT, _RIGHT = "\n\n\n\v", "\v\n\n\n"
+_SENTINEL = re.compile(rf"({_LEFT})?@@rlf:(\d+)@@({_RIGHT})?")
+_TURN = "@@rlf:turn@@"
+_PROBE_TOOL = ToolDescription("probe", "", {"type": "object", "properties": {}}).as_openai()
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Where a content goes, and on which sides the template strips it."""
+
+    index: int
+    strip_left: bool
+    strip_right: bool
+
+    def take(self, content: str) -> str:
+        content = content.lstrip() if self.strip_left else content
+        return content.rstrip() if self.strip_right else content
+
+
+_Tools = list[dict[str, Any]]
+"""Tools in the OpenAI form."""
+
+_Skeleton = tuple[tuple[int, ...] | _Slot, ...]
+
+
+class TemplateRenderer:
+    """Renders with the chat template of one tokenizer.
+
+    Args:
+        end_of_turn: the special token that the template writes after an assistant's content.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, end_of_turn: str) -> None:
+        self._tokenizer = tokenizer
+        self._end_of_turn = end_of_turn
+        self._prompt_skeleton = lru_cache(maxsize=256)(self._render_prompt)
+        self._observation_skeleton = lru_cache(maxsize=64)(self._render_observation)
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Tokens of a conversation up to where the policy begins to sample.
+
+        System messages and tools are the spec's own words and go in as template text, the rest as data.
+        """
+        shape = tuple((m.role, m.content if _trusted(m) else "x" * bool(m.content)) for m in messages)
+        skeleton = self._prompt_skeleton(shape, json.dumps([tool.as_openai() for tool in tools]))
+        return self._fill(skeleton, [message.content for message in messages])
+
+    def observation(self, results: Sequence[str]) -> list[int]:
+        """Tokens after a sampled turn, from its end-of-turn token to the next generation prompt."""
+        assert results, "an observation without a result"
+        return self._fill(self._observation_skeleton(len(results)), results)
+
+    @cached_property
+    def generation_prompt(self) -> str:
+        """What the template puts after a conversation to let the assistant speak."""
+        messages = [{"role": "user", "content": "probe"}]
+        before = self._render(messages, [_PROBE_TOOL], add_generation_prompt=False)
+        after = self._render(messages, [_PROBE_TOOL], add_generation_prompt=True)
+        if not after.startswith(before) or after == before:
+            raise RlfError(
+                f"the model's chat template ends in {after[-40:]!r} with a generation prompt and in {before[-40:]!r} "
+                "without; expected the first to extend the second. Mend `add_generation_prompt` in the template."
+            )
+        return after.removeprefix(before)
+
+    def _fill(self, skeleton: _Skeleton, contents: Sequence[str]) -> list[int]:
+        tokens: list[int] = []
+        for piece in skeleton:
+            if isinstance(piece, _Slot):
+                tokens += encode_data(self._tokenizer, piece.take(contents[piece.index]))
+            else:
+                tokens += piece
+        return tokens
+
+    def _render_prompt(self, shape: tuple[tuple[str, str], ...], tools_json: str) -> _Skeleton:
+        messages = [Message(role, content) for role, content in shape]
+        slots = [i for i, message in enumerate(messages) if message.content and not _trusted(message)]
+        filled = [_put(m.role, i) if i in slots else _plain(m) for i, m in enumerate(messages)]
+        tools = json.loads(tools_json)
+        text = self._render(filled, tools, add_generation_prompt=True)
+        self._check_tools_are_told(text, tools)
+        return self._split(text, slots)
+
+    def _render_observation(self, num_results: int) -> _Skeleton:
+        turn = [{"role": "user", "content": "probe"}, {"role": "assistant", "content": _TURN}]
+        slots = list(range(num_results))
+        messages = turn + [_put("tool", index) for index in slots]
+        text = self._render(messages, [_PROBE_TOOL], add_generation_prompt=True)
+        _, _, after = text.partition(_TURN)
+        if text.count(_TURN) != 1 or not after.startswith(self._end_of_turn):
+            raise RlfError(
+                f"the model's chat template writes {after[:40]!r} after an assistant's turn; expected it to keep the "
+                f"turn's content and to close it with {self._end_of_turn}. Choose another `chat.format`."
+            )
+        return self._split(after, slots)
+
+    def _render(self, messages: list[dict[str, str]], tools: _Tools, *, add_generation_prompt: bool) -> str:
+        from jinja2 import TemplateError
+
+        try:
+            text = self._tokenizer.apply_chat_template(
+                messages, tools=[*tools] or None, add_generation_prompt=add_generation_prompt, tokenize=False
+            )
+        except (TemplateError, ValueError) as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise RlfError(
+                f"the model's chat template cannot render messages of the roles {roles}: {error}. "
+                "Change the prompt's messages, or use a model whose template takes them."
+            ) from error
+        assert isinstance(text, str), f"the template rendered to {type(text).__name__}"
+        return text
+
+    def _split(self, text: str, slots: list[int]) -> _Skeleton:
+        """Cuts rendered text at its sentinels. Raises RlfError when the template loses, repeats or rewrites one."""
+        parts = _SENTINEL.split(text)
+        found = [int(index) for index in parts[2::4]]
+        half_stripped = any(p.endswith("\v") for p in parts[:-1:4]) or any(p.startswith("\v") for p in parts[4::4])
+        if found != slots or half_stripped:
+            raise RlfError(
+                f"the model's chat template shows the contents {found} of the messages; expected {slots}, each once, "
+                "in order and unchanged. Use a model whose template keeps every message, or drop those it loses."
+            )
+        skeleton: list[tuple[int, ...] | _Slot] = []
+        for place, part in enumerate(parts):
+            if place % 4 == 0 and part:
+                skeleton.append(tuple(encode_template(self._tokenizer, part)))
+            elif place % 4 == 2:
+                skeleton.append(_Slot(int(part), parts[place - 1] is None, parts[place + 1] is None))
+        return tuple(skeleton)
+
+    def _check_tools_are_told(self, text: str, tools: _Tools) -> None:
+        missing = [name for tool in tools if (name := tool["function"]["name"]) not in text]
+        if missing:
+            raise RlfError(
+                f"the model's chat template does not tell the model about the tools {', '.join(missing)}; "
+                "expected a template that writes `tools`. Use a model trained for tools, or give it such a template."
+            )
+
+
+def _trusted(message: Message) -> bool:
+    return message.role == "system"
+
+
+def _plain(message: Message) -> dict[str, str]:
+    return {"role": message.role, "content": message.content}
+
+
+def _put(role: str, index: int) -> dict[str, str]:
+    return {"role": role, "content": f"{_LEFT}@@rlf:{index}@@{_RIGHT}"}

@@ -1,0 +1,109 @@
+"""What every chat format keeps; a new file under `rlf/chat/formats` enrols itself."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlf.chat import FORMATS, detect_format
+from rlf.types import Message, ParseFailure, ToolCall
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=12)
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)),
+    max_leaves=8,
+)
+names = st.text(min_size=1, max_size=10).filter(str.strip)
+calls = st.builds(ToolCall, names, st.dictionaries(st.text(max_size=8), json_values, max_size=4))
+contents = st.text(max_size=30)
+
+
+def stop_text(chat):
+    return chat.decode(chat.stop_token_ids[:1])
+
+
+@given(written=st.lists(calls, min_size=1, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_a_written_call_reads_back_as_itself(any_format, written):
+    text = "\n".join(any_format.write_call(call) for call in written) + stop_text(any_format)
+    assert any_format.parse(text, truncated=False).items == tuple(written)
+
+
+@given(call=calls)
+@settings(max_examples=50, deadline=None)
+def test_a_call_survives_the_way_through_tokens(any_format, call):
+    text = any_format.write_call(call)
+    tokens = any_format.tokenizer.encode(text, add_special_tokens=False)
+    assert any_format.parse(any_format.decode(tokens), truncated=False).items == (call,)
+
+
+@given(text=st.text(), truncated=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_any_text_has_a_typed_reading(any_format, text, truncated):
+    parsed = any_format.parse(text, truncated=truncated)
+    assert (parsed.answer is None) == bool(parsed.observed)
+    assert not (truncated and parsed.answer is not None)
+    assert len(parsed.calls) + len(parsed.failures) == len(parsed.items)
+    assert set(map(id, parsed.observed)) <= set(map(id, parsed.items))
+
+
+def test_every_cut_of_a_turn_is_truncated_or_whole(any_format):
+    call = ToolCall("search", {"query": "a"})
+    turn = "I look it up. " + any_format.write_call(call)
+    for length in range(len(turn)):
+        parsed = any_format.parse(turn[:length], truncated=True)
+        assert parsed.calls == () and parsed.answer is None
+        assert [failure.structural for failure in parsed.failures] == [True]
+    assert any_format.parse(turn, truncated=True).items == (call,)
+
+
+@given(texts=st.lists(contents, min_size=1, max_size=3), results=st.lists(contents, min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_observations_end_like_prompts_and_hold_no_stray_special_token(any_format, tools, texts, results):
+    tokenizer = any_format.tokenizer
+    markup = {index for index, token in tokenizer.added_tokens_decoder.items() if len(token.content) > 1}
+
+    def skeleton(tokens):
+        return [token for token in tokens if token in markup]
+
+    messages = [Message("user", text) for text in texts]
+    prompt = any_format.prompt(messages, tools)
+    observation = any_format.observation(results, closed=True)
+    assert skeleton(prompt) == skeleton(any_format.prompt([Message("user", "a")] * len(texts), tools))
+    assert skeleton(observation) == skeleton(any_format.observation(["a"] * len(results), closed=True))
+    speaks = any_format.prompt([Message("user", "a")], [])[-1:]
+    assert prompt[-1:] == observation[-1:] == speaks
+    decoded = any_format.decode(observation)
+    assert all(result in decoded for result in results)
+
+
+def test_an_open_turn_is_closed_first(any_format):
+    closed = any_format.observation(["a"], closed=True)
+    assert any_format.observation(["a"], closed=False) == [any_format.stop_token_ids[0], *closed]
+    assert any_format.stop_token_ids[0] != closed[0]
+
+
+def test_its_own_template_is_detected(any_format):
+    name, reason = detect_format(any_format.tokenizer)
+    assert isinstance(any_format, FORMATS.get(name))
+    assert reason
+
+
+def test_plain_text_is_the_answer(any_format):
+    parsed = any_format.parse("  It is 42. \u4e2d\U0001f600\n" + stop_text(any_format), truncated=False)
+    assert (parsed.items, parsed.answer) == ((), "It is 42. \u4e2d\U0001f600")
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_an_empty_turn_is_a_failure(any_format, text):
+    (failure,) = any_format.parse(text + stop_text(any_format), truncated=False).items
+    assert isinstance(failure, ParseFailure) and failure.kind == "empty"
+
+
+def test_importing_the_package_loads_no_heavy_library():
+    code = "import rlf.chat, rlf.chat.formats.hermes, sys; assert not {'torch', 'transformers'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
