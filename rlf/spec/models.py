@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from rlf.algo.estimator import Estimator
+from rlf.algo import ESTIMATORS, Estimator
 from rlf.algo.kl import KlKind
 from rlf.algo.loss_config import PolicyLossConfig
 from rlf.algo.schedule import LrSchedule
 from rlf.rewards.term import Term
-from rlf.spec.engine import EngineSpec
+from rlf.spec.engine import ENGINES, EngineSpec
 from rlf.spec.engines.local import LocalEngineSpec
+from rlf.spec.kinds import KindOf
 from rlf.spec.section import Section
 from rlf.tools.declaration import ToolDeclaration
 
@@ -24,7 +25,6 @@ class LoraSpec(Section):
     rank: int = Field(16, ge=1)
     alpha: float = Field(32.0, gt=0)
     """Scale; the adapter's output is multiplied by alpha / rank."""
-    dropout: float = Field(0.0, ge=0, lt=1)
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the modules that get an adapter."""
 
@@ -146,7 +146,7 @@ class CriticSpec(Section):
 class TrainSpec(Section):
     """One step collects prompts_per_step x num_generations trajectories and updates the policy."""
 
-    algorithm: SerializeAsAny[Estimator]
+    algorithm: Annotated[Estimator, KindOf(ESTIMATORS)]
     """Advantage estimator: a name, or a mapping with `kind` and its settings."""
     steps: int = Field(100, ge=1)
     prompts_per_step: int = Field(16, ge=1)
@@ -211,5 +211,5 @@ class RunSpec(Section):
     train: TrainSpec
     eval: EvalSpec = EvalSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
-    engine: SerializeAsAny[EngineSpec] = LocalEngineSpec()
+    engine: Annotated[EngineSpec, KindOf(ENGINES)] = LocalEngineSpec()
     seed: int = Field(0, ge=0)

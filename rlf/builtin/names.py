@@ -1,0 +1,30 @@
+"""The `builtin:` names of a spec and the files they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlf.core.errors import RlfError
+from rlf.core.registry import nearest
+
+BUILTIN = "builtin:"
+"""Prefix of these names in a spec."""
+
+_HERE = Path(__file__).parent
+_FILES = {f"encyclopedia/{split}": f"encyclopedia/data/{split}.jsonl" for split in ("train", "validation", "heldout")}
+_PATHS = {**_FILES, "tiny": "tiny/checkpoint"}
+
+
+def builtin_names() -> list[str]:
+    """All names, without the prefix."""
+    return sorted(_PATHS)
+
+
+def builtin_path(name: str) -> Path:
+    """The file or folder of a builtin, e.g. `encyclopedia/train` or `tiny`. Raises RlfError for an unknown name."""
+    if name not in _PATHS:
+        known = ", ".join(BUILTIN + other for other in builtin_names())
+        raise RlfError(
+            f"unknown builtin {name!r}{nearest(name, builtin_names())} (known: {known}). Write one of these."
+        )
+    return _HERE / _PATHS[name]

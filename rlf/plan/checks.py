@@ -1,0 +1,101 @@
+"""What must hold between keys: each check is a function from a loaded spec to the faults it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rlf.core import Fault
+from rlf.spec import LoadedSpec
+
+Check = Callable[[LoadedSpec], Iterator[Fault]]
+
+
+def find_faults(loaded: LoadedSpec) -> list[Fault]:
+    """The faults of all checks."""
+    return [fault for check in CHECKS for fault in check(loaded)]
+
+
+def _group_is_large_enough(loaded: LoadedSpec) -> Iterator[Fault]:
+    train, rollout = loaded.spec.train, loaded.spec.rollout
+    if train.algorithm.needs_group and rollout.num_generations == 1:
+        name = loaded.value(("train", "algorithm", "kind"))
+        message = f"got 1; {name} compares the rollouts of one question. Write at least 2, or algorithm: reinforce."
+        yield loaded.fault(("rollout", "num_generations"), message)
+
+
+def _mini_batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
+    train, rollout = loaded.spec.train, loaded.spec.rollout
+    batch = train.prompts_per_step * rollout.num_generations
+    if batch % train.mini_batches:
+        divisors = [n for n in range(1, batch + 1) if batch % n == 0]
+        near = min(divisors, key=lambda n: abs(n - train.mini_batches))
+        yield loaded.fault(
+            ("train", "mini_batches"),
+            f"got {train.mini_batches}; a step has {train.prompts_per_step} x {rollout.num_generations} = {batch} "
+            f"trajectories, which must divide evenly. Write e.g. `mini_batches: {near}`.",
+        )
+
+
+def _observations_only_in_ablations(loaded: LoadedSpec) -> Iterator[Fault]:
+    spec = loaded.spec
+    if spec.train.observations_in_loss and not spec.name.endswith("_ablation"):
+        yield loaded.fault(
+            ("train", "observations_in_loss"),
+            "got true; training on tool output is wrong except to show that it is. Remove it, or call the spec "
+            f"`{spec.name}_ablation`.",
+        )
+
+
+def _turn_fits_the_whole(loaded: LoadedSpec) -> Iterator[Fault]:
+    rollout = loaded.spec.rollout
+    if rollout.max_new_tokens is not None and rollout.max_new_tokens > rollout.max_total_tokens:
+        yield loaded.fault(
+            ("rollout", "max_new_tokens"),
+            f"got {rollout.max_new_tokens}; a trajectory has max_total_tokens: {rollout.max_total_tokens} in all. "
+            "Write less, or raise max_total_tokens.",
+        )
+
+
+def _tools_are_named_once(loaded: LoadedSpec) -> Iterator[Fault]:
+    yield from _named_once(loaded, "tools", [tool.name for tool in loaded.spec.tools], "tool")
+
+
+def _terms_are_named_once(loaded: LoadedSpec) -> Iterator[Fault]:
+    yield from _named_once(loaded, "rewards", [term.name for term in loaded.spec.rewards], "reward term")
+
+
+def _named_once(loaded: LoadedSpec, key: str, names: Sequence[str], noun: str) -> Iterator[Fault]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            first = loaded.fault((key, names.index(name), "name"), "").place
+            message = f"got {name!r}, the name of another {noun} ({first}); names are unique. Rename one of them."
+            yield loaded.fault((key, index, "name"), message)
+
+
+def _rewards_weigh_something(loaded: LoadedSpec) -> Iterator[Fault]:
+    weights = [term.weight for term in loaded.spec.rewards]
+    if not any(weights):
+        message = "every weight is 0, so that nothing is trained on. Give one term a weight other than 0."
+        yield loaded.fault(("rewards",), message)
+
+
+def _answers_are_there(loaded: LoadedSpec) -> Iterator[Fault]:
+    data = loaded.spec.data
+    needing = [term.name for term in loaded.spec.rewards if term.needs_answer]
+    sources = {"train": data.train, "eval": data.eval}
+    for name, source in sources.items():
+        if needing and source is not None and source.answer is None:
+            message = f"got null; the reward term {needing[0]!r} compares with gold answers. Name the column with them."
+            yield loaded.fault(("data", name, "answer"), message)
+
+
+CHECKS: tuple[Check, ...] = (
+    _group_is_large_enough,
+    _mini_batches_divide,
+    _observations_only_in_ablations,
+    _turn_fits_the_whole,
+    _tools_are_named_once,
+    _terms_are_named_once,
+    _rewards_weigh_something,
+    _answers_are_there,
+)

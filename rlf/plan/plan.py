@@ -1,0 +1,50 @@
+"""The plan: a spec that has been checked as a whole, with its identity. What engines run and the lineage keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from rlf.spec import InputFile, Interpolated, RunSpec, fill_in, write_back
+
+
+class Plan(BaseModel):
+    """A compiled run: all that an engine needs to know, and nothing that differs between machines in its hash."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    spec: RunSpec
+    plan_hash: str
+    """sha256 of the resolved spec with contents in place of paths: equal for equal runs, on any machine."""
+    files: tuple[InputFile, ...]
+    """Every input file, with its hash."""
+    origins: Mapping[str, str]
+    """Where each value came from: `file:line:column` or `override`, by dotted key; defaults are absent."""
+    interpolated: tuple[Interpolated, ...]
+    """Values of tools and rewards that were filled in: their text is stored in their place, they may be secret."""
+
+    @property
+    def num_trajectories_per_step(self) -> int:
+        """Rollouts collected for one update."""
+        return self.spec.train.prompts_per_step * self.spec.rollout.num_generations
+
+    @model_serializer(mode="wrap")
+    def _without_secrets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        write_back(values["spec"], self.interpolated)
+        return values
+
+
+def plan_to_json(plan: Plan) -> str:
+    """The plan as the lineage stores it. Values from the environment are stored as `${oc.env:NAME}`."""
+    return plan.model_dump_json(by_alias=True)
+
+
+def plan_from_json(text: str) -> Plan:
+    """The plan that `plan_to_json` stored, without its files. Raises RlfError where a variable is not set."""
+    values = json.loads(text)
+    fill_in(values["spec"], [Interpolated(tuple(item["path"]), item["text"]) for item in values["interpolated"]])
+    return Plan.model_validate(values)

@@ -1,0 +1,92 @@
+"""What the models say about the key at a path: the keys they know, a field's default. For messages only."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from rlf.algo import ESTIMATORS, Estimator
+from rlf.core import Registry, UnknownKind
+from rlf.rewards.kinds.rule import RULES, Rule
+from rlf.rewards.term import TERM_KINDS, Term
+from rlf.spec.engine import ENGINES, EngineSpec
+from rlf.spec.nodes import Key, Node
+from rlf.tools.kind import TOOL_KINDS, ToolKind
+
+_CHOSEN_BY: dict[type[BaseModel], tuple[str, Registry[Any]]] = {
+    EngineSpec: ("kind", ENGINES),
+    Estimator: ("kind", ESTIMATORS),
+    Term: ("kind", TERM_KINDS),
+    Rule: ("rule", RULES),
+    ToolKind: ("kind", TOOL_KINDS),
+}
+"""Models whose mappings name the model that really reads them, with the key that does so."""
+
+
+def known_keys(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list[str]:
+    """Keys that the mapping at `path` of a document may have; empty where the models do not say."""
+    keys: list[str] = []
+    for found in _types(model, node, path):
+        if inspect.isclass(found) and issubclass(found, BaseModel):
+            keys += [info.alias or name for name, info in found.model_fields.items()]
+            keys += [key for base, (key, _) in _CHOSEN_BY.items() if issubclass(found, base)]
+    return list(dict.fromkeys(keys))
+
+
+def known_kinds(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list[str]:
+    """Names that the last key of `path` may have, where it is the one that chooses a model."""
+    chosen = [_CHOSEN_BY[found] for found in _types(model, node, path[:-1]) if found in _CHOSEN_BY]
+    return [name for key, registry in chosen if key == path[-1] for name in registry.names()]
+
+
+def field_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> FieldInfo | None:
+    """The field that the last key of `path` names."""
+    if not path or not isinstance(path[-1], str):
+        return None
+    owners = [found for found in _types(model, node, path[:-1]) if inspect.isclass(found)]
+    return next((info for owner in owners if (info := _field(owner, path[-1])) is not None), None)
+
+
+def _types(annotation: Any, node: Node | None, path: Sequence[Key]) -> list[Any]:
+    """What the value at `path` below an annotation may be."""
+    arms = _arms(annotation, node)
+    if not path:
+        return arms
+    key, rest = path[0], path[1:]
+    child = node.get(key) if node is not None else None
+    below = [annotation for arm in arms for annotation in _below(arm, key)]
+    return [found for annotation in below for found in _types(annotation, child, rest)]
+
+
+def _below(arm: Any, key: Key) -> list[Any]:
+    if isinstance(key, int):
+        return [item for item in get_args(arm) if item is not ...]
+    info = _field(arm, key)
+    return [] if info is None else [info.annotation]
+
+
+def _field(arm: Any, key: str) -> FieldInfo | None:
+    if not (inspect.isclass(arm) and issubclass(arm, BaseModel)):
+        return None
+    return next((info for name, info in arm.model_fields.items() if key == (info.alias or name)), None)
+
+
+def _arms(annotation: Any, node: Node | None) -> list[Any]:
+    """The annotation itself, the arms of a union, or the kind that the value names."""
+    if hasattr(annotation, "__metadata__"):
+        annotation = annotation.__origin__
+    if get_origin(annotation) in (Union, UnionType):
+        return [arm for option in get_args(annotation) for arm in _arms(option, node)]
+    if node is None or not inspect.isclass(annotation) or annotation not in _CHOSEN_BY:
+        return [annotation]
+    key, registry = _CHOSEN_BY[annotation]
+    name = node.get(key)
+    try:
+        return [annotation] if name is None else _arms(registry.get(str(name.value)), node)
+    except UnknownKind:
+        return [annotation]

@@ -1,0 +1,98 @@
+"""`${...}` in values, by OmegaConf: references to other keys, `${oc.env:NAME}` and OmegaConf's other resolvers.
+
+The only module of rlf that knows OmegaConf.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+
+from rlf.core import Fault, RlfError
+from rlf.spec.nodes import KeyPath, Node, dotted, plain, wrap
+
+
+def interpolate(root: Node, faults: list[Fault]) -> Node:
+    """The tree with every `${...}` replaced by what it stands for."""
+    return _resolve_tree(root, (), OmegaConf.create(plain(root)), faults)
+
+
+def interpolate_path(node: Node, faults: list[Fault]) -> str | None:
+    """A path that names a file to read: the environment is known by then, the spec's keys are not."""
+    resolved = _resolve_tree(node, ("path",), OmegaConf.create({"path": plain(node)}), faults)
+    return resolved.value if isinstance(resolved.value, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Interpolated:
+    """A value that was filled in, and from what."""
+
+    path: KeyPath
+    text: str
+
+
+def write_back(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
+    """Puts the text in place of each value that was filled in."""
+    for item in interpolated:
+        _put(values, item.path, item.text)
+
+
+def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
+    """Undoes `write_back` with the environment as it is now. Raises RlfError where it lacks a variable."""
+    config = OmegaConf.create(values)
+    for item in interpolated:
+        try:
+            _put(values, item.path, _select(config, item.path))
+        except OmegaConfBaseException as error:
+            message = f"{dotted(item.path)}: {item.text!r} cannot be filled in: {_why(error)}"
+            raise RlfError(message) from error
+
+
+def _resolve_tree(node: Node, path: KeyPath, config: Any, faults: list[Fault]) -> Node:
+    if isinstance(node.value, dict):
+        entries = {key: _resolve_tree(child, (*path, key), config, faults) for key, child in node.value.items()}
+        return replace(node, value=entries)
+    if isinstance(node.value, list):
+        items = [_resolve_tree(child, (*path, index), config, faults) for index, child in enumerate(node.value)]
+        return replace(node, value=items)
+    if not isinstance(node.value, str) or "${" not in node.value:
+        return node
+    try:
+        resolved = wrap(_select(config, path), node)
+    except OmegaConfBaseException as error:
+        faults.append(node.fault(f"{node.value!r} cannot be filled in: {_why(error)}"))
+        return replace(node, value=None)
+    return replace(resolved, written=node.value)
+
+
+def _select(config: Any, path: KeyPath) -> Any:
+    for key in path:
+        config = config[key]
+    return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+
+
+def _put(values: Any, path: KeyPath, value: Any) -> None:
+    for key in path[:-1]:
+        values = values[key]
+    values[path[-1]] = value
+
+
+def _why(error: OmegaConfBaseException) -> str:
+    said = str(error).split("\n")[0]
+    if found := re.search(r"Environment variable '(.*)' not found", said):
+        name = found[1]
+        return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."
+    if found := re.search(r"Interpolation key '(.*?)' not found", said):
+        return f"the spec says no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
+    if found := re.search(r"Unsupported interpolation type (\S+)", said):
+        return f"there is no resolver {found[1]!r} (known: oc.env, oc.decode, oc.select). Write e.g. ${{oc.env:NAME}}."
+    if "Recursive interpolation" in said:
+        return "it refers to itself, directly or through others. Write one of the values out."
+    if isinstance(error, GrammarParseError):
+        return r"it is not closed or not well formed. Write ${key}, or \${ for the characters themselves."
+    return f"{said}. Check it against OmegaConf's grammar."

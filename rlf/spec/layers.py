@@ -1,0 +1,171 @@
+"""Layers of a spec: what a file extends, the files it uses, and how several become one tree.
+
+Later layers win: key by key in mappings, by name in the lists of tools and rewards. A list item that is a whole file
+replaces an earlier one of its name; an inline one is laid over it.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rlf.core import Fault, Place, hash_bytes
+from rlf.spec.interpolation import interpolate_path
+from rlf.spec.nodes import UNREADABLE, Key, Node, merge
+from rlf.spec.reader import read_file, shown_path
+
+ITEM_LISTS = {"tools": "tool", "rewards": "reward"}
+"""Lists of the spec whose items may be files, with the role of such a file."""
+BARE_KINDS: tuple[tuple[str, ...], ...] = (("engine",), ("train", "algorithm"))
+"""Mappings that may be written as the bare name of their kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file that a spec was read from."""
+
+    role: str
+    """`spec`, `tool`, `reward`, `code`, `data` or `model`."""
+    path: str
+    """As messages show it: relative to the current folder when below it."""
+    sha256: str
+
+    @property
+    def absolute(self) -> Path:
+        """The path on this machine."""
+        return absolute(Path(self.path), Path.cwd())
+
+
+@dataclass(slots=True)
+class Reading:
+    """What reading one spec gathers: its files and its faults."""
+
+    faults: list[Fault] = field(default_factory=list)
+    files: dict[str, InputFile] = field(default_factory=dict)
+
+    def read(self, path: Path, role: str, said: Callable[[str], Fault]) -> Node | None:
+        """One file's tree, recorded among the files."""
+        found = read_file(path, said, self.faults)
+        if found is None:
+            return None
+        shown = shown_path(path)
+        self.files[shown] = InputFile(role, shown, hash_bytes(found[1]))
+        return found[0]
+
+    def layers(self, files: Sequence[Path]) -> Node | None:
+        """The files of a command line, left to right, as one tree; None when one could not be read."""
+        paths = [absolute(path, Path.cwd()) for path in files]
+        trees = [self.layer(path, lambda message: Fault(Place(""), "", message), ()) for path in paths]
+        return stack([tree for tree in trees if tree is not None]) if None not in trees else None
+
+    def layer(self, path: Path, said: Callable[[str], Fault], chain: tuple[Path, ...]) -> Node | None:
+        """One file on top of what it extends."""
+        if path in chain:
+            circle = " -> ".join(shown_path(step) for step in (*chain[chain.index(path) :], path))
+            self.faults.append(said(f"`extends` goes in a circle: {circle}. Remove one of these links."))
+            return None
+        root = self.read(path, "spec", said)
+        if root is None:
+            return None
+        extends = root.get("extends")
+        own = replace(root, value={key: child for key, child in root.mapping.items() if key != "extends"})
+        bases = [self.layer(base, node.fault, (*chain, path)) for base, node in self._bases(extends)]
+        trees = [tree for tree in bases if tree is not None]
+        return stack([*trees, self.spell_out(own)]) if len(trees) == len(bases) else None
+
+    def _bases(self, extends: Node | None) -> list[tuple[Path, Node]]:
+        if extends is None:
+            return []
+        named = extends.items if isinstance(extends.value, list) else [extends]
+        paths = [(self.path_of(node, "a path to a spec, or a list of them"), node) for node in named]
+        return [(path, node) for path, node in paths if path is not None]
+
+    def path_of(self, node: Node, expected: str) -> Path | None:
+        """The path that a node names, from the folder of the file that says it."""
+        if not isinstance(node.value, str):
+            self.faults.append(node.fault(f"got {type(node.value).__name__}; expected {expected}."))
+            return None
+        text = interpolate_path(node, self.faults)
+        return None if text is None else absolute(Path(text), node.folder)
+
+    def spell_out(self, root: Node) -> Node:
+        """Bare kinds as mappings, and list items that name files as what the files hold."""
+        for path in BARE_KINDS:
+            root = _edit(root, path, _bare_kind)
+        for key, role in ITEM_LISTS.items():
+            root = _edit(root, (key,), lambda node, role=role: self._items(node, role))  # type: ignore[misc]
+        return root
+
+    def _items(self, node: Node, role: str) -> Node:
+        if not isinstance(node.value, list):
+            return node
+        return replace(node, value=[self._item(item, role) for item in node.value])
+
+    def _item(self, item: Node, role: str) -> Node:
+        use = item if isinstance(item.value, str) else item.get("use")
+        if use is None:
+            return item
+        path = self.path_of(use, f"a path to a {role} file")
+        file = None if path is None else self.read(path, role, use.fault)
+        if file is None:
+            return replace(item, value=UNREADABLE)
+        rest = {key: child for key, child in item.mapping.items() if key != "use"}
+        return replace(file, value=merge(file, replace(item, value=rest)).value)
+
+
+def absolute(path: Path, folder: Path) -> Path:
+    """The path from a folder, without `..` and without following links."""
+    return Path(os.path.normpath(folder / path.expanduser()))
+
+
+def stack(trees: Sequence[Node]) -> Node:
+    """Trees of whole specs, the later over the earlier."""
+    result = trees[0]
+    for over in trees[1:]:
+        merged = dict(merge(result, over).mapping)
+        for key in ITEM_LISTS:
+            lists = result.get(key), over.get(key)
+            if lists[0] is not None and lists[1] is not None and lists[0].items and lists[1].items:
+                merged[key] = replace(lists[1], value=_by_name(lists[0].items, lists[1].items))
+        result = replace(over, value=merged)
+    return result
+
+
+def _by_name(base: Sequence[Node], over: Sequence[Node]) -> list[Node]:
+    items = list(base)
+    names = [_name(item) for item in base]
+    for item in over:
+        name = _name(item)
+        if name is None or name not in names:
+            items.append(item)
+            continue
+        at = names.index(name)
+        items[at] = item if _is_file(item) else merge(items[at], item)
+    return items
+
+
+def _name(item: Node) -> str | None:
+    name = item.get("name")
+    return name.value if name is not None and isinstance(name.value, str) else None
+
+
+def _is_file(item: Node) -> bool:
+    return item.path == ()
+
+
+def _bare_kind(node: Node) -> Node:
+    return replace(node, value={"kind": node}) if isinstance(node.value, str) else node
+
+
+def _edit(root: Node, path: Sequence[Key], change: Callable[[Node], Node]) -> Node:
+    """The tree with the node at `path` changed, where there is one."""
+    if not path:
+        return change(root)
+    child = root.get(path[0])
+    if child is None:
+        return root
+    changed = _edit(child, path[1:], change)
+    assert isinstance(path[0], str), f"editing an item: {path}"
+    return replace(root, value={**root.mapping, path[0]: changed})

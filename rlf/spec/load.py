@@ -1,0 +1,86 @@
+"""`load_spec`: files and overrides in, one checked spec out, or every fault at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlf.core import Fault, Place, SpecError
+from rlf.spec.interpolation import Interpolated, interpolate
+from rlf.spec.layers import ITEM_LISTS, InputFile, Reading
+from rlf.spec.models import RunSpec
+from rlf.spec.nodes import KeyPath, Node, dotted, find, plain, walk
+from rlf.spec.overrides import apply_override
+from rlf.spec.paths import local_inputs, resolve_paths
+from rlf.spec.validate import validate_spec
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSpec:
+    """A spec whose every key is known and of the right type, and where it all came from."""
+
+    spec: RunSpec
+    files: tuple[InputFile, ...]
+    """Every file that was read, and the data and model files that the spec names on this machine."""
+    tree: Node
+    """The merged values with their places."""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where each value came from, by dotted key: `specs/search.yaml:3:9` or `override`; a default is absent."""
+        return {dotted(path): node.origin for path, node in walk(self.tree) if path}
+
+    @property
+    def interpolated(self) -> tuple[Interpolated, ...]:
+        """The values of tools and rewards that were filled in from `${...}`: credentials and addresses.
+
+        Everywhere else such a value is a setting like any other, stored and hashed as it is.
+        """
+        filled = [(path, node.written) for path, node in walk(self.tree) if node.written is not None]
+        return tuple(Interpolated(path, text) for path, text in filled if path[0] in ITEM_LISTS)
+
+    def value(self, path: KeyPath) -> Any:
+        """What the files and overrides say at a path; None where they say nothing."""
+        node, depth = find(self.tree, path)
+        return plain(node) if depth == len(path) else None
+
+    def fault(self, path: KeyPath, message: str) -> Fault:
+        """A fault of the value at a path, or of the nearest mapping around it where the value is a default."""
+        node, depth = find(self.tree, path)
+        if depth == len(path):
+            return node.fault(message)
+        return Fault(node.key_place, dotted((*node.path, *path[depth:])), message)
+
+
+def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpec:
+    """Reads, layers and checks a spec.
+
+    Args:
+        files: spec files; later ones are laid over earlier ones.
+        overrides: `key=value`, `+key=value` and `~key`, applied in order after all files.
+
+    Raises:
+        SpecError: with every fault of the spec and of the files it names.
+    """
+    reading = Reading()
+    root = reading.layers(files)
+    if root is None:
+        raise SpecError(reading.faults)
+    for text in overrides:
+        root = reading.spell_out(apply_override(root, text, reading.faults))
+    root = interpolate(root, reading.faults)
+    root = resolve_paths(root, reading.faults)
+    spec = validate_spec(root, reading.faults)
+    if spec is None or reading.faults:
+        raise SpecError(_first_at_each_place(reading.faults))
+    return LoadedSpec(spec, (*reading.files.values(), *local_inputs(spec)), root)
+
+
+def _first_at_each_place(faults: Sequence[Fault]) -> list[Fault]:
+    """Without what follows from a fault found earlier: a value that could not be read is also of the wrong type."""
+    found: dict[tuple[Place, str], Fault] = {}
+    for fault in faults:
+        found.setdefault((fault.place, fault.path), fault)
+    return list(found.values())

@@ -1,0 +1,108 @@
+"""`key=value` of the command line: `a.b=v` sets, `+a.b=v` adds, `~a.b` deletes. Values are YAML."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rlf.core import Fault, Place, nearest
+from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, dotted, merge
+from rlf.spec.reader import read_value
+
+_FORM = re.compile(r"(?P<sign>[+~]?)(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
+_PLACE = Place(OVERRIDE)
+
+
+class _Refused(Exception):
+    """Why an override does not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Override:
+    sign: str
+    path: tuple[str, ...]
+    value: str | None
+
+
+def apply_override(root: Node, text: str, faults: list[Fault]) -> Node:
+    """The tree with one override applied, or the same tree and a fault."""
+    try:
+        override = _parse(text)
+        return _change(root, override, (), faults)
+    except _Refused as refused:
+        faults.append(Fault(_PLACE, text, str(refused)))
+        return root
+
+
+def _parse(text: str) -> _Override:
+    match = _FORM.fullmatch(text)
+    assert match is not None, f"the form takes any text: {text!r}"
+    path = tuple(re.sub(r"\[(\d+)\]", r".\1", match["path"].strip()).split("."))
+    if not all(path):
+        raise _Refused("this names no key; expected a dotted path. Write e.g. train.steps=10.")
+    if match["sign"] == "~" and match["value"] is not None:
+        raise _Refused(f"`~` deletes and takes no value. Write ~{match['path']}.")
+    if match["sign"] != "~" and match["value"] is None:
+        raise _Refused(f"got no value. Write {text}=VALUE, or ~{match['path']} to delete the key.")
+    return _Override(match["sign"], path, match["value"])
+
+
+def _change(node: Node, override: _Override, done: KeyPath, faults: list[Fault]) -> Node:
+    """`node` lies at `done`; the change is somewhere below it."""
+    name, rest = override.path[0], override.path[1:]
+    if isinstance(node.value, list):
+        key: Key = _index(name, node, done)
+    elif isinstance(node.value, dict) or node.value is None:
+        key = name
+    else:
+        raise _Refused(f"`{dotted(done)}` is {node.value!r} and holds no keys. Override `{dotted(done)}` itself.")
+    path, child = (*done, key), node.get(key)
+    if rest:
+        below = child if child is not None else _said({}, path)
+        return _with(node, key, _change(below, replace(override, path=rest), path, faults))
+    return _apply(node, key, override, path, faults)
+
+
+def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: list[Fault]) -> Node:
+    child = node.get(key)
+    if override.sign == "~":
+        if child is None:
+            known = nearest(str(key), list(node.mapping))
+            raise _Refused(f"the files do not set `{dotted(path)}`{known}. Delete a key that they set.")
+        return _without(node, key)
+    if override.sign == "+" and child is not None and not isinstance(child.value, list):
+        raise _Refused(f"`{dotted(path)}` is set already; `+` adds what is not there. Write it without the +.")
+    adds_item = override.sign == "+" and child is not None
+    said_at = (*path, len(child.items)) if adds_item and child is not None else path
+    value = read_value(override.value or "", _PLACE, said_at, Path.cwd(), faults)
+    if value is None:
+        return node
+    if adds_item and child is not None:
+        return _with(node, key, replace(child, value=[*child.items, value]))
+    return _with(node, key, merge(child, value) if child is not None else value)
+
+
+def _said(value: dict[str, Node], path: KeyPath) -> Node:
+    return Node(value, _PLACE, _PLACE, path, Path.cwd())
+
+
+def _index(name: str, node: Node, done: KeyPath) -> int:
+    if not name.isdecimal() or int(name) >= len(node.items):
+        raise _Refused(
+            f"`{dotted(done)}` has {len(node.items)} items, got {name!r}; expected an index from 0 to "
+            f"{len(node.items) - 1}. Write +{dotted(done)}=VALUE to add one."
+        )
+    return int(name)
+
+
+def _with(node: Node, key: Key, child: Node) -> Node:
+    if isinstance(key, int):
+        return replace(node, value=[*node.items[:key], child, *node.items[key + 1 :]])
+    return replace(node, value={**node.mapping, key: child})
+
+
+def _without(node: Node, key: Key) -> Node:
+    if isinstance(key, int):
+        return replace(node, value=[*node.items[:key], *node.items[key + 1 :]])
+    return replace(node, value={name: child for name, child in node.mapping.items() if name != key})

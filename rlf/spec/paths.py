@@ -1,0 +1,87 @@
+"""Paths of data and models: a file next to the spec, a `builtin:` name, or a Hugging Face id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
+from rlf.spec.layers import InputFile, absolute
+from rlf.spec.models import RunSpec
+from rlf.spec.nodes import Node, find
+from rlf.spec.reader import shown_path
+
+DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"))
+MODEL_PATH = ("model", "path")
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+_SMALL_BYTES = 1_000_000
+
+
+def resolve_paths(root: Node, faults: list[Fault]) -> Node:
+    """The tree with paths to files made absolute; builtin names are checked, other names left alone."""
+    for path in (*DATA_PATHS, MODEL_PATH):
+        node, depth = find(root, path)
+        if depth == len(path) and isinstance(node.value, str):
+            root = _put(root, path, replace(node, value=_resolve(node, node.value, faults), written=None))
+    return root
+
+
+def local_inputs(spec: RunSpec) -> list[InputFile]:
+    """The code, data and model that a spec names on this machine, with their hashes; what is missing is left out."""
+    sources = [spec.data.train, *([spec.data.eval] if spec.data.eval else [])]
+    named = [("code", path) for path in _code(spec.model_dump(mode="json", include={"tools", "rewards"}))]
+    named += [("data", source.path) for source in sources]
+    named += [("model", spec.model.path)]
+    local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path) and Path(path).exists()]
+    return [InputFile(role, shown_path(path), _identity(path)) for role, path in local]
+
+
+def _code(value: Any) -> list[str]:
+    """Files that hold callables: `/path/file.py:name` anywhere in the declarations."""
+    if isinstance(value, str):
+        file, _, name = value.rpartition(":")
+        return [file] if file.endswith(".py") and name else []
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [file for child in children for file in _code(child)]
+
+
+def is_local(path: str) -> bool:
+    """Whether a resolved path names a file or folder rather than a builtin or a Hugging Face id."""
+    return Path(path).is_absolute()
+
+
+def _resolve(node: Node, text: str, faults: list[Fault]) -> str:
+    if text.startswith(BUILTIN):
+        try:
+            builtin_path(text.removeprefix(BUILTIN))
+        except RlfError as error:
+            faults.append(node.fault(str(error)))
+        return text
+    here = absolute(Path(text), node.folder)
+    looks_local = text.startswith(("./", "../", "/", "~")) or text in (".", "..") or text.endswith(DATA_SUFFIXES)
+    return str(here) if looks_local or here.exists() else text
+
+
+def _identity(path: Path) -> str:
+    """Hash of a data file; of a folder, the small files' contents and the names and sizes of the large ones.
+
+    Weights of many gigabytes are told by name and size, so that checking a spec stays instant.
+    """
+    if path.is_file():
+        return hash_path(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return hash_json([[file.relative_to(path).as_posix(), *_about(file)] for file in files])
+
+
+def _about(file: Path) -> tuple[int, str | None]:
+    size = file.stat().st_size
+    return size, hash_bytes(file.read_bytes()) if size <= _SMALL_BYTES else None
+
+
+def _put(root: Node, path: Sequence[str], node: Node) -> Node:
+    if not path:
+        return node
+    return replace(root, value={**root.mapping, path[0]: _put(root.mapping[path[0]], path[1:], node)})

@@ -1,0 +1,251 @@
+"""Reading one YAML file into nodes, hostile files included.
+
+YAML 1.2's core schema: `yes`, `on` and dates are text, `1e-5` is a number. Size, depth and the expansion of
+anchors are bounded, so that no file can hang or fill the compiler.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlf.core import Fault, Place, nearest
+from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
+
+MAX_BYTES = 1_000_000
+MAX_NODES = 50_000
+MAX_DEPTH = 60
+
+_TAG = "tag:yaml.org,2002:"
+_NULL, _BOOL, _INT, _FLOAT, _STR = (_TAG + name for name in ("null", "bool", "int", "float", "str"))
+_MERGE = _TAG + "merge"
+_RESOLVERS = (
+    (_NULL, r"~|null|Null|NULL|", "~nN"),
+    (_BOOL, r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    (_INT, r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        _FLOAT,
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    (_MERGE, r"<<", "<"),
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe composer with the core schema's plain scalars."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # PyYAML's own way to hold them
+
+
+for _tag, _pattern, _first in _RESOLVERS:
+    _Loader.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), ["", *_first] if _tag == _NULL else [*_first])
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One document on its way from YAML's nodes to ours."""
+
+    file: str
+    folder: Path
+    faults: list[Fault]
+    inside: KeyPath = ()
+    """Keys that lead to the document; an override's own."""
+    fixed: Place | None = None
+    """The place of everything in a text that is no file."""
+    num_nodes: int = 0
+
+    def place(self, mark: yaml.Mark) -> Place:
+        return self.fixed or Place(self.file, mark.line + 1, mark.column + 1)
+
+    def convert(self, node: yaml.Node, key_place: Place, path: KeyPath) -> Node:
+        self.num_nodes += 1
+        place = self.place(node.start_mark)
+        if self.num_nodes > MAX_NODES or len(path) - len(self.inside) > MAX_DEPTH:
+            limit = f"{MAX_NODES:,} values" if self.num_nodes > MAX_NODES else f"{MAX_DEPTH} levels"
+            raise _TooLarge(Fault(place, "", f"the document grows beyond {limit}. Check its anchors and nesting."))
+        return Node(self._value(node, place, path), place, key_place, path, self.folder)
+
+    def _value(self, node: yaml.Node, place: Place, path: KeyPath) -> dict[str, Node] | list[Node] | Scalar:
+        try:
+            if isinstance(node, yaml.ScalarNode):
+                return _scalar(node.tag, node.value)
+            _check_tag(node.tag, (_TAG + "map", _TAG + "seq"))
+        except _BadScalar as bad:
+            self.faults.append(Fault(place, dotted(path), str(bad)))
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        return [self.convert(item, self.place(item.start_mark), (*path, i)) for i, item in enumerate(node.value)]
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Node]:
+        entries: dict[str, Node] = {}
+        for key_node, value_node in node.value:
+            key, place = self._key(key_node, path), self.place(key_node.start_mark)
+            if key is None:
+                continue
+            if key in entries:
+                first = entries[key].key_place
+                message = f"key {key!r} appears twice, first on line {first.line}; a key is written once. Remove one."
+                self.faults.append(Fault(place, dotted((*path, key)), message))
+            entries[key] = self.convert(value_node, place, (*path, key))
+        return entries
+
+    def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
+        place = self.place(node.start_mark)
+        if node.tag == _MERGE:
+            message = "got a merge key `<<`; it is not part of YAML 1.2. Write the keys out, or use `extends`."
+        elif not isinstance(node, yaml.ScalarNode):
+            message = "got a list or mapping as a key; keys are text. Write a name."
+        elif node.tag != _STR:
+            message = f'got the key {node.value}, which YAML reads as no text; keys are text. Write "{node.value}".'
+        else:
+            return str(node.value)
+        self.faults.append(Fault(place, dotted(path), message))
+        return None
+
+
+class _TooLarge(Exception):
+    """Carries the one fault that ends the reading of a document."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+class _BadScalar(ValueError):
+    """A scalar that is YAML but no value of ours."""
+
+
+def _scalar(tag: str, text: str) -> Scalar:
+    if tag == _NULL:
+        return None
+    if tag == _BOOL:
+        return text.lower() == "true"
+    if tag == _INT:
+        return _integer(text)
+    if tag == _FLOAT:
+        return _finite(text)
+    _check_tag(tag, (_STR, _MERGE))
+    return text
+
+
+def _check_tag(tag: str, known: tuple[str, ...]) -> None:
+    if tag not in known:
+        shown = tag.replace(_TAG, "!!")
+        raise _BadScalar(f"got the tag {shown}; tags other than !!str are not read. Remove it.")
+
+
+def _integer(text: str) -> int:
+    if len(text) > 40:
+        raise _BadScalar(f"got a number of {len(text)} digits; at most 40 are read. Quote it if it is text.")
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _finite(text: str) -> float:
+    value = math.inf if "n" in text.lower() else float(text)
+    if not math.isfinite(value):
+        raise _BadScalar(f"got {text}; numbers are finite. Write a number, or null where that is allowed.")
+    return value
+
+
+def read_file(path: Path, said: Callable[[str], Fault], faults: list[Fault]) -> tuple[Node, bytes] | None:
+    """The mapping in a file and the file's bytes; None, with faults added, where there is none to be had.
+
+    `said` makes the fault for a file that cannot be read at all: its place is where the file was named.
+    """
+    shown = shown_path(path)
+    try:
+        data = _read_bytes(path)
+        text = data.decode("utf-8-sig")
+    except _Unread as unread:
+        faults.append(said(f"{shown}: {unread}"))
+        return None
+    except UnicodeDecodeError as error:
+        faults.append(said(f"{shown}: byte {error.start} is not UTF-8; a spec is UTF-8 text. Save it as UTF-8."))
+        return None
+    root = _read_text(text, _Reader(shown, path.parent, faults))
+    if root is None or isinstance(root.value, dict):
+        return None if root is None else (root, data)
+    what = "nothing" if root.value is None else "a list" if isinstance(root.value, list) else "a single value"
+    faults.append(root.fault(f"the file holds {what}; expected a mapping. Write `key: value` lines."))
+    return None
+
+
+def shown_path(path: Path) -> str:
+    """A path as messages show it: relative to the current folder when below it."""
+    here = Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.as_posix()
+
+
+def read_value(text: str, place: Place, path: KeyPath, folder: Path, faults: list[Fault]) -> Node | None:
+    """The YAML value of an override, all of it at one place."""
+    return _read_text(text, _Reader(place.file, folder, faults, path, place))
+
+
+class _Unread(Exception):
+    """Why a file's bytes were not taken."""
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise _Unread("this is a folder; expected a YAML file. Name a file in it.")
+        if size > MAX_BYTES:
+            raise _Unread(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Move data to data files.")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise _Unread(f"no such file{_neighbour(path)}. Check the path.") from None
+    except OSError as error:
+        raise _Unread(f"cannot be read: {error.strerror}. Check the path and its permissions.") from error
+
+
+def _neighbour(path: Path) -> str:
+    if not path.parent.is_dir():
+        return ""
+    return nearest(path.name, [other.name for other in path.parent.iterdir()])
+
+
+def _read_text(text: str, reader: _Reader) -> Node | None:
+    loader = None
+    try:
+        loader = _Loader(text)
+        document = loader.get_single_node()
+        if document is None:
+            document = yaml.ScalarNode(_NULL, "", yaml.Mark("", 0, 0, 0, None, 0))
+        start = reader.place(document.start_mark)
+        return reader.convert(document, start, reader.inside)
+    except _TooLarge as large:
+        reader.faults.append(large.fault)
+    except RecursionError:
+        reader.faults.append(Fault(reader.fixed or Place(reader.file), "", "nested too deeply to be read. Flatten it."))
+    except yaml.YAMLError as error:
+        reader.faults.append(_syntax_fault(error, reader, text))
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return None
+
+
+def _syntax_fault(error: yaml.YAMLError, reader: _Reader, text: str) -> Fault:
+    path = dotted(reader.inside)
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position].split("\n")
+        place = reader.fixed or Place(reader.file, len(before), len(before[-1]) + 1)
+        return Fault(place, path, f"got the character U+{error.character:04X}; YAML is printable text. Remove it.")
+    assert isinstance(error, yaml.MarkedYAMLError), f"an unmarked YAML error: {error!r}"
+    mark = error.problem_mark or error.context_mark
+    place = reader.place(mark) if mark else reader.fixed or Place(reader.file)
+    problem = error.problem or error.context or "unreadable"
+    if r"'\t'" in problem:
+        return Fault(place, path, "got a tab; YAML indents with spaces. Replace it with spaces.")
+    if "but found another document" in problem:
+        return Fault(place, path, "got a second document after `---`; a file holds one. Split the file.")
+    return Fault(place, path, f"not YAML: {problem}. Check the quotes, colons and indentation here.")

@@ -1,0 +1,134 @@
+"""One pydantic error as one sentence: what was there; what is allowed. What to write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+from rlf.core import nearest
+
+_TYPES = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_BOUNDS = {
+    "greater_than": ("gt", "a number greater than {}"),
+    "greater_than_equal": ("ge", "a number of at least {}"),
+    "less_than": ("lt", "a number less than {}"),
+    "less_than_equal": ("le", "a number of at most {}"),
+    "string_pattern_mismatch": ("pattern", "text that matches {}"),
+    "string_too_short": ("min_length", "text of at least {} characters"),
+    "string_too_long": ("max_length", "text of at most {} characters"),
+    "too_short": ("min_length", "a list of at least {}"),
+    "too_long": ("max_length", "a list of at most {}"),
+}
+_EXAMPLES = {"a whole number": "8", "a number": "0.5", "text": "name", "true or false": "true", "a list": "[]"}
+
+
+def expected(error: ErrorDetails) -> str | None:
+    """What would have been right; None for an error that says so itself."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if kind in _BOUNDS:
+        name, phrase = _BOUNDS[kind]
+        return phrase.format(context[name])
+    if kind in ("enum", "literal_error"):
+        return "one of " + ", ".join(_choices(context))
+    return None
+
+
+def wrong_value(got: str, errors: Sequence[ErrorDetails], key: str, field: FieldInfo | None) -> str:
+    """The sentence for a value that is of no allowed type or out of range; several errors are a union's arms."""
+    phrases = list(dict.fromkeys(phrase for phrase in map(expected, errors) if phrase))
+    if not phrases:
+        return own_words(errors[0])
+    guess = _guess(errors[0])
+    return f"got {got}{guess}; expected {' or '.join(phrases)}.{_write(key, errors[0], phrases, field)}"
+
+
+def own_words(error: ErrorDetails) -> str:
+    """The message of a validator, which says all that is to be said."""
+    cause = error.get("ctx", {}).get("error")
+    words = str(cause) if isinstance(cause, Exception) else error["msg"]
+    return words if words.endswith(".") else f"{words}."
+
+
+def missing(key: str, field: FieldInfo | None, choices: Sequence[str]) -> str:
+    """The sentence for a key that must be there."""
+    what = (field.description or "").split("\n")[0].rstrip(".") if field is not None else ""
+    if choices:
+        return f"the key {key!r} is missing; expected one of {', '.join(choices)}. Write e.g. `{key}: {choices[0]}`."
+    return f"the key {key!r} is missing{f' ({what})' if what else ''}. Write `{key}: ...`."
+
+
+def unknown(key: str, known: Sequence[str]) -> str:
+    """The sentence for a key that nothing reads."""
+    if not known:
+        return f"unknown key {key!r}. Remove it."
+    close = nearest(key, list(known))
+    advice = "Rename it" if close else "Remove it"
+    return f"unknown key {key!r}{close} (known: {', '.join(sorted(known))}). {advice}."
+
+
+def show(value: Any) -> str:
+    """A value as a message names it: scalars as JSON, collections by their size."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else text[:56] + '..."'
+
+
+def _choices(context: Mapping[str, Any]) -> list[str]:
+    text: str = context["expected"]
+    return [choice.strip(" '") for choice in text.replace(" or ", ", ").split(",")]
+
+
+def _guess(error: ErrorDetails) -> str:
+    if error["type"] not in ("enum", "literal_error") or not isinstance(error["input"], str):
+        return ""
+    return nearest(error["input"], _choices(error["ctx"])).rstrip()
+
+
+def _write(key: str, error: ErrorDetails, phrases: Sequence[str], field: FieldInfo | None) -> str:
+    example = _default(field)
+    if example is None:
+        context = error.get("ctx", {})
+        if error["type"] in ("enum", "literal_error"):
+            example = _choices(context)[0]
+        elif "ge" in context or "le" in context:
+            example = str(context.get("ge", context.get("le")))
+        else:
+            example = _EXAMPLES.get(phrases[0])
+    return f" Write e.g. `{key}: {example}`." if example is not None else ""
+
+
+def _default(field: FieldInfo | None) -> str | None:
+    if field is None or field.default in (None, PydanticUndefined):
+        return None
+    if isinstance(field.default, Enum):
+        return str(field.default.value)
+    if isinstance(field.default, bool | int | float):
+        return json.dumps(field.default)
+    return field.default if isinstance(field.default, str) and field.default else None

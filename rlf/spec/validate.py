@@ -1,0 +1,100 @@
+"""From a tree of nodes to the models, with every error of theirs as a fault at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rlf.core import Fault
+from rlf.rewards.term import Term
+from rlf.spec.fields import field_at, known_keys, known_kinds
+from rlf.spec.models import RunSpec
+from rlf.spec.nodes import UNREADABLE, Key, KeyPath, Node, dotted, find, plain
+from rlf.spec.sentences import missing, own_words, show, unknown, wrong_value
+from rlf.tools.declaration import ToolDeclaration
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
+    """The spec; None, with faults added, when anything in it is wrong."""
+    values = plain(root)
+    complete = True
+    for key, model in (("tools", ToolDeclaration), ("rewards", Term)):
+        items = root.get(key)
+        if items is None or not isinstance(items.value, list):
+            continue
+        models = [_validate_item(model, item, faults) for item in items.items]
+        complete = complete and None not in models
+        values[key] = [found for found in models if found is not None]
+    try:
+        spec = RunSpec.model_validate(values)
+    except ValidationError as error:
+        faults += faults_of(
+            RunSpec, root, [details for details in error.errors() if complete or not _is_count(details)]
+        )
+        return None
+    return spec if complete else None
+
+
+def _is_count(error: ErrorDetails) -> bool:
+    """Whether an error says that items are too few, as they seem when some of them are broken."""
+    return error["type"] == "too_short" and error["loc"] in (("tools",), ("rewards",))
+
+
+def _validate_item(model: type[M], item: Node, faults: list[Fault]) -> M | None:
+    """A tool or a reward: on its own, since its paths start from its own file's folder."""
+    if item.value is UNREADABLE:
+        return None
+    try:
+        return model.model_validate(plain(item), context={"folder": item.folder})
+    except ValidationError as error:
+        faults += faults_of(model, item, error.errors())
+        return None
+
+
+def faults_of(model: type[BaseModel], root: Node, errors: Sequence[ErrorDetails]) -> list[Fault]:
+    """Pydantic's errors about the values of a tree as faults in its files.
+
+    A union's errors, one for each arm, are about one value and become one fault.
+    """
+    groups: dict[tuple[KeyPath, bool], list[ErrorDetails]] = {}
+    for error in errors:
+        about_key = error["type"] in ("missing", "extra_forbidden")
+        path = error["loc"] if about_key else error["loc"][: find(root, error["loc"])[1]]
+        groups.setdefault((path, about_key), []).append(error)
+    return [_fault(model, root, path, group) for (path, _), group in groups.items()]
+
+
+def _fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[ErrorDetails]) -> Fault:
+    node, depth = find(root, path)
+    key = str(path[-1]) if path else ""
+    if errors[0]["type"] == "missing":
+        return _missing(model, root, path)
+    if errors[0]["type"] == "extra_forbidden":
+        return node.fault(unknown(key, known_keys(model, root, path[:-1])), at_key=True)
+    assert depth == len(path), f"an error about {path}, which the tree does not hold"
+    if errors[0]["type"] == "unknown_kind":
+        return node.fault(f"{own_words(errors[0])} Write one of these.")
+    return node.fault(wrong_value(_got(root, path), errors, key, field_at(model, root, path)))
+
+
+def _missing(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
+    node, _ = find(root, path)
+    if isinstance(path[-1], int):
+        return node.fault(f"got a list of {len(node.items)}; expected at least {path[-1] + 1} items. Add the others.")
+    kinds = known_kinds(model, root, path)
+    where: tuple[Key, ...] = (*node.path, path[-1])
+    return Fault(node.key_place, dotted(where), missing(path[-1], field_at(model, root, path), kinds))
+
+
+def _got(root: Node, path: KeyPath) -> str:
+    """The value at a path as a message shows it; one that was filled in is shown as written, since it may be secret."""
+    for length in range(len(path) + 1):
+        node, _ = find(root, path[:length])
+        if node.written is not None:
+            return f"the value of {node.written}"
+    return show(plain(find(root, path)[0]))
