@@ -1,0 +1,69 @@
+"""What both engines build from a plan: chat format, tool executor, reward function, limits. One implementation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlf.chat.format import FORMATS, ChatFormat, detect_format
+from rlf.rewards.function import RewardFunction
+from rlf.rollout.loop import Limits, Setting
+from rlf.tools.executor import Executor
+from rlf.types.policy import Policy, Sampling
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rlf.spec.models import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """Everything of a run that is not the policy."""
+
+    chat: ChatFormat
+    tools: Executor
+    """To be entered as an async context manager by the engine."""
+    reward: RewardFunction
+    limits: Limits
+    training: Sampling
+    evaluation: Sampling
+    greedy: Sampling
+
+    def setting(self, policy: Policy, sampling: Sampling) -> Setting:
+        """The setting of a collection."""
+        return Setting(policy, self.chat, self.tools, self.limits, sampling)
+
+
+def build_harness(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Harness:
+    """Builds the parts from their declarations. Raises RlfError for what cannot be built."""
+    chat = build_chat(spec, tokenizer)
+    rollout = spec.rollout
+    limits = Limits(
+        max_turns=rollout.max_turns,
+        max_total_tokens=rollout.max_total_tokens,
+        max_new_tokens=rollout.max_new_tokens,
+        max_tool_calls=rollout.max_tool_calls,
+        max_parse_failures=rollout.max_parse_failures,
+    )
+    stops = {"stop_token_ids": chat.stop_token_ids, "stop_strings": rollout.stop}
+    training = Sampling(
+        rollout.temperature, top_p=rollout.top_p, top_k=rollout.top_k, min_p=rollout.min_p, **stops
+    )
+    return Harness(
+        chat=chat,
+        tools=Executor(spec.tools, seed=spec.seed),
+        reward=RewardFunction(spec.rewards),
+        limits=limits,
+        training=training,
+        evaluation=Sampling(spec.eval.temperature, **stops),
+        greedy=Sampling(0.0, **stops),
+    )
+
+
+def build_chat(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> ChatFormat:
+    """The chat format that the spec names, or that the model's template shows."""
+    name = spec.chat.format
+    if name == "auto":
+        name, _ = detect_format(tokenizer)
+    return FORMATS.get(name)(tokenizer)

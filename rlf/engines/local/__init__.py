@@ -1,0 +1,1 @@
+"""The embedded engine: model, sampler, update and checkpoints on torch and transformers in one process."""

@@ -1,0 +1,152 @@
+"""Checkpoints that are whole or not there: written aside, hashed, synced, then renamed into place.
+
+A checkpoint holds the trainable weights, the optimisers and the counters. Every random number of a run derives from
+its seed and a counter, so there is no generator state to keep.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from rlf.core.errors import RunError
+from rlf.core.hashing import hash_path
+from rlf.engines.local.model import PolicyModel
+from rlf.engines.local.update import Updater
+
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0
+    """Updates made."""
+    cursor: int = 0
+    """Tasks drawn from the training set so far, over all its passes."""
+
+
+def save_checkpoint(folder: Path, updater: Updater, progress: Progress, *, keep: int) -> tuple[Path, str]:
+    """Writes `folder/step-NNNNNN`; returns it with the hash of its manifest, and drops all but the newest `keep`.
+
+    Raises RunError when the disk is full; what was there before stays whole.
+    """
+    target = folder / f"step-{progress.step:06d}"
+
+    def write(place: Path) -> None:
+        weights = {name: p.detach().contiguous() for name, p in _trainable(updater.model).items()}
+        save_file(weights, place / "weights.safetensors")
+        torch.save(_trainer_state(updater), place / "trainer.pt")
+        (place / "progress.json").write_text(json.dumps(asdict(progress)))
+
+    publish_folder(target, write)
+    for old in sorted(folder.glob("step-*"))[:-keep]:
+        shutil.rmtree(old)
+    return target, hash_path(target / _MANIFEST)
+
+
+def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
+    """Makes a folder appear complete or not at all: temporary folder, manifest, fsync, rename.
+
+    Raises RunError when the disk is full.
+    """
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    with _clear_when_full(temporary):
+        temporary.mkdir(parents=True)
+        write(temporary)
+        files = sorted(p for p in temporary.rglob("*") if p.is_file())
+        manifest = {p.relative_to(temporary).as_posix(): hash_path(p) for p in files}
+        (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+        for path in [*files, temporary / _MANIFEST, temporary]:
+            _sync(path)
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.rename(target)
+        _sync(target.parent)
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint whose every file has the hash of its manifest; None when there is none."""
+    return next((path for path in sorted(folder.glob("step-*"), reverse=True) if _is_whole(path)), None)
+
+
+def read_progress(checkpoint: Path) -> Progress:
+    """The counters of a checkpoint."""
+    return Progress(**json.loads((checkpoint / "progress.json").read_text()))
+
+
+def load_checkpoint(checkpoint: Path, updater: Updater) -> None:
+    """Puts weights, optimisers and counters back in place. Raises RunError when they do not fit the model."""
+    weights = load_file(checkpoint / "weights.safetensors", device=str(updater.model.device))
+    parameters = _trainable(updater.model)
+    mismatched = sorted(weights.keys() ^ parameters.keys())
+    mismatched += [n for n in weights.keys() & parameters.keys() if weights[n].shape != parameters[n].shape]
+    if mismatched:
+        raise RunError(
+            f"{checkpoint}: the checkpoint does not fit the model: {len(mismatched)} weights differ, first "
+            f"{mismatched[0]}. Resume with the model and LoRA settings that the run began with."
+        )
+    with torch.no_grad():
+        for name, value in weights.items():
+            parameters[name].copy_(value)
+    state = torch.load(checkpoint / "trainer.pt", map_location=updater.model.device, weights_only=True)
+    updater.optimizer.load_state_dict(state["optimizer"])
+    updater.num_updates = state["num_updates"]
+    if updater.critic is not None and updater.critic_optimizer is not None:
+        updater.critic.load_state_dict(state["critic"])
+        updater.critic_optimizer.load_state_dict(state["critic_optimizer"])
+
+
+def _trainable(model: PolicyModel) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in model.full.named_parameters() if p.requires_grad}
+
+
+def _trainer_state(updater: Updater) -> dict[str, Any]:
+    state: dict[str, Any] = {"optimizer": updater.optimizer.state_dict(), "num_updates": updater.num_updates}
+    if updater.critic is not None and updater.critic_optimizer is not None:
+        state["critic"] = updater.critic.state_dict()
+        state["critic_optimizer"] = updater.critic_optimizer.state_dict()
+    return state
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        manifest: dict[str, str] = json.loads((folder / _MANIFEST).read_text())
+        return all(hash_path(folder / name) == digest for name, digest in manifest.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _clear_when_full(temporary: Path) -> Iterator[None]:
+    """Names a full disk as what it is, however the writing library put it, and leaves nothing half-written."""
+    try:
+        yield
+    except Exception as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or "No space left" in str(error) or "unexpected pos" in str(error):
+            raise RunError(
+                f"no space left on the disk of {temporary.parent}; the checkpoint was not written. "
+                "Make room, then `rlf resume` the run: it goes on from its last complete checkpoint."
+            ) from error
+        raise

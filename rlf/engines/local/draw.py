@@ -1,0 +1,54 @@
+"""From logits to tokens: one uniform number per token, by the inverse of the cumulative distribution.
+
+The number is the trajectory's own, so what is drawn for a row depends on its logits and on nothing else in the batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rlf.types.policy import Sampling
+
+
+def uniforms(seed: int, count: int) -> np.ndarray:
+    """The first `count` numbers in [0, 1) of a trajectory's stream: a longer stream starts with the shorter one."""
+    return np.random.Generator(np.random.Philox(key=seed)).random(count)
+
+
+def draw(logits_BV: torch.Tensor, uniforms_B: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draws one token per row.
+
+    Args:
+        logits_BV: float32.
+        uniforms_B: float64 in [0, 1); unused when temperature is 0.
+        sampling: temperature 0 takes the likeliest token and reports its log-probability at temperature 1.
+
+    Returns:
+        tokens_B int64, logprobs_B float32 (at the temperature, before top-p, top-k and min-p).
+    """
+    scaled_BV = logits_BV / sampling.temperature if sampling.temperature not in (0, 1) else logits_BV
+    logprobs_BV = scaled_BV.log_softmax(-1)
+    if sampling.temperature == 0:
+        tokens_B = logits_BV.argmax(-1)
+    else:
+        cumulative_BV = _kept(logprobs_BV.exp(), sampling).cumsum(-1, dtype=torch.float64)
+        targets_B1 = uniforms_B[:, None] * cumulative_BV[:, -1:]
+        tokens_B = torch.searchsorted(cumulative_BV, targets_B1, right=True)[:, 0].clamp_(max=logits_BV.shape[-1] - 1)
+    return tokens_B, logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
+
+
+def _kept(probs_BV: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """Zeroes what top-k, top-p and min-p exclude; each looks at the full distribution."""
+    kept_BV = probs_BV
+    if sampling.top_k:
+        lowest = probs_BV.topk(min(sampling.top_k, probs_BV.shape[-1]), dim=-1).values[:, -1:]
+        kept_BV = kept_BV.masked_fill(probs_BV < lowest, 0.0)
+    if sampling.top_p < 1:
+        ranked, order = probs_BV.sort(dim=-1, descending=True, stable=True)
+        outside = ranked.cumsum(-1) - ranked >= sampling.top_p
+        kept_BV = kept_BV.masked_fill(outside.scatter(-1, order, outside), 0.0)
+    if sampling.min_p > 0:
+        floor = sampling.min_p * probs_BV.max(-1, keepdim=True).values
+        kept_BV = kept_BV.masked_fill(probs_BV < floor, 0.0)
+    return kept_BV

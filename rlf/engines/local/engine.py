@@ -1,0 +1,273 @@
+"""The local engine: collect, update, evaluate, checkpoint; torch and transformers in one process.
+
+Events go out in order on the event loop's thread; all model work happens on one thread of its own. A step is over
+when its StepFinished is out: a stop in between loses the collection under way and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+import torch
+
+from rlf.core.seeds import derive_seed
+from rlf.engines.harness import Harness, build_harness
+from rlf.engines.local.batch import make_batch, trainable
+from rlf.engines.local.checkpoint import (
+    Progress,
+    load_checkpoint,
+    publish_folder,
+    read_progress,
+    save_checkpoint,
+)
+from rlf.engines.local.evaluate import evaluation_metrics, evaluation_rollouts
+from rlf.engines.local.filtering import keep_mixed_groups
+from rlf.engines.local.model import (
+    PolicyModel,
+    load_model,
+    load_tokenizer,
+    resolve_device,
+    resolve_dtype,
+    save_model,
+)
+from rlf.engines.local.sampler import Sampler
+from rlf.engines.local.update import Updater, UpdateResult
+from rlf.rollout.collect import collect
+from rlf.rollout.loop import Rollout
+from rlf.rollout.metrics import rollout_metrics
+from rlf.spec.engines.local import LocalEngineSpec
+from rlf.spec.models import RunSpec, Schedule
+from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Notice, StepFinished
+from rlf.types.policy import Sampling
+from rlf.types.score import Scored
+from rlf.types.task import Task
+
+logger = logging.getLogger(__name__)
+
+_MAX_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a run reads, loaded and checked."""
+
+    model_path: str
+    """A folder or a Hugging Face id; `builtin:` names are resolved."""
+    train: Sequence[Task]
+    evaluation: Sequence[Task]
+    """Empty: no evaluation."""
+
+
+def num_threads(engine: LocalEngineSpec) -> int:
+    """CPU threads that torch uses for a run."""
+    return engine.threads or min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+
+
+class LocalEngine:
+    """One run, from the model's loading to its last checkpoint."""
+
+    def __init__(self, spec: RunSpec, inputs: Inputs, folder: Path, emit: EventSink) -> None:
+        assert isinstance(spec.engine, LocalEngineSpec), f"a plan for engine {spec.engine.kind}"
+        self.spec = spec
+        self.inputs = inputs
+        self.folder = folder
+        self.emit = emit
+        self.progress = Progress()
+        self._updating = False
+        """True while the weights are between two steps."""
+        self._thread = ThreadPoolExecutor(
+            1, "rlf-model", initializer=torch.set_num_threads, initargs=(num_threads(spec.engine),)
+        )
+        self._device = resolve_device(spec.engine.device)
+        tokenizer = load_tokenizer(inputs.model_path)
+        self._tokenizer = tokenizer
+        self._harness: Harness = build_harness(spec, tokenizer)
+        self._model = self._load(lora=True)
+        train = spec.train
+        reference = self._load(lora=False) if train.kl.coef > 0 else None
+        self._updater = Updater(
+            self._model, train, temperature=spec.rollout.temperature, seed=spec.seed, reference=reference
+        )
+
+    def _load(self, *, lora: bool) -> PolicyModel:
+        spec = self.spec.model
+        torch.manual_seed(derive_seed(self.spec.seed, "weights"))  # adapters and heads start from the run's seed
+        dtype = resolve_dtype(spec.dtype, self._device)
+        return load_model(self.inputs.model_path, dtype=dtype, device=self._device, lora=spec.lora if lora else None)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Puts the run where a checkpoint left it."""
+        load_checkpoint(checkpoint, self._updater)
+        self.progress = read_progress(checkpoint)
+
+    async def run(self) -> None:
+        """Runs to the last step. When cancelled, saves what is complete and re-raises."""
+        try:
+            async with self._harness.tools:
+                sampler = self._new_sampler()
+                try:
+                    await self._run(sampler)
+                finally:
+                    await sampler.close()
+        except asyncio.CancelledError:
+            self._save_after_cancel()
+            raise
+        finally:
+            self._thread.shutdown(wait=True)
+
+    def _save_after_cancel(self) -> None:
+        self._thread.submit(int).result()  # an update under way ends first
+        if not self._updating and self.progress.step > 0:
+            self._checkpoint()
+
+    def _new_sampler(self) -> Sampler:
+        spec = self.spec
+        per_step = spec.train.prompts_per_step * spec.rollout.num_generations
+        per_evaluation = len(self.inputs.evaluation) * spec.eval.num_samples
+        return Sampler(
+            self._model,
+            num_slots=min(spec.rollout.max_concurrency, max(per_step, per_evaluation)),
+            max_tokens=spec.rollout.max_total_tokens,
+            logical=spec.rollout.schedule is Schedule.LOGICAL,
+            executor=self._thread,
+            decode=self._harness.chat.decode,
+        )
+
+    async def _run(self, sampler: Sampler) -> None:
+        spec = self.spec
+        if self.progress.step == 0:
+            await self._evaluate(sampler)
+        while self.progress.step < spec.train.steps:
+            await self._step(sampler)
+            step, last = self.progress.step, self.progress.step == spec.train.steps
+            if last or (spec.eval.every and step % spec.eval.every == 0):
+                await self._evaluate(sampler)
+            if last or step % spec.checkpoint.every == 0:
+                self._checkpoint()
+        publish_folder(self.folder / "model", lambda place: save_model(self._model, self._tokenizer, place))
+
+    async def _step(self, sampler: Sampler) -> None:
+        started = time.perf_counter()
+        collected, cursor = await self._collect(sampler)
+        generated = time.perf_counter()
+        step = self.progress.step + 1
+        used = [item for item in collected if trainable(item)]
+        self._updating = True
+        result = await self._update(used, step)
+        finished = time.perf_counter()
+        metrics = rollout_metrics(collected) | result.metrics
+        metrics |= _times(collected, used, started, generated, finished)
+        metrics["groups/dead_share"] = _dead_share(used)
+        metrics["memory/peak_bytes"] = _peak_bytes()
+        advantage_by_id = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
+        self.emit(
+            StepFinished(step, metrics, collected, [advantage_by_id.get(s.trajectory.id) for s in collected])
+        )
+        self.progress = Progress(step, cursor)
+        self._updating = False
+
+    async def _collect(self, sampler: Sampler) -> tuple[list[Scored], int]:
+        """Trajectories of one step, and the training set's cursor after them."""
+        train, num = self.spec.train, self.spec.rollout.num_generations
+        cursor, kept = self.progress.cursor, list[Scored]()
+        wanted = train.prompts_per_step
+        rounds = train.dynamic_filtering.max_rounds if train.dynamic_filtering else 1
+        for _ in range(rounds):
+            rollouts = self._rollouts(cursor, wanted, num)
+            cursor += wanted
+            setting = self._harness.setting(sampler, self._harness.training)
+            scored = await collect(rollouts, setting, self._harness.reward)
+            kept += keep_mixed_groups(scored, train.dynamic_filtering) if train.dynamic_filtering else scored
+            wanted = train.prompts_per_step - len({item.trajectory.task.id for item in kept})
+            if wanted <= 0:
+                break
+        return kept, cursor
+
+    def _rollouts(self, cursor: int, num_tasks: int, num_generations: int) -> list[Rollout]:
+        rollouts = []
+        for position in range(cursor, cursor + num_tasks):
+            epoch, index = divmod(position, len(self.inputs.train))
+            task = self.inputs.train[self._order(epoch)[index]]
+            if epoch:
+                task = replace(task, id=f"{task.id}#{epoch}")
+            for sample in range(num_generations):
+                seed = derive_seed(self.spec.seed, "rollout", position, sample)
+                rollouts.append(Rollout(f"train/{position}/{sample}", task, sample, seed))
+        return rollouts
+
+    def _order(self, epoch: int) -> list[int]:
+        generator = torch.Generator().manual_seed(derive_seed(self.spec.seed, "order", epoch))
+        return torch.randperm(len(self.inputs.train), generator=generator).tolist()
+
+    async def _update(self, used: Sequence[Scored], step: int) -> UpdateResult:
+        if not used:
+            text = f"step {step}: no trajectory could be learnt from; the policy was not updated"
+            self.emit(Notice("warning", text, {"step": step}))
+            return UpdateResult({}, [])
+        batch = make_batch(used, observations_in_loss=self.spec.train.observations_in_loss).to(self._device)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._updater.update, batch, step)
+
+    async def _evaluate(self, sampler: Sampler) -> None:
+        if not self.inputs.evaluation:
+            return
+        spec = self.spec.eval
+        await self._evaluate_mode(sampler, "sampled", self._harness.evaluation, spec.num_samples)
+        if spec.greedy:
+            await self._evaluate_mode(sampler, "greedy", self._harness.greedy, 1)
+
+    async def _evaluate_mode(self, sampler: Sampler, mode: str, sampling: Sampling, num_samples: int) -> None:
+        started, step = time.perf_counter(), self.progress.step
+        rollouts = evaluation_rollouts(
+            self.inputs.evaluation, mode=mode, step=step, seed=self.spec.seed, num_samples=num_samples
+        )
+        scored = await collect(rollouts, self._harness.setting(sampler, sampling), self._harness.reward)
+        metrics = evaluation_metrics(scored, num_samples)
+        metrics["time/total_s"] = time.perf_counter() - started
+        self.emit(EvaluationFinished(step, mode, metrics, scored))
+
+    def _checkpoint(self) -> None:
+        keep = self.spec.checkpoint.keep
+        path, digest = save_checkpoint(self.folder / "checkpoints", self._updater, self.progress, keep=keep)
+        self.emit(CheckpointSaved(self.progress.step, str(path), digest))
+
+
+def _times(
+    collected: Sequence[Scored], used: Sequence[Scored], started: float, generated: float, finished: float
+) -> dict[str, float]:
+    trajectories = [item.trajectory for item in collected]
+    generate_s, update_s = generated - started, finished - generated
+    waiting = sum(turn.tools_s for t in trajectories for turn in t.turns)
+    alive = sum(t.duration_s for t in trajectories)
+    return {
+        "time/step_s": finished - started,
+        "time/generate_s": generate_s,
+        "time/update_s": update_s,
+        "tools/wait_share": waiting / alive if alive else 0.0,
+        "throughput/generate_tokens_per_s": sum(t.num_sampled for t in trajectories) / generate_s,
+        "throughput/update_tokens_per_s": sum(len(item.trajectory.tokens) for item in used) / update_s,
+    }
+
+
+def _dead_share(used: Sequence[Scored]) -> float:
+    """Share of groups whose rewards are all equal, so that group-relative advantages vanish."""
+    groups: dict[str, set[float | None]] = {}
+    for item in used:
+        groups.setdefault(item.trajectory.task.id, set()).add(item.reward)
+    return fmean(len(rewards) == 1 for rewards in groups.values()) if groups else 0.0
+
+
+def _peak_bytes() -> float:
+    """Largest resident size of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)

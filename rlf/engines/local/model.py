@@ -1,0 +1,161 @@
+"""The policy: any transformers causal language model, seen as hidden states and a head.
+
+The head is applied to chosen positions only, which is where the memory of training goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlf.core.errors import RlfError
+from rlf.engines.local.attention import ATTENTION, ragged_attention
+from rlf.engines.local.cache import KVCache
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from rlf.spec.models import LoraSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyModel:
+    """A causal language model split into backbone and head."""
+
+    full: PreTrainedModel
+    """The whole model, adapters included: what is trained and saved."""
+    backbone: torch.nn.Module
+    head: torch.nn.Module
+
+    @property
+    def config(self) -> Any:
+        """The transformers configuration of the text model."""
+        return self.full.config.get_text_config()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.full.parameters()).device
+
+    def hidden(self, tokens_BT: torch.Tensor, positions_BT: torch.Tensor | None = None) -> torch.Tensor:
+        """Last hidden states [B, T, H] of right-padded rows (or of a ragged row inside `attention.using`)."""
+        output = self.backbone(input_ids=tokens_BT, position_ids=positions_BT, use_cache=False)
+        hidden: torch.Tensor = output.last_hidden_state
+        return hidden
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits [..., V] of hidden states [..., H], in the model's dtype."""
+        logits: torch.Tensor = self.head(hidden)
+        return logits
+
+    def new_cache(self, num_slots: int, max_tokens: int) -> KVCache:
+        """An empty key-value cache for sampling."""
+        config = self.config
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return KVCache(
+            num_layers=config.num_hidden_layers,
+            num_slots=num_slots,
+            num_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+            max_tokens=max_tokens,
+            head_dim=head_dim,
+            dtype=self.full.dtype,
+            device=self.device,
+        )
+
+
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or Hugging Face id. Raises RlfError when there is none."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise RlfError(f"model.path: no tokenizer at {path!r}: {_first_line(error)}") from error
+
+
+def load_model(path: str, *, dtype: torch.dtype, device: torch.device, lora: LoraSpec | None = None) -> PolicyModel:
+    """The model of a folder or Hugging Face id, ready to sample and to train. Raises RlfError with the mend."""
+    from transformers import AttentionInterface, AutoModelForCausalLM
+
+    AttentionInterface.register(ATTENTION, ragged_attention)
+    try:
+        full = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=ATTENTION)
+    except (OSError, ValueError, RuntimeError) as error:
+        why = _first_line(error)
+        raise RlfError(f"model.path: {path!r} does not load as a causal language model: {why}") from error
+    full.to(device)
+    if lora is not None:
+        full = _with_adapters(full, lora)
+    model = split(full)
+    _check(model, path)
+    return model
+
+
+def split(full: PreTrainedModel) -> PolicyModel:
+    """Backbone and head of a model, through its adapters if it has any."""
+    base = full.get_base_model() if hasattr(full, "get_base_model") else full
+    head = base.get_output_embeddings()
+    return PolicyModel(full, base.base_model, head)
+
+
+def _with_adapters(full: PreTrainedModel, lora: LoraSpec) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    modules = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules=modules,
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(full, config)
+
+
+@torch.no_grad()
+def _check(model: PolicyModel, path: str) -> None:
+    """Refuses a model whose layers are not all plain causal attention, or whose logits are more than head(hidden)."""
+    layer_types = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    if layer_types != {"full_attention"}:
+        raise RlfError(
+            f"model.path: {path!r} has layers of type {', '.join(sorted(layer_types - {'full_attention'}))}; "
+            "the local engine runs full attention only. Use engine.kind: openrlhf for this model."
+        )
+    model.full.eval()
+    tokens_BT = torch.arange(1, 9, device=model.device)[None] % model.config.vocab_size
+    whole = model.full(input_ids=tokens_BT, use_cache=False).logits
+    ours = model.logits(model.hidden(tokens_BT))
+    if not torch.allclose(whole, ours, atol=1e-2, rtol=1e-2):
+        raise RlfError(
+            f"model.path: the logits of {path!r} are not its head applied to its hidden states; "
+            "the local engine cannot train it. Use engine.kind: openrlhf for this model."
+        )
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is CUDA when there is one. Raises RlfError when CUDA is asked for and absent."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RlfError("engine.device: cuda was asked for, but torch sees no GPU. Write `device: auto` or `cpu`.")
+    return torch.device(name)
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 on a GPU and float32 on a CPU."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def save_model(model: PolicyModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Writes a Hugging Face folder (adapters only, for a LoRA model)."""
+    model.full.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,273 @@
+"""The update: advantages, losses and optimiser steps on one collection of trajectories.
+
+The maths is rlf.algo's; this file decides what is computed when, and computes nothing twice: with a single optimiser
+step and no penalty inside the reward, the old log-probabilities are the current ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from rlf.algo.estimator import AdvantageInput, AdvantageOutput
+from rlf.algo.kl import approx_kl
+from rlf.algo.logprobs import Shift, shift, token_logprobs
+from rlf.algo.loss_config import Aggregation
+from rlf.algo.losses import aggregate_loss, loss_denominator, policy_loss, value_loss
+from rlf.algo.schedule import lr_factor
+from rlf.core.seeds import derive_seed
+from rlf.engines.local.batch import Batch, micro_batches
+from rlf.engines.local.critic import Critic
+from rlf.engines.local.model import PolicyModel
+from rlf.spec.models import KlPlace, TrainSpec
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What an update did."""
+
+    metrics: dict[str, float]
+    advantages: list[float]
+    """Mean advantage over the sampled tokens of each trajectory of the batch."""
+
+
+@dataclass(slots=True)
+class _Fixed:
+    """What is known of a batch before its first optimiser step; all [B, T] or None when not needed."""
+
+    old_logprobs_BT: torch.Tensor | None = None
+    ref_logprobs_BT: torch.Tensor | None = None
+    values_BT: torch.Tensor | None = None
+
+
+class Updater:
+    """Policy, optional reference and critic, and their optimisers."""
+
+    def __init__(
+        self, model: PolicyModel, train: TrainSpec, *, temperature: float, seed: int, reference: PolicyModel | None
+    ) -> None:
+        self.model = model
+        self.train = train
+        self.temperature = temperature
+        self.seed = seed
+        self.reference = reference
+        self.critic = Critic(model) if train.algorithm.needs_critic else None
+        self.optimizer = self._new_optimizer(model.full, train.learning_rate)
+        self.critic_optimizer = (
+            self._new_optimizer(self.critic, train.critic.learning_rate) if self.critic is not None else None
+        )
+        self.num_updates = 0
+        """Optimiser steps taken so far, over the whole run."""
+
+    def _new_optimizer(self, module: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        train = self.train
+        return torch.optim.AdamW(
+            parameters, lr=learning_rate, betas=train.adam_betas, weight_decay=train.weight_decay
+        )
+
+    def update(self, batch: Batch, step: int) -> UpdateResult:
+        """Takes every optimiser step that one collection of trajectories gives."""
+        train = self.train
+        fixed = self._fixed(batch)
+        output = self._advantages(batch, fixed)
+        sums: defaultdict[str, float] = defaultdict(float)
+        num_updates = 0
+        for epoch in range(train.epochs):
+            for rows in self._mini_batches(len(batch.rewards_B), step, epoch):
+                self._optimiser_step(batch, rows, fixed, output, sums)
+                num_updates += 1
+        metrics = {name: value / num_updates for name, value in sums.items()}
+        metrics["policy/learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        counts_B = batch.loss_mask_BT.sum(1)
+        return UpdateResult(metrics, (output.advantages_BT.sum(1) / counts_B).tolist())
+
+    def _mini_batches(self, num_rows: int, step: int, epoch: int) -> Iterator[torch.Tensor]:
+        if self.train.mini_batches == 1:
+            yield torch.arange(num_rows)
+            return
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "mini-batches", step, epoch))
+        order = torch.randperm(num_rows, generator=generator)
+        yield from (part for part in order.tensor_split(self.train.mini_batches) if len(part))
+
+    @torch.no_grad()
+    def _fixed(self, batch: Batch) -> _Fixed:
+        """Old and reference log-probabilities and values, where something reads them."""
+        train, fixed = self.train, _Fixed()
+        penalised = train.kl.coef > 0 and train.kl.place is KlPlace.REWARD
+        if penalised or train.epochs * train.mini_batches > 1:
+            fixed.old_logprobs_BT = self._whole(batch, self.model)
+        if self.reference is not None:
+            fixed.ref_logprobs_BT = self._whole(batch, self.reference)
+        if self.critic is not None:
+            fixed.values_BT = self._whole_values(batch, self.critic)
+        return fixed
+
+    def _whole(self, batch: Batch, model: PolicyModel) -> torch.Tensor:
+        out_BT = torch.zeros_like(batch.rollout_logprobs_BT)
+        for rows in micro_batches(torch.arange(len(out_BT)), batch.lengths_B, self.train.micro_batch_tokens):
+            part = _Part.of(batch, rows)
+            logprobs_N, _ = part.logprobs(model, self.temperature)
+            out_BT[rows, : part.width] = part.shift.to_tokens(logprobs_N)
+        return out_BT
+
+    def _whole_values(self, batch: Batch, critic: Critic) -> torch.Tensor:
+        out_BT = torch.zeros_like(batch.rollout_logprobs_BT)
+        for rows in micro_batches(torch.arange(len(out_BT)), batch.lengths_B, self.train.micro_batch_tokens):
+            part = _Part.of(batch, rows)
+            out_BT[rows, : part.width] = part.shift.to_tokens(critic(part.tokens_BT, part.shift.source_N))
+        return out_BT
+
+    def _advantages(self, batch: Batch, fixed: _Fixed) -> AdvantageOutput:
+        train = self.train
+        kl_BT = None
+        if fixed.ref_logprobs_BT is not None and train.kl.place is KlPlace.REWARD:
+            assert fixed.old_logprobs_BT is not None, "a penalty in the reward needs the old log-probabilities"
+            kl_BT = approx_kl(fixed.old_logprobs_BT, fixed.ref_logprobs_BT, train.kl.kind)
+        return train.algorithm.advantages(
+            AdvantageInput(
+                rewards_B=batch.rewards_B,
+                group_B=batch.group_B,
+                action_mask_BT=batch.loss_mask_BT,
+                kl_BT=kl_BT,
+                kl_coef=train.kl.coef,
+                values_BT=fixed.values_BT,
+                reward_clip=train.reward_clip,
+            )
+        )
+
+    def _optimiser_step(
+        self,
+        batch: Batch,
+        rows: torch.Tensor,
+        fixed: _Fixed,
+        output: AdvantageOutput,
+        sums: defaultdict[str, float],
+    ) -> None:
+        """Gradients over the micro-batches of one mini-batch, then one step of each optimiser."""
+        train = self.train
+        mask_BT = batch.loss_mask_BT[rows]
+        denominator = loss_denominator(mask_BT, train.loss.aggregation)
+        num_tokens = float(mask_BT.sum().clamp(min=1))
+        for part_rows in micro_batches(rows, batch.lengths_B, train.micro_batch_tokens):
+            part = _Part.of(batch, part_rows)
+            self._backward(part, part_rows, batch, fixed, output, denominator, num_tokens, sums)
+            if self.critic is not None:
+                self._critic_backward(self.critic, part, part_rows, fixed, output, num_tokens, sums)
+        self.num_updates += 1
+        factor = lr_factor(
+            self.num_updates,
+            train.steps * train.epochs * train.mini_batches,
+            train.warmup_steps,
+            train.lr_schedule,
+            train.min_lr_ratio,
+        )
+        sums["policy/grad_norm"] += self._step(self.optimizer, train.learning_rate * factor)
+        if self.critic_optimizer is not None:
+            sums["critic/grad_norm"] += self._step(self.critic_optimizer, train.critic.learning_rate * factor)
+
+    def _step(self, optimizer: torch.optim.AdamW, learning_rate: float) -> float:
+        group = optimizer.param_groups[0]
+        group["lr"] = learning_rate
+        norm = float(torch.nn.utils.clip_grad_norm_(group["params"], self.train.max_grad_norm))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def _backward(
+        self,
+        part: _Part,
+        rows: torch.Tensor,
+        batch: Batch,
+        fixed: _Fixed,
+        output: AdvantageOutput,
+        denominator: float,
+        num_tokens: float,
+        sums: defaultdict[str, float],
+    ) -> None:
+        train, width = self.train, part.width
+        logprobs_N, entropy_N = part.logprobs(self.model, self.temperature)
+        logprobs_BT = part.shift.to_tokens(logprobs_N)
+        old_BT = logprobs_BT.detach() if fixed.old_logprobs_BT is None else fixed.old_logprobs_BT[rows, :width]
+        result = policy_loss(
+            logprobs_BT,
+            old_BT,
+            output.advantages_BT[rows, :width],
+            part.loss_mask_BT,
+            config=train.loss,
+            rollout_logprobs_BT=None if train.observations_in_loss else batch.rollout_logprobs_BT[rows, :width],
+            denominator=denominator,
+        )
+        loss = result.loss
+        share = float(result.num_tokens) / num_tokens
+        if train.entropy_coef > 0:
+            loss = loss - train.entropy_coef * entropy_N.sum() / num_tokens
+        if fixed.ref_logprobs_BT is not None:
+            ref_BT = fixed.ref_logprobs_BT[rows, :width]
+            kl_BT = approx_kl(logprobs_BT, ref_BT, train.kl.kind)
+            if train.kl.place is KlPlace.LOSS:
+                kl = aggregate_loss(kl_BT, part.loss_mask_BT, Aggregation.TOKEN_MEAN, num_tokens)
+                loss = loss + train.kl.coef * kl
+            sums["policy/kl_ref"] += float((kl_BT * part.loss_mask_BT).sum()) / num_tokens
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
+        sums["loss/policy"] += float(result.loss)
+        sums["policy/entropy"] += float(entropy_N.sum()) / num_tokens
+        sums["policy/clip_fraction"] += share * float(result.clip_fraction)
+        sums["policy/kl_old"] += share * float(result.approx_kl)
+        if result.mismatch_kl is not None:
+            sums["policy/mismatch_kl"] += share * float(result.mismatch_kl)
+        if result.filter_fraction is not None:
+            sums["policy/filter_fraction"] += share * float(result.filter_fraction)
+
+    def _critic_backward(
+        self,
+        critic: Critic,
+        part: _Part,
+        rows: torch.Tensor,
+        fixed: _Fixed,
+        output: AdvantageOutput,
+        num_tokens: float,
+        sums: defaultdict[str, float],
+    ) -> None:
+        assert fixed.values_BT is not None, "a critic's values are computed before its update"
+        loss = value_loss(
+            part.shift.to_tokens(critic(part.tokens_BT, part.shift.source_N)),
+            fixed.values_BT[rows, : part.width],
+            output.returns_BT[rows, : part.width],
+            part.loss_mask_BT,
+            clip=self.train.critic.value_clip,
+            denominator=num_tokens,
+        )
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
+        sums["loss/value"] += float(loss)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One micro-batch: rows of a batch, cut to the longest of them."""
+
+    tokens_BT: torch.Tensor
+    loss_mask_BT: torch.Tensor
+    shift: Shift
+
+    @classmethod
+    def of(cls, batch: Batch, rows: torch.Tensor) -> _Part:
+        width = int(batch.lengths_B[rows].max())
+        tokens_BT, mask_BT = batch.tokens_BT[rows, :width], batch.loss_mask_BT[rows, :width]
+        return cls(tokens_BT, mask_BT, shift(tokens_BT, mask_BT))
+
+    @property
+    def width(self) -> int:
+        return self.tokens_BT.shape[1]
+
+    def logprobs(self, model: PolicyModel, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probability and entropy of each token of the loss mask, [N]."""
+        hidden_NH = model.hidden(self.tokens_BT).flatten(0, 1)[self.shift.source_N]
+        logprobs_N, entropy_N = token_logprobs(
+            model.logits(hidden_NH), self.shift.targets_N, temperature, with_entropy=True
+        )
+        assert entropy_N is not None, "entropy was asked for"
+        return logprobs_N, entropy_N

@@ -1,0 +1,7 @@
+"""Generate, parse, invoke, update: the loop that makes trajectories. No training here."""
+
+from rlf.rollout.collect import collect
+from rlf.rollout.loop import Limits, Rollout, Setting, play
+from rlf.rollout.metrics import rollout_metrics
+
+__all__ = ["Limits", "Rollout", "Setting", "collect", "play", "rollout_metrics"]

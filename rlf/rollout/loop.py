@@ -1,0 +1,197 @@
+"""One trajectory: generate, parse, invoke, update, until the answer.
+
+A trajectory waits for its own tools only. Both engines call this loop; they differ in the policy they bring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rlf.chat.format import ChatFormat, Parsed
+from rlf.rollout.builder import TokenRecord
+from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
+from rlf.types.task import Task
+from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
+from rlf.types.trajectory import CallRecord, StopReason, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one trajectory may use."""
+
+    max_turns: int
+    max_total_tokens: int
+    max_new_tokens: int | None = None
+    """Sampled tokens per turn; None: what is left of the total."""
+    max_tool_calls: int | None = None
+    max_parse_failures: int = 1
+    """Failed turns answered by a corrective observation; the next failed turn ends the trajectory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One trajectory to make."""
+
+    id: str
+    """Unique among the trajectories that a policy holds open."""
+    task: Task
+    sample_index: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything that all trajectories of a collection share."""
+
+    policy: Policy
+    chat: ChatFormat
+    tools: ToolInvoker
+    limits: Limits
+    sampling: Sampling
+
+
+async def play(rollout: Rollout, setting: Setting) -> Trajectory:
+    """Plays one trajectory to its end. The policy must have been told of it by `open`."""
+    try:
+        return await _Play(rollout, setting).run()
+    finally:
+        setting.policy.release(rollout.id)
+
+
+class _Play:
+    """The state of one trajectory under way."""
+
+    def __init__(self, rollout: Rollout, setting: Setting) -> None:
+        self.rollout = rollout
+        self.setting = setting
+        self.limits = setting.limits
+        self.record = TokenRecord(setting.chat.prompt(rollout.task.messages, setting.tools.descriptions))
+        self.turns: list[Turn] = []
+        self.num_calls = 0
+        self.num_sampled = 0
+        self.num_failed_turns = 0
+        self.answer: str | None = None
+        self.error: str | None = None
+
+    async def run(self) -> Trajectory:
+        started = time.perf_counter()
+        stop = None
+        while stop is None:
+            stop = await self._turn()
+        return Trajectory(
+            id=self.rollout.id,
+            task=self.rollout.task,
+            sample_index=self.rollout.sample_index,
+            tokens=self.record.tokens,
+            action_mask=self.record.action_mask,
+            rollout_logprobs=self.record.rollout_logprobs,
+            turns=tuple(self.turns),
+            stop=stop,
+            answer=self.answer,
+            error=self.error,
+            duration_s=time.perf_counter() - started,
+        )
+
+    async def _turn(self) -> StopReason | None:
+        """Plays one turn; None when the trajectory goes on."""
+        budget = self._token_budget()
+        if budget <= 0:
+            return StopReason.LENGTH
+        started = time.perf_counter()
+        start = len(self.record)
+        sample = await self._sample(budget)
+        self.record.act(sample.tokens, sample.logprobs)
+        self.num_sampled += len(sample.tokens)
+        text = self.setting.chat.decode(sample.tokens)
+        parsed = self.setting.chat.parse(text, truncated=sample.finish is Finish.LENGTH)
+        turn = Turn(
+            start=start,
+            end=len(self.record),
+            observation_end=len(self.record),
+            text=text,
+            failures=parsed.failures,
+            sample_s=time.perf_counter() - started,
+        )
+        return await self._act_on(parsed, turn, sample)
+
+    async def _act_on(self, parsed: Parsed, turn: Turn, sample: Sample) -> StopReason | None:
+        """Answers, or invokes the calls and feeds back what they return."""
+        stop = self._stop_before_tools(parsed, sample)
+        if stop is not None and not parsed.calls:
+            self.turns.append(turn)
+            return stop
+        started = time.perf_counter()
+        if stop is None:
+            records = await self._invoke(parsed.calls)
+        else:
+            records = [CallRecord(call, _NOT_RUN) for call in parsed.calls]
+        turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
+        stop = stop or self._infrastructure_stop(records)
+        if stop is None:
+            stop = self._observe(parsed, records, sample)
+        self.turns.append(replace(turn, observation_end=len(self.record)))
+        return stop
+
+    def _stop_before_tools(self, parsed: Parsed, sample: Sample) -> StopReason | None:
+        """Why the trajectory ends with this turn as it stands; None when its calls are to be run."""
+        if parsed.answer is not None:
+            self.answer = parsed.answer
+            return StopReason.ANSWERED
+        if parsed.failures and not parsed.calls:
+            self.num_failed_turns += 1
+        if sample.finish is Finish.LENGTH:
+            return StopReason.LENGTH
+        if self.num_failed_turns > self.limits.max_parse_failures:
+            return StopReason.PARSE_FAILURE_LIMIT
+        return StopReason.MAX_TURNS if len(self.turns) + 1 >= self.limits.max_turns else None
+
+    async def _sample(self, max_tokens: int) -> Sample:
+        request = SampleRequest(
+            trajectory_id=self.rollout.id,
+            tokens=self.record.tokens,
+            max_tokens=max_tokens,
+            sampling=self.setting.sampling,
+            seed=self.rollout.seed,
+            num_sampled=self.num_sampled,
+        )
+        return await self.setting.policy.sample(request)
+
+    def _token_budget(self) -> int:
+        left = self.limits.max_total_tokens - len(self.record)
+        return left if self.limits.max_new_tokens is None else min(left, self.limits.max_new_tokens)
+
+    async def _invoke(self, calls: Sequence[ToolCall]) -> list[CallRecord]:
+        """Runs a turn's calls side by side; calls over the trajectory's limit are answered, not run."""
+        limit = self.limits.max_tool_calls
+        num_allowed = len(calls) if limit is None else max(0, min(len(calls), limit - self.num_calls))
+        self.num_calls += num_allowed
+        allowed = [self.setting.tools.invoke(call, trajectory_id=self.rollout.id) for call in calls[:num_allowed]]
+        results = [await allowed[0]] if len(allowed) == 1 else await asyncio.gather(*allowed)
+        results += [_OVER_LIMIT] * (len(calls) - num_allowed)
+        return [CallRecord(call, result) for call, result in zip(calls, results, strict=True)]
+
+    def _infrastructure_stop(self, records: Sequence[CallRecord]) -> StopReason | None:
+        broken = [record for record in records if record.result.outcome.is_infrastructure]
+        if not broken:
+            return None
+        first = broken[0]
+        self.error = f"tool {first.call.name!r}: {first.result.outcome}: {first.result.text}"
+        return StopReason.INFRA_FAILURE
+
+    def _observe(self, parsed: Parsed, records: Sequence[CallRecord], sample: Sample) -> StopReason | None:
+        """Feeds results and corrections back, in the order of the turn's text."""
+        results = iter(record.result.text for record in records)
+        texts = [next(results) if isinstance(item, ToolCall) else item.message for item in parsed.observed]
+        closed = bool(sample.tokens) and sample.tokens[-1] in self.setting.chat.stop_token_ids
+        observation = self.setting.chat.observation(texts, closed=closed)
+        if len(self.record) + len(observation) >= self.limits.max_total_tokens:
+            return StopReason.LENGTH
+        self.record.observe(observation)
+        return None
+
+
+_NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")
+_OVER_LIMIT = ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer now with what you know.")

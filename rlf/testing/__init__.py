@@ -1,0 +1,1 @@
+"""Parts for tests of rlf and of what users build on it."""

@@ -1,0 +1,188 @@
+import asyncio
+import random
+
+import pytest
+import torch
+
+from rlf.engines.local.sampler import Sampler
+from rlf.types import Finish, SampleRequest, Sampling
+
+STOP = 1
+PLAIN = Sampling(stop_token_ids=(STOP,))
+
+
+def new_sampler(model, executor, *, logical=True, num_slots=16, max_tokens=160, decode=None):
+    return Sampler(
+        model,
+        num_slots=num_slots,
+        max_tokens=max_tokens,
+        logical=logical,
+        executor=executor,
+        decode=decode or (lambda tokens: "".join(chr(97 + t) for t in tokens)),
+    )
+
+
+async def converse(sampler, name, index, *, turns=3, sampling=PLAIN, max_delay=0.0, clock=random):
+    """A trajectory of a few turns with pseudo-random observations; returns tokens, mask, logprobs."""
+    own = random.Random(index)
+    tokens = [5 + (index // 4 * 7 + k) % 80 for k in range(6)]
+    mask, logprobs, num_sampled = [False] * 6, [0.0] * 6, 0
+    for turn in range(turns):
+        request = SampleRequest(name, list(tokens), own.choice([3, 7, 12]), sampling, index, num_sampled)
+        sample = await sampler.sample(request)
+        num_sampled += len(sample.tokens)
+        tokens += sample.tokens
+        mask += [True] * len(sample.tokens)
+        logprobs += sample.logprobs
+        if turn < turns - 1:
+            await asyncio.sleep(clock.random() * max_delay)
+            observation = [own.randrange(5, 90) for _ in range(own.randrange(1, 15))]
+            tokens += observation
+            mask += [False] * len(observation)
+            logprobs += [0.0] * len(observation)
+    sampler.release(name)
+    return tokens, mask, logprobs
+
+
+def play(sampler, count=12, **keys):
+    async def main():
+        names = [f"t{i}" for i in range(count)]
+        sampler.open(names)
+        result = await asyncio.gather(*[converse(sampler, n, i, **keys) for i, n in enumerate(names)])
+        await sampler.close()
+        return result
+
+    return asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def recomputed(model, tokens, temperature=1.0):
+    """Log-probability of every token under one plain forward pass over the whole trajectory."""
+    tokens_1T = torch.tensor([tokens])
+    with torch.no_grad():
+        logits = model.logits(model.hidden(tokens_1T))[0] / temperature
+    return logits[:-1].log_softmax(-1).gather(1, tokens_1T[0, 1:, None])[:, 0].tolist()
+
+
+@pytest.mark.parametrize("logical", [True, False])
+@pytest.mark.parametrize("num_slots", [3, 16])
+def test_logprobs_over_cached_ragged_turns_equal_one_plain_forward_pass(model, executor, logical, num_slots):
+    for tokens, mask, logprobs in play(new_sampler(model, executor, logical=logical, num_slots=num_slots)):
+        plain = [0.0, *recomputed(model, tokens)]
+        for position, sampled in enumerate(mask):
+            if sampled:
+                assert logprobs[position] == pytest.approx(plain[position], abs=2e-5)
+
+
+def test_the_logical_schedule_gives_the_same_bits_whatever_the_tools_timing(model, executor):
+    first = play(new_sampler(model, executor), max_delay=0.0)
+    for seed in range(3):
+        again = play(new_sampler(model, executor), max_delay=0.02, clock=random.Random(seed))
+        assert again == first
+
+
+def test_the_logical_schedule_gives_the_same_bits_with_fewer_slots_than_trajectories(model, executor):
+    first = play(new_sampler(model, executor, num_slots=5))
+    assert play(new_sampler(model, executor, num_slots=5), max_delay=0.02) == first
+
+
+def test_what_a_row_draws_depends_on_its_own_seed_only(model, executor):
+    many = play(new_sampler(model, executor), count=12)
+    few = play(new_sampler(model, executor), count=3)
+    assert [tokens for tokens, _, _ in few] == [tokens for tokens, _, _ in many[:3]]
+
+
+def test_greedy_sampling_equals_transformers_generate(model, executor):
+    async def main():
+        sampler = new_sampler(model, executor)
+        prompt = [7, 9, 11, 40]
+        sampler.open(["g"])
+        request = SampleRequest("g", prompt, 20, Sampling(0.0, stop_token_ids=(STOP,)), seed=0)
+        sample = await sampler.sample(request)
+        await sampler.close()
+        return prompt, sample.tokens
+
+    prompt, tokens = asyncio.run(main())
+    model.full.set_attn_implementation("sdpa")
+    try:
+        expected = model.full.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, 4), max_new_tokens=20, do_sample=False,
+            eos_token_id=STOP, pad_token_id=0,
+        )  # fmt: skip
+    finally:
+        model.full.set_attn_implementation("rlf")
+    assert tokens == expected[0, 4:].tolist()
+
+
+def test_a_turn_ends_with_its_stop_token_kept(model, executor):
+    everything = Sampling(stop_token_ids=tuple(range(96)))
+    for tokens, mask, _ in play(new_sampler(model, executor), sampling=everything):
+        assert sum(mask) == 3, tokens
+
+
+def test_a_stop_string_ends_a_turn_and_stays_in_the_tokens(model, executor):
+    async def main():
+        sampler = new_sampler(model, executor, decode=lambda tokens: "".join("<end>" if t % 2 else "x" for t in tokens))
+        sampler.open(["s"])
+        sample = await sampler.sample(SampleRequest("s", [5, 6], 30, Sampling(stop_strings=("<end>",)), seed=3))
+        await sampler.close()
+        return sample
+
+    sample = asyncio.run(main())
+    assert sample.finish is Finish.STOP
+    assert sample.tokens[-1] % 2 and not any(token % 2 for token in sample.tokens[:-1])
+
+
+def test_a_trajectory_waits_for_its_own_tools_only(model, executor):
+    async def main():
+        sampler = new_sampler(model, executor, logical=False)
+        sampler.open(["slow", "fast"])
+        finished = []
+
+        async def slow():
+            await converse(sampler, "slow", 0, turns=2, max_delay=1.0, clock=_Always())
+            finished.append("slow")
+
+        async def fast():
+            await converse(sampler, "fast", 4, turns=5)
+            finished.append("fast")
+
+        await asyncio.gather(slow(), fast())
+        await sampler.close()
+        return finished
+
+    assert asyncio.run(main()) == ["fast", "slow"]
+
+
+class _Always:
+    def random(self):
+        return 0.5
+
+
+def test_cancelling_a_trajectory_frees_its_slot_for_the_next(model, executor):
+    async def main():
+        sampler = new_sampler(model, executor, logical=False, num_slots=1)
+        sampler.open(["a", "b"])
+        long = asyncio.create_task(sampler.sample(SampleRequest("a", [5, 6, 7], 140, Sampling(), seed=1)))
+        other = asyncio.create_task(sampler.sample(SampleRequest("b", [5, 6, 7], 4, Sampling(), seed=2)))
+        await asyncio.sleep(0.02)
+        long.cancel()
+        sampler.release("a")
+        sample = await asyncio.wait_for(other, 10)
+        await sampler.close()
+        return sample
+
+    assert len(asyncio.run(main()).tokens) == 4
+
+
+def test_a_failing_model_fails_every_waiting_trajectory_instead_of_hanging(model, executor, monkeypatch):
+    def broken(*_args, **_keys):
+        raise RuntimeError("out of order")
+
+    async def main():
+        sampler = new_sampler(model, executor)
+        monkeypatch.setattr(type(model), "logits", broken)
+        sampler.open(["a", "b"])
+        tasks = [sampler.sample(SampleRequest(n, [5, 6], 4, PLAIN, seed=1)) for n in ("a", "b")]
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+
+    assert [str(error) for error in asyncio.run(main())] == ["out of order"] * 2

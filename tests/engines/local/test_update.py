@@ -1,0 +1,161 @@
+import pytest
+import torch
+
+from rlf.algo.advantages.gae import Gae
+from rlf.algo.advantages.grpo import Grpo
+from rlf.algo.loss_config import PolicyLossConfig
+from rlf.engines.local.batch import make_batch, micro_batches
+from rlf.engines.local.model import load_model
+from rlf.engines.local.update import Updater
+from rlf.spec.models import KlSpec, TrainSpec
+from rlf.testing.models import save_random_model
+from rlf.types import Message, Scored, StopReason, Task, Trajectory, Turn
+
+
+@pytest.fixture
+def fresh_model(tmp_path):
+    return load_model(str(save_random_model(tmp_path / "m")), dtype=torch.float32, device=torch.device("cpu"))
+
+
+def scored(index, group, reward, *, prompt=5, action=4, observation=3):
+    """prompt, action, observation, action."""
+    generator = torch.Generator().manual_seed(index)
+    length = prompt + 2 * action + observation
+    tokens = torch.randint(2, 90, (length,), generator=generator).tolist()
+    mask = [False] * prompt + [True] * action + [False] * observation + [True] * action
+    first = Turn(prompt, prompt + action, prompt + action + observation, "")
+    second = Turn(prompt + action + observation, length, length, "")
+    task = Task(f"q{group}", (Message("user", "?"),))
+    trajectory = Trajectory(
+        str(index), task, index, tokens, mask, [-1.0 if m else 0.0 for m in mask], (first, second),
+        StopReason.ANSWERED, "a",
+    )  # fmt: skip
+    return Scored(trajectory, (), reward, reward)
+
+
+def batch_of(count=8, **keys):
+    return make_batch([scored(i, i // 4, float(i % 3 == 0), observation=1 + i % 5) for i in range(count)], **keys)
+
+
+def train_spec(**keys):
+    return TrainSpec(**({"algorithm": Grpo(), "learning_rate": 1e-3, "steps": 4} | keys))
+
+
+def new_updater(model, reference=None, **keys):
+    return Updater(model, train_spec(**keys), temperature=1.0, seed=0, reference=reference)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.full.parameters()])
+
+
+def test_micro_batches_do_not_change_the_update(tmp_path):
+    results = []
+    for tokens in (10_000, 40):
+        folder = save_random_model(tmp_path / str(tokens))
+        model = load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"))
+        updater = new_updater(model, micro_batch_tokens=tokens)
+        metrics = updater.update(batch_of(), 1).metrics
+        results.append((weights(model), metrics))
+    assert torch.allclose(results[0][0], results[1][0], atol=2e-6)
+    assert results[0][1] == pytest.approx(results[1][1], rel=1e-3, abs=1e-5)
+
+
+def test_the_gradient_is_the_policy_gradient_on_sampled_tokens(fresh_model):
+    # ratio = 1 on the first step, so d loss = -sum_t A_t d logprob_t / N over sampled tokens
+    batch = batch_of()
+    updater = new_updater(fresh_model, max_grad_norm=1e9)
+    advantages = updater._advantages(batch, updater._fixed(batch)).advantages_BT
+    logits = fresh_model.full(input_ids=batch.tokens_BT, use_cache=False).logits[:, :-1]
+    logprobs = logits.log_softmax(-1).gather(2, batch.tokens_BT[:, 1:, None])[..., 0]
+    mask = batch.loss_mask_BT[:, 1:]
+    loss = -(advantages[:, 1:] * logprobs * mask).sum() / mask.sum()
+    expected = torch.autograd.grad(loss, list(fresh_model.full.parameters()))
+    taken = []
+    updater.optimizer.step = lambda: taken.extend(p.grad.clone() for p in fresh_model.full.parameters())
+    updater.update(batch, 1)
+    for got, want in zip(taken, expected, strict=True):
+        assert torch.allclose(got, want, atol=1e-5)
+
+
+def test_observation_tokens_are_in_the_loss_only_by_the_ablation_switch():
+    plain, ablated = batch_of(), batch_of(observations_in_loss=True)
+    observed = ablated.loss_mask_BT & ~plain.loss_mask_BT
+    assert observed.sum() == sum(1 + i % 5 for i in range(8))
+    assert not (plain.loss_mask_BT & ~ablated.loss_mask_BT).any()
+    assert not ablated.loss_mask_BT[:, :5].any(), "the prompt is never trained on"
+
+
+def test_a_rewarded_trajectory_becomes_likelier(fresh_model):
+    batch = batch_of()
+    updater = new_updater(fresh_model)
+    before = updater._whole(batch, fresh_model).sum(1).detach()
+    for step in range(1, 5):
+        result = updater.update(batch, step)
+    after = updater._whole(batch, fresh_model).sum(1).detach()
+    gains = (after - before).tolist()
+    better = [g for g, a in zip(gains, result.advantages, strict=True) if a > 0]
+    worse = [g for g, a in zip(gains, result.advantages, strict=True) if a < 0]
+    assert min(better) > 0 > max(worse)
+
+
+@pytest.mark.parametrize("place", ["loss", "reward"])
+def test_kl_to_the_reference_holds_the_policy_back(tmp_path, place):
+    moved = []
+    for coef in (0.0, 5.0):
+        folder = str(save_random_model(tmp_path / str(coef)))
+        model, reference = (load_model(folder, dtype=torch.float32, device=torch.device("cpu")) for _ in range(2))
+        kl = KlSpec(coef=coef, place=place, kind="k3" if place == "loss" else "k1")
+        updater = new_updater(model, reference=reference, kl=kl, reward_clip=(-1e3, 1e3))
+        for step in range(1, 13):
+            metrics = updater.update(batch_of(), step).metrics
+        moved.append(metrics["policy/kl_ref"])
+    assert moved[1] < moved[0]
+
+
+def test_several_epochs_and_mini_batches_clip_against_the_policy_before_the_first(fresh_model):
+    updater = new_updater(fresh_model, epochs=3, mini_batches=2, learning_rate=2e-2)
+    metrics = updater.update(batch_of(), 1).metrics
+    assert updater.num_updates == 6
+    assert metrics["policy/clip_fraction"] > 0 and metrics["policy/kl_old"] != 0
+
+
+def test_gae_trains_a_critic_towards_the_returns(fresh_model):
+    updater = new_updater(fresh_model, algorithm=Gae(), critic={"learning_rate": 1e-2, "value_clip": 10.0})
+    losses = [updater.update(batch_of(), step).metrics["loss/value"] for step in range(1, 16)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_gspo_and_sequence_means_run_and_are_finite(fresh_model):
+    updater = new_updater(fresh_model, loss=PolicyLossConfig(kind="gspo"), entropy_coef=0.01)
+    metrics = updater.update(batch_of(), 1).metrics
+    assert all(torch.isfinite(torch.tensor(value)) for value in metrics.values())
+
+
+def test_mismatch_kl_compares_the_sampler_with_the_trainer(fresh_model):
+    batch = batch_of()
+    updater = new_updater(fresh_model)
+    exact = updater._whole(batch, fresh_model).detach()
+    batch.rollout_logprobs_BT.copy_(exact)
+    assert updater.update(batch, 1).metrics["policy/mismatch_kl"] == pytest.approx(0, abs=1e-6)
+
+
+def test_lora_trains_the_adapters_alone(tmp_path):
+    from rlf.spec.models import LoraSpec
+
+    folder = str(save_random_model(tmp_path))
+    lora = LoraSpec(rank=4, alpha=8)
+    model = load_model(folder, dtype=torch.float32, device=torch.device("cpu"), lora=lora)
+    before = {n: p.detach().clone() for n, p in model.full.named_parameters()}
+    updater = new_updater(model)
+    for step in (1, 2):
+        updater.update(batch_of(), step)
+    changed = {n for n, p in model.full.named_parameters() if not torch.equal(p, before[n])}
+    assert changed and all("lora_" in name for name in changed)
+
+
+def test_micro_batches_hold_every_row_once_within_the_budget():
+    lengths = torch.tensor([5, 90, 30, 30, 7, 100])
+    parts = list(micro_batches(torch.arange(6), lengths, 100))
+    assert sorted(int(i) for part in parts for i in part) == list(range(6))
+    assert all(len(part) == 1 or len(part) * int(lengths[part].max()) <= 100 for part in parts)
