@@ -1,0 +1,10 @@
+"""The tiny model behind `builtin:tiny`: a Qwen3 of half a million parameters that can search, but seldom does.
+
+`checkpoint/` holds the shipped files; `python -m rlf.builtin.tiny.build` makes them again from nothing.
+"""
+
+from pathlib import Path
+
+__all__ = ["CHECKPOINT"]
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"

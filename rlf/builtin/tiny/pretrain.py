@@ -1,0 +1,193 @@
+"""The two stages that make the shipped policy: skills first, then carelessness.
+
+Stage A teaches the skills (form a query, copy a name, chain two look-ups) on a fresh world every batch, to a criterion
+on the validation world. Stage B teaches the model to use them in a minority of cases. Both are counted in steps and
+seeded, so a machine's speed changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from rlf.builtin.encyclopedia.questions import Kind
+from rlf.builtin.tiny.demonstrations import (
+    Careless,
+    Demonstration,
+    Scene,
+    careless_demonstration,
+    clean_demonstration,
+    copy_drill,
+    disabled_demonstration,
+    sample_scene,
+)
+
+__all__ = ["PolicyPlan", "SkillsPlan", "spoil_policy", "teach_skills"]
+
+logger = logging.getLogger(__name__)
+
+_CONTEXT_WEIGHT = 0.1
+_MAX_GRADIENT_NORM = 1.0
+_NUM_BY_KIND = {Kind.SINGLE: 18, Kind.TWO_HOP: 10, Kind.PARALLEL: 9}
+_NUM_COPY_DRILLS = 12
+_NUM_DISABLED = 1
+_MINIMUM_RATE = 0.02
+_LOG_EVERY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SkillsPlan:
+    """Stage A."""
+
+    muon_rate: float = 0.02
+    adamw_rate: float = 3e-3
+    warmup_steps: int = 30
+    constant_steps: int = 600
+    """Steps at the full rate."""
+    decay_steps: int = 800
+    """Steps of the cosine that follows."""
+    criterion: float = 0.98
+    """Greedy success that each kind must reach in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlan:
+    """Stage B."""
+
+    muon_rate: float = 0.005
+    adamw_rate: float = 1e-3
+    steps: int = 125
+    batch_size: int = 48
+    share_by_fault: tuple[tuple[Careless, float], ...] = (
+        (Careless.GUESS, 0.25),
+        (Careless.GIVE_UP, 0.37),
+        (Careless.STOP_EARLY, 0.04),
+        (Careless.WRONG_QUERY, 0.03),
+        (Careless.WRONG_ATTRIBUTE, 0.02),
+        (Careless.MALFORMED, 0.02),
+    )
+    """The share of demonstrations with each fault; the rest are clean."""
+
+
+class _Trainer:
+    """Muon (Jordan 2024) on the matrices of the layers, AdamW on embeddings and gains, one schedule for both.
+
+    Copying is learned by Muon within a few hundred steps; AdamW alone was far behind after as many.
+    """
+
+    def __init__(self, model: Qwen3ForCausalLM, pad_id: int, muon_rate: float, adamw_rate: float) -> None:
+        named = list(model.named_parameters())
+        matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "embed" not in name]
+        others = [parameter for name, parameter in named if parameter.ndim != 2 or "embed" in name]
+        self._model = model
+        self._pad_id = pad_id
+        self._optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.Muon(matrices, lr=muon_rate, weight_decay=0.0),
+            torch.optim.AdamW(others, lr=adamw_rate, betas=(0.9, 0.95), weight_decay=0.0),
+        ]
+        self._peak_rates = [muon_rate, adamw_rate]
+
+    def step(self, rows: Sequence[Demonstration], rate_scale: float) -> float:
+        """One update on `rows`; returns the loss."""
+        self._model.train()
+        loss = _loss(self._model, rows, self._pad_id)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), _MAX_GRADIENT_NORM)
+        for optimizer, peak_rate in zip(self._optimizers, self._peak_rates, strict=True):
+            optimizer.param_groups[0]["lr"] = peak_rate * rate_scale
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+
+def teach_skills(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    plan: SkillsPlan,
+    seed: int,
+    measure: Callable[[], dict[str, float]],
+) -> None:
+    """Stage A: clean demonstrations and copy drills, then a look at the criterion by `measure` (success by kind).
+
+    Raises:
+        RuntimeError: the criterion is not met.
+    """
+    trainer = _Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
+    for step in range(plan.constant_steps + plan.decay_steps):
+        rate_scale = min(1.0, (step + 1) / plan.warmup_steps)
+        if step >= plan.constant_steps:
+            rate_scale = _cosine(step - plan.constant_steps, plan.decay_steps)
+        loss = trainer.step(_skills_batch(tokenizer, f"skills:{seed}:{step}"), rate_scale)
+        if (step + 1) % _LOG_EVERY == 0:
+            logger.info("skills step %d: loss %.4f", step + 1, loss)
+    success = measure()
+    if min(success.values()) < plan.criterion:
+        raise RuntimeError(f"skills end at {success}; each kind must reach {plan.criterion}. Try another seed.")
+
+
+def spoil_policy(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: int) -> None:
+    """Stage B: mostly careless demonstrations, with a decaying rate."""
+    trainer = _Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
+    for step in range(plan.steps):
+        loss = trainer.step(_policy_batch(tokenizer, plan, f"policy:{seed}:{step}"), _cosine(step, plan.steps))
+    logger.info("policy: loss %.4f after %d steps", loss, plan.steps)
+
+
+def _cosine(step: int, num_steps: int) -> float:
+    return _MINIMUM_RATE + (1 - _MINIMUM_RATE) * 0.5 * (1 + math.cos(math.pi * step / num_steps))
+
+
+def _skills_batch(tokenizer: PreTrainedTokenizerFast, seed: str) -> list[Demonstration]:
+    scene = sample_scene(seed)
+    rows = [copy_drill(tokenizer, scene.rng) for _ in range(_NUM_COPY_DRILLS)]
+    rows += [disabled_demonstration(tokenizer, scene, scene.question()) for _ in range(_NUM_DISABLED)]
+    for kind, count in _NUM_BY_KIND.items():
+        rows += [clean_demonstration(tokenizer, scene, scene.question(kind)) for _ in range(count)]
+    return rows
+
+
+def _policy_batch(tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: str) -> list[Demonstration]:
+    scene = sample_scene(seed)
+    return [_policy_row(tokenizer, scene, plan) for _ in range(plan.batch_size)]
+
+
+def _policy_row(tokenizer: PreTrainedTokenizerFast, scene: Scene, plan: PolicyPlan) -> Demonstration:
+    question = scene.question()
+    fault = _draw_fault(scene.rng, plan)
+    if fault is Careless.STOP_EARLY and question.kind is Kind.SINGLE:
+        fault = Careless.WRONG_QUERY
+    if fault is None:
+        return clean_demonstration(tokenizer, scene, question)
+    return careless_demonstration(tokenizer, scene, question, fault)
+
+
+def _draw_fault(rng: random.Random, plan: PolicyPlan) -> Careless | None:
+    draw = rng.random()
+    for fault, share in plan.share_by_fault:
+        draw -= share
+        if draw < 0:
+            return fault
+    return None
+
+
+def _loss(model: Qwen3ForCausalLM, rows: Sequence[Demonstration], pad_id: int) -> torch.Tensor:
+    """Mean cross-entropy over the rows' tokens, weighted 1 where the model acts and _CONTEXT_WEIGHT where it reads."""
+    length = max(len(row.token_ids) for row in rows)
+    paddings = [length - len(row.token_ids) for row in rows]
+    tokens_BT = torch.tensor([row.token_ids + [pad_id] * pad for row, pad in zip(rows, paddings, strict=True)])
+    weights_BT = torch.tensor(
+        [
+            [1.0 if action else _CONTEXT_WEIGHT for action in row.is_action] + [0.0] * pad
+            for row, pad in zip(rows, paddings, strict=True)
+        ]
+    )
+    logits_BTV = model(input_ids=tokens_BT, use_cache=False).logits[:, :-1]
+    losses = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
+    weights = weights_BT[:, 1:].flatten()
+    return (losses * weights).sum() / weights.sum()

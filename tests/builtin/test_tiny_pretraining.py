@@ -1,0 +1,109 @@
+"""Demonstrations, the training stages and the evaluation loop, on a scale of seconds."""
+
+import random
+
+import pytest
+import torch
+
+from rlf.builtin.encyclopedia.questions import Kind
+from rlf.builtin.tiny.demonstrations import (
+    GIVE_UP_ANSWER,
+    Careless,
+    careless_demonstration,
+    clean_demonstration,
+    copy_drill,
+    disabled_demonstration,
+    sample_scene,
+)
+from rlf.builtin.tiny.evaluate import EvaluationQuestion, play, success_by_kind
+from rlf.builtin.tiny.layout import ToolCallTextError, parse_calls
+from rlf.builtin.tiny.model import create_model
+from rlf.builtin.tiny.pretrain import PolicyPlan, SkillsPlan, spoil_policy, teach_skills
+from rlf.builtin.tiny.tokenizer import build_tokenizer
+
+TOKENIZER = build_tokenizer()
+
+
+@pytest.fixture
+def scene():
+    return sample_scene("scene")
+
+
+def turns_of(row):
+    """The texts that the model is to produce, turn by turn."""
+    runs, current = [], []
+    for token_id, action in zip([*row.token_ids, 0], [*row.is_action, False], strict=True):
+        if action:
+            current.append(token_id)
+        elif current:
+            runs.append(TOKENIZER.decode(current))
+            current = []
+    return runs
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_clean_demonstration_makes_the_planned_calls_then_answers(scene, kind):
+    question = scene.question(kind)
+    turns = turns_of(clean_demonstration(TOKENIZER, scene, question))
+    assert all(turn.endswith("<|im_end|>") for turn in turns)
+    assert turns[-1] == f"{question.answer}<|im_end|>"
+    for turn, lookups in zip(turns[:-1], question.lookups_by_turn, strict=True):
+        assert parse_calls(turn) == [("search", {"query": lookup.query}) for lookup in lookups]
+
+
+def test_clean_demonstrations_see_one_and_two_passages_and_both_systems(scene):
+    rows = [clean_demonstration(TOKENIZER, scene, scene.question(Kind.SINGLE)) for _ in range(80)]
+    texts = [TOKENIZER.decode(row.token_ids) for row in rows]
+    results = [text.split("<tool_response>\n")[1].split("\n</tool_response>")[0].split("\n") for text in texts]
+    assert {len(result) for result in results} == {1, 2}
+    assert {"Tools: search<" in text for text in texts} == {True, False}
+
+
+@pytest.mark.parametrize("fault", list(Careless))
+def test_a_careless_demonstration_misses_the_answer(scene, fault):
+    for _ in range(10):
+        question = scene.question(Kind.TWO_HOP)
+        turns = turns_of(careless_demonstration(TOKENIZER, scene, question, fault))
+        assert turns[-1] != f"{question.answer}<|im_end|>"
+
+
+def test_a_malformed_call_cannot_be_read(scene):
+    row = careless_demonstration(TOKENIZER, scene, scene.question(Kind.SINGLE), Careless.MALFORMED)
+    with pytest.raises(ToolCallTextError):
+        parse_calls(turns_of(row)[0])
+
+
+def test_a_search_that_finds_nothing_is_followed_by_giving_up(scene):
+    turns = turns_of(disabled_demonstration(TOKENIZER, scene, scene.question(Kind.PARALLEL)))
+    assert turns[-1] == f"{GIVE_UP_ANSWER}<|im_end|>"
+
+
+def test_a_copy_drill_says_the_same_twice():
+    row = copy_drill(TOKENIZER, random.Random(0), num_items=5)
+    assert row.token_ids[:5] == row.token_ids[6:]
+    assert row.is_action == [False] * 5 + [True] * 6
+
+
+def test_skills_that_miss_the_criterion_are_refused():
+    plan = SkillsPlan(warmup_steps=1, constant_steps=1, decay_steps=1)
+    with pytest.raises(RuntimeError, match="Try another seed"):
+        teach_skills(create_model(TOKENIZER, 0), TOKENIZER, plan, 0, lambda: {"all": 0.0})
+
+
+def test_both_stages_are_reproducible_step_for_step():
+    weights = []
+    for _ in range(2):
+        model = create_model(TOKENIZER, 0)
+        plan = SkillsPlan(warmup_steps=1, constant_steps=1, decay_steps=1)
+        teach_skills(model, TOKENIZER, plan, 0, lambda: {"all": 1.0})
+        spoil_policy(model, TOKENIZER, PolicyPlan(steps=1, batch_size=4), 0)
+        weights.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    assert torch.equal(*weights)
+
+
+def test_evaluation_counts_exact_answers_by_kind():
+    question = EvaluationQuestion("Where was Bakbir born?", "Zelmas", "single")
+    episodes = play(create_model(TOKENIZER, 0), TOKENIZER, {"search": str}, [question] * 3, sample_seed=0)
+    for episode, answer in zip(episodes, ["Zelmas", "zelmas", None], strict=True):
+        episode.answer = answer
+    assert success_by_kind(episodes) == {"all": pytest.approx(1 / 3), "single": pytest.approx(1 / 3)}
