@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rlf.core import Fault
+from rlf.algo.kl import KlKind
+from rlf.chat import FORMATS
+from rlf.core import Fault, nearest
 from rlf.spec import LoadedSpec
+from rlf.spec.models import KlPlace
 
 Check = Callable[[LoadedSpec], Iterator[Fault]]
 
@@ -89,7 +92,50 @@ def _answers_are_there(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(("data", name, "answer"), message)
 
 
+def _critic_has_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
+    if loaded.value(("train", "critic")) is not None and not loaded.spec.train.algorithm.needs_critic:
+        name = loaded.value(("train", "algorithm", "kind"))
+        message = f"{name} trains no critic, so that nothing reads this. Remove it, or write algorithm: gae."
+        yield loaded.fault(("train", "critic"), message)
+
+
+def _kl_in_the_loss_pulls(loaded: LoadedSpec) -> Iterator[Fault]:
+    kl = loaded.spec.train.kl
+    if kl.coef > 0 and kl.place is KlPlace.LOSS and kl.kind is KlKind.K1:
+        message = "got k1 in the loss, where its gradient is 0 on average. Write kind: k3, or place: reward."
+        yield loaded.fault(("train", "kl", "kind"), message)
+
+
+def _bounds_are_ordered(loaded: LoadedSpec) -> Iterator[Fault]:
+    train = loaded.spec.train
+    low, high = train.reward_clip
+    if low >= high:
+        yield loaded.fault(("train", "reward_clip"), f"got [{low}, {high}]; expected the lower bound first.")
+    kept = train.dynamic_filtering
+    if kept is not None and kept.low >= kept.high:
+        message = f"got {kept.low}, which is not below high: {kept.high}; no group could be kept. Write a lower one."
+        yield loaded.fault(("train", "dynamic_filtering", "low"), message)
+
+
+def _evaluation_has_data(loaded: LoadedSpec) -> Iterator[Fault]:
+    if loaded.value(("eval",)) is not None and loaded.spec.data.eval is None:
+        message = "there is no data.eval to evaluate on. Add `data: {eval: {path: ...}}`, or remove this."
+        yield loaded.fault(("eval",), message)
+
+
+def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
+    name, known = loaded.spec.chat.format, ["auto", *FORMATS.names()]
+    if name not in known:
+        message = f"unknown chat format {name!r}{nearest(name, known)} (known: {', '.join(known)}). Write one of these."
+        yield loaded.fault(("chat", "format"), message)
+
+
 CHECKS: tuple[Check, ...] = (
+    _chat_format_is_known,
+    _critic_has_a_use,
+    _kl_in_the_loss_pulls,
+    _bounds_are_ordered,
+    _evaluation_has_data,
     _group_is_large_enough,
     _mini_batches_divide,
     _observations_only_in_ablations,

@@ -1,0 +1,9 @@
+"""Datasets as tasks: JSONL, JSON, CSV and parquet files, builtin sets and Hugging Face ids.
+
+Reading and column mapping live here; which rows a run uses, and when, does not. Invariant: the same file gives the
+same tasks with the same ids, in the file's order.
+"""
+
+from rlf.data.tasks import dataset_hash, load_tasks
+
+__all__ = ["dataset_hash", "load_tasks"]

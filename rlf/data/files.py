@@ -1,0 +1,82 @@
+"""Text formats: JSONL, JSON and CSV, in UTF-8."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rlf.core import Place
+from rlf.data.rows import Row, fail
+
+
+def read_jsonl(path: Path, shown: str) -> Iterator[Row]:
+    """One JSON object a line; blank lines are skipped."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                place = Place(shown, number, 1)
+                yield Row(place, _object(_parse(line, place), place, "the line"))
+
+
+def read_json(path: Path, shown: str) -> Iterator[Row]:
+    """A list of objects."""
+    rows = _parse(path.read_bytes(), Place(shown))
+    if not isinstance(rows, list):
+        raise fail(Place(shown), "", f"the file holds {_name(rows)}; expected a list of objects. Write [{{...}}, ...].")
+    for index, row in enumerate(rows):
+        yield Row(Place(shown), _object(row, Place(shown), f"row {index}"))
+
+
+def read_csv(path: Path, shown: str) -> Iterator[Row]:
+    """A header line with the columns, then a row a record."""
+    line = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            for row in reader:
+                line = reader.line_num
+                if None in row:
+                    raise fail(
+                        Place(shown, line),
+                        "",
+                        f"the record has more fields than the header's {len(reader.fieldnames or ())} columns. "
+                        "Quote fields that hold commas.",
+                    )
+                yield Row(Place(shown, line, 1), row)
+    except csv.Error as error:
+        raise fail(Place(shown, line + 1, 1), "", f"not CSV: {error}. Check the quotes around here.") from error
+    except UnicodeDecodeError as error:
+        raise fail(Place(shown), "", _NOT_UTF8) from error
+
+
+_NOT_UTF8 = "this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."
+
+
+def _parse(text: bytes, place: Place) -> Any:
+    try:
+        return json.loads(text.decode("utf-8-sig"), parse_constant=_refuse)
+    except UnicodeDecodeError as error:
+        raise fail(place, "", _NOT_UTF8) from error
+    except json.JSONDecodeError as error:
+        where = Place(place.file, (place.line or 1) + error.lineno - 1, error.colno)
+        raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Mend it here.") from error
+    except (ValueError, RecursionError) as error:
+        raise fail(place, "", f"not JSON: {error}. Mend the value.") from error
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"got {constant}, which JSON does not have")
+
+
+def _object(row: Any, place: Place, what: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise fail(place, "", f"{what} is {_name(row)}; expected an object. Write the columns as {{...}}.")
+    return row
+
+
+def _name(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

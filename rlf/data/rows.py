@@ -1,0 +1,67 @@
+"""Rows of a dataset, each with its place, whatever the format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.core import Fault, Place, SpecError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as the file has it."""
+
+    place: Place
+    values: Mapping[str, Any]
+
+
+Reader = Callable[[Path, str], Iterator[Row]]
+"""Yields the rows of a file, given also the file's name for messages."""
+
+
+def read_rows(path: str, split: str, limit: int | None) -> list[Row]:
+    """The first `limit` rows of a builtin name, a file, or a Hugging Face dataset. Raises SpecError."""
+    from rlf.data.files import read_csv, read_json, read_jsonl
+    from rlf.data.tables import read_hub, read_parquet
+
+    readers: dict[str, Reader] = {
+        ".jsonl": read_jsonl,
+        ".json": read_json,
+        ".csv": read_csv,
+        ".parquet": read_parquet,
+    }
+    file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
+    if file.suffix in readers:
+        _check_is_file(file, _shown(file))
+        return list(islice(readers[file.suffix](file, _shown(file)), limit))
+    if file.is_absolute() or file.exists():
+        raise SpecError([Fault(Place(path), "", f"cannot be read as data; name a file that ends in {_or(readers)}.")])
+    return list(islice(read_hub(path, split), limit))
+
+
+def fail(place: Place, path: str, message: str) -> SpecError:
+    """The error for one fault of a dataset."""
+    return SpecError([Fault(place, path, message)])
+
+
+def _check_is_file(file: Path, shown: str) -> None:
+    if file.is_file():
+        return
+    if file.is_dir():
+        raise fail(Place(shown), "", "this is a folder; expected a data file. Name a file in it.")
+    close = nearest(file.name, [other.name for other in file.parent.iterdir()]) if file.parent.is_dir() else ""
+    raise fail(Place(shown), "", f"no such file{close}. Check the path.")
+
+
+def _shown(file: Path) -> str:
+    here = Path.cwd()
+    return file.relative_to(here).as_posix() if file.is_relative_to(here) else file.as_posix()
+
+
+def _or(names: Mapping[str, Any]) -> str:
+    return " or ".join(names)

@@ -1,0 +1,112 @@
+"""What can only be known by looking: whether a spec's data, model, chat format and functions are there and fit.
+
+Apart from `rlf.plan`, which opens nothing: this reads data files whole and imports the user's functions.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.chat import FORMATS
+from rlf.core import Fault, RlfError, SpecError
+from rlf.data import load_tasks
+from rlf.spec.load import LoadedSpec
+from rlf.spec.models import DataSource
+from rlf.spec.nodes import KeyPath
+from rlf.spec.paths import is_local
+from rlf.spec.reader import shown_path
+
+
+def check_inputs(loaded: LoadedSpec) -> list[Fault]:
+    """The faults of everything that a spec names. Hugging Face models are not fetched for it, datasets are."""
+    faults = [fault for name in ("train", "eval") for fault in _data(loaded, name)]
+    faults += _model(loaded)
+    faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
+    return sorted(faults)
+
+
+def _data(loaded: LoadedSpec, name: str) -> list[Fault]:
+    source: DataSource | None = getattr(loaded.spec.data, name)
+    if source is None:
+        return []
+    try:
+        load_tasks(**source.model_dump())
+    except SpecError as error:
+        return [_about_data(loaded, name, fault) for fault in error.faults]
+    return []
+
+
+def _about_data(loaded: LoadedSpec, name: str, fault: Fault) -> Fault:
+    """A row's fault is at the row; one of the file or its columns is at the key of the spec that names it."""
+    if fault.place.line:
+        return fault
+    return loaded.fault(("data", name, fault.path or "path"), f"{fault.place.file}: {fault.message}")
+
+
+def _model(loaded: LoadedSpec) -> list[Fault]:
+    path: KeyPath = ("model", "path")
+    folder = _model_folder(loaded.spec.model.path)
+    if folder is None:
+        return []
+    shown = shown_path(folder)
+    if not folder.is_dir():
+        mend = "Write a folder with a model in it, a Hugging Face id, or builtin:tiny."
+        return [loaded.fault(path, f"{shown}: no such folder. {mend}")]
+    absent = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
+    if absent:
+        mend = "Write a folder as `save_pretrained` leaves it, with model and tokenizer."
+        return [loaded.fault(path, f"{shown}: has no {' and no '.join(absent)}. {mend}")]
+    return _chat(loaded, folder)
+
+
+def _chat(loaded: LoadedSpec, folder: Path) -> list[Fault]:
+    try:
+        template = _chat_template(folder)
+    except ValueError as error:
+        return [loaded.fault(("model", "path"), f"{shown_path(folder)}: tokenizer_config.json is not JSON: {error}.")]
+    if template is None:
+        mend = "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
+        return [loaded.fault(("model", "path"), f"{shown_path(folder)}: has no chat template. {mend}")]
+    matching = [name for name in FORMATS.names() if FORMATS.get(name).matches(template) is not None]
+    chosen = loaded.spec.chat.format
+    known = ", ".join(FORMATS.names())
+    if chosen == "auto" and len(matching) != 1:
+        got = " and ".join(matching) or "no known chat format"
+        message = f"got auto, but the model's chat template is of {got}; expected one of {known}. Name the format."
+        return [loaded.fault(("chat", "format"), message)]
+    if chosen != "auto" and chosen not in matching:
+        mend = f"Write {matching[0]!r}." if matching else f"Use a model of that format (known: {known})."
+        message = f"got {chosen!r}, but the model's chat template is not of that format. {mend}"
+        return [loaded.fault(("chat", "format"), message)]
+    return []
+
+
+def _chat_template(folder: Path) -> str | None:
+    """The template as transformers would find it, without loading transformers."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    template = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template")
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template}
+        template = named.get("tool_use") or named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _model_folder(path: str) -> Path | None:
+    """The folder of a model that is on this machine; None for a Hugging Face id."""
+    if path.startswith(BUILTIN):
+        return builtin_path(path.removeprefix(BUILTIN))
+    return Path(path) if is_local(path) else None
+
+
+def _tool(loaded: LoadedSpec, index: int) -> list[Fault]:
+    tool = loaded.spec.tools[index]
+    path: KeyPath = ("tools", index, "target")
+    try:
+        complaints = tool.target.complaints(tool.input_schema)
+    except RlfError as error:
+        return [loaded.fault(path, str(error))]
+    return [loaded.fault(path, f"{complaint}.") for complaint in complaints]
