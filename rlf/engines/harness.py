@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlf.chat.format import FORMATS, ChatFormat, detect_format
@@ -46,9 +46,9 @@ def build_harness(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Harness:
         max_tool_calls=rollout.max_tool_calls,
         max_parse_failures=rollout.max_parse_failures,
     )
-    stops = {"stop_token_ids": chat.stop_token_ids, "stop_strings": rollout.stop}
-    training = Sampling(
-        rollout.temperature, top_p=rollout.top_p, top_k=rollout.top_k, min_p=rollout.min_p, **stops
+    plain = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=rollout.stop)
+    training = replace(
+        plain, temperature=rollout.temperature, top_p=rollout.top_p, top_k=rollout.top_k, min_p=rollout.min_p
     )
     return Harness(
         chat=chat,
@@ -56,8 +56,8 @@ def build_harness(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Harness:
         reward=RewardFunction(spec.rewards),
         limits=limits,
         training=training,
-        evaluation=Sampling(spec.eval.temperature, **stops),
-        greedy=Sampling(0.0, **stops),
+        evaluation=replace(plain, temperature=spec.eval.temperature),
+        greedy=replace(plain, temperature=0.0),
     )
 
 

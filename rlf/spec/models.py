@@ -23,7 +23,7 @@ class LoraSpec(Section):
     """Low-rank adapters in place of full weights (Hu et al. 2021)."""
 
     rank: int = Field(16, ge=1)
-    alpha: float = Field(32.0, gt=0)
+    alpha: int = Field(32, ge=1)
     """Scale; the adapter's output is multiplied by alpha / rank."""
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the modules that get an adapter."""

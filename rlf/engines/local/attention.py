@@ -127,9 +127,8 @@ def ragged_attention(
     if layout is None:
         out = sdpa(query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=gqa)
         return out.transpose(1, 2), None
-    keys_SKTD, values_SKTD = layout.cache.write(
-        int(module.layer_idx), layout.slots_N, layout.positions_N, key, value
-    )
+    layer: Any = module.layer_idx
+    keys_SKTD, values_SKTD = layout.cache.write(layer, layout.slots_N, layout.positions_N, key, value)
     query_NHD = query[0].transpose(0, 1)
     num_decode, parts = layout.num_decode, []
     if layout.decode_mask is not None:

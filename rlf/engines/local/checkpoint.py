@@ -37,8 +37,8 @@ class Progress:
     """Tasks drawn from the training set so far, over all its passes."""
 
 
-def save_checkpoint(folder: Path, updater: Updater, progress: Progress, *, keep: int) -> tuple[Path, str]:
-    """Writes `folder/step-NNNNNN`; returns it with the hash of its manifest, and drops all but the newest `keep`.
+def save_checkpoint(folder: Path, updater: Updater, progress: Progress) -> tuple[Path, str]:
+    """Writes `folder/step-NNNNNN`; returns it with the hash of its manifest.
 
     Raises RunError when the disk is full; what was there before stays whole.
     """
@@ -51,9 +51,13 @@ def save_checkpoint(folder: Path, updater: Updater, progress: Progress, *, keep:
         (place / "progress.json").write_text(json.dumps(asdict(progress)))
 
     publish_folder(target, write)
+    return target, hash_path(target / _MANIFEST)
+
+
+def prune_checkpoints(folder: Path, keep: int) -> None:
+    """Drops all but the newest `keep`; called once the newest one is in the lineage."""
     for old in sorted(folder.glob("step-*"))[:-keep]:
         shutil.rmtree(old)
-    return target, hash_path(target / _MANIFEST)
 
 
 def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
@@ -76,9 +80,13 @@ def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
         _sync(target.parent)
 
 
-def latest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint whose every file has the hash of its manifest; None when there is none."""
-    return next((path for path in sorted(folder.glob("step-*"), reverse=True) if _is_whole(path)), None)
+def is_whole(checkpoint: Path) -> bool:
+    """Whether every file is there with the hash of the manifest."""
+    try:
+        manifest: dict[str, str] = json.loads((checkpoint / _MANIFEST).read_text())
+        return all(hash_path(checkpoint / name) == digest for name, digest in manifest.items())
+    except (OSError, ValueError):
+        return False
 
 
 def read_progress(checkpoint: Path) -> Progress:
@@ -118,14 +126,6 @@ def _trainer_state(updater: Updater) -> dict[str, Any]:
         state["critic"] = updater.critic.state_dict()
         state["critic_optimizer"] = updater.critic_optimizer.state_dict()
     return state
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        manifest: dict[str, str] = json.loads((folder / _MANIFEST).read_text())
-        return all(hash_path(folder / name) == digest for name, digest in manifest.items())
-    except (OSError, ValueError):
-        return False
 
 
 def _sync(path: Path) -> None:

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from rlf.engines.local.batch import make_batch, trainable
 from rlf.engines.local.checkpoint import (
     Progress,
     load_checkpoint,
+    prune_checkpoints,
     publish_folder,
     read_progress,
     save_checkpoint,
@@ -68,27 +69,32 @@ class Inputs:
     """Empty: no evaluation."""
 
 
-def num_threads(engine: LocalEngineSpec) -> int:
-    """CPU threads that torch uses for a run."""
-    return engine.threads or min(_MAX_THREADS, len(os.sched_getaffinity(0)))
-
-
 class LocalEngine:
     """One run, from the model's loading to its last checkpoint."""
 
-    def __init__(self, spec: RunSpec, inputs: Inputs, folder: Path, emit: EventSink) -> None:
+    def __init__(
+        self, spec: RunSpec, inputs: Inputs, folder: Path, *, emit: EventSink, flush: Callable[[], None]
+    ) -> None:
+        """Loads the model and builds every part; nothing is written yet.
+
+        Args:
+            folder: where checkpoints and the final model go.
+            emit: takes every event, in order.
+            flush: returns when every event emitted so far is safe.
+        """
         assert isinstance(spec.engine, LocalEngineSpec), f"a plan for engine {spec.engine.kind}"
         self.spec = spec
         self.inputs = inputs
         self.folder = folder
         self.emit = emit
+        self._flush = flush
         self.progress = Progress()
         self._updating = False
         """True while the weights are between two steps."""
-        self._thread = ThreadPoolExecutor(
-            1, "rlf-model", initializer=torch.set_num_threads, initargs=(num_threads(spec.engine),)
-        )
-        self._device = resolve_device(spec.engine.device)
+        self.threads = spec.engine.threads or min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+        """CPU threads that torch uses."""
+        self.device = resolve_device(spec.engine.device)
+        self._thread = ThreadPoolExecutor(1, "rlf-model", initializer=torch.set_num_threads, initargs=(self.threads,))
         tokenizer = load_tokenizer(inputs.model_path)
         self._tokenizer = tokenizer
         self._harness: Harness = build_harness(spec, tokenizer)
@@ -102,8 +108,8 @@ class LocalEngine:
     def _load(self, *, lora: bool) -> PolicyModel:
         spec = self.spec.model
         torch.manual_seed(derive_seed(self.spec.seed, "weights"))  # adapters and heads start from the run's seed
-        dtype = resolve_dtype(spec.dtype, self._device)
-        return load_model(self.inputs.model_path, dtype=dtype, device=self._device, lora=spec.lora if lora else None)
+        dtype = resolve_dtype(spec.dtype, self.device)
+        return load_model(self.inputs.model_path, dtype=dtype, device=self.device, lora=spec.lora if lora else None)
 
     def restore(self, checkpoint: Path) -> None:
         """Puts the run where a checkpoint left it."""
@@ -170,9 +176,7 @@ class LocalEngine:
         metrics["groups/dead_share"] = _dead_share(used)
         metrics["memory/peak_bytes"] = _peak_bytes()
         advantage_by_id = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
-        self.emit(
-            StepFinished(step, metrics, collected, [advantage_by_id.get(s.trajectory.id) for s in collected])
-        )
+        self.emit(StepFinished(step, metrics, collected, [advantage_by_id.get(s.trajectory.id) for s in collected]))
         self.progress = Progress(step, cursor)
         self._updating = False
 
@@ -214,7 +218,7 @@ class LocalEngine:
             text = f"step {step}: no trajectory could be learnt from; the policy was not updated"
             self.emit(Notice("warning", text, {"step": step}))
             return UpdateResult({}, [])
-        batch = make_batch(used, observations_in_loss=self.spec.train.observations_in_loss).to(self._device)
+        batch = make_batch(used, observations_in_loss=self.spec.train.observations_in_loss).to(self.device)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._updater.update, batch, step)
 
@@ -237,9 +241,11 @@ class LocalEngine:
         self.emit(EvaluationFinished(step, mode, metrics, scored))
 
     def _checkpoint(self) -> None:
-        keep = self.spec.checkpoint.keep
-        path, digest = save_checkpoint(self.folder / "checkpoints", self._updater, self.progress, keep=keep)
+        folder = self.folder / "checkpoints"
+        path, digest = save_checkpoint(folder, self._updater, self.progress)
         self.emit(CheckpointSaved(self.progress.step, str(path), digest))
+        self._flush()
+        prune_checkpoints(folder, self.spec.checkpoint.keep)
 
 
 def _times(

@@ -79,14 +79,16 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 def load_model(path: str, *, dtype: torch.dtype, device: torch.device, lora: LoraSpec | None = None) -> PolicyModel:
     """The model of a folder or Hugging Face id, ready to sample and to train. Raises RlfError with the mend."""
     from transformers import AttentionInterface, AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
 
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     AttentionInterface.register(ATTENTION, ragged_attention)
     try:
         full = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=ATTENTION)
     except (OSError, ValueError, RuntimeError) as error:
         why = _first_line(error)
         raise RlfError(f"model.path: {path!r} does not load as a causal language model: {why}") from error
-    full.to(device)
+    full.to(device)  # type: ignore[arg-type]  # transformers wraps it without its signature
     if lora is not None:
         full = _with_adapters(full, lora)
     model = split(full)
@@ -96,7 +98,8 @@ def load_model(path: str, *, dtype: torch.dtype, device: torch.device, lora: Lor
 
 def split(full: PreTrainedModel) -> PolicyModel:
     """Backbone and head of a model, through its adapters if it has any."""
-    base = full.get_base_model() if hasattr(full, "get_base_model") else full
+    peft: Any = full
+    base = peft.get_base_model() if hasattr(peft, "get_base_model") else full
     head = base.get_output_embeddings()
     return PolicyModel(full, base.base_model, head)
 
@@ -123,7 +126,7 @@ def _check(model: PolicyModel, path: str) -> None:
             f"model.path: {path!r} has layers of type {', '.join(sorted(layer_types - {'full_attention'}))}; "
             "the local engine runs full attention only. Use engine.kind: openrlhf for this model."
         )
-    model.full.eval()
+    model.full.eval()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     tokens_BT = torch.arange(1, 9, device=model.device)[None] % model.config.vocab_size
     whole = model.full(input_ids=tokens_BT, use_cache=False).logits
     ours = model.logits(model.hidden(tokens_BT))

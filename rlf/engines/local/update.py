@@ -65,9 +65,7 @@ class Updater:
     def _new_optimizer(self, module: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         train = self.train
-        return torch.optim.AdamW(
-            parameters, lr=learning_rate, betas=train.adam_betas, weight_decay=train.weight_decay
-        )
+        return torch.optim.AdamW(parameters, lr=learning_rate, betas=train.adam_betas, weight_decay=train.weight_decay)
 
     def update(self, batch: Batch, step: int) -> UpdateResult:
         """Takes every optimiser step that one collection of trajectories gives."""
@@ -97,7 +95,7 @@ class Updater:
     def _fixed(self, batch: Batch) -> _Fixed:
         """Old and reference log-probabilities and values, where something reads them."""
         train, fixed = self.train, _Fixed()
-        penalised = train.kl.coef > 0 and train.kl.place is KlPlace.REWARD
+        penalised = self.reference is not None and train.kl.place is KlPlace.REWARD
         if penalised or train.epochs * train.mini_batches > 1:
             fixed.old_logprobs_BT = self._whole(batch, self.model)
         if self.reference is not None:
@@ -211,10 +209,10 @@ class Updater:
             if train.kl.place is KlPlace.LOSS:
                 kl = aggregate_loss(kl_BT, part.loss_mask_BT, Aggregation.TOKEN_MEAN, num_tokens)
                 loss = loss + train.kl.coef * kl
-            sums["policy/kl_ref"] += float((kl_BT * part.loss_mask_BT).sum()) / num_tokens
+            sums["policy/kl_ref"] += float((kl_BT.detach() * part.loss_mask_BT).sum()) / num_tokens
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
-        sums["loss/policy"] += float(result.loss)
-        sums["policy/entropy"] += float(entropy_N.sum()) / num_tokens
+        sums["loss/policy"] += float(result.loss.detach())
+        sums["policy/entropy"] += float(entropy_N.detach().sum()) / num_tokens
         sums["policy/clip_fraction"] += share * float(result.clip_fraction)
         sums["policy/kl_old"] += share * float(result.approx_kl)
         if result.mismatch_kl is not None:
@@ -242,7 +240,7 @@ class Updater:
             denominator=num_tokens,
         )
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
-        sums["loss/value"] += float(loss)
+        sums["loss/value"] += float(loss.detach())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,55 @@
+"""What a run was made with: code, packages, machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import rlf
+
+_PACKAGES = ("rlf", "torch", "transformers", "tokenizers", "peft", "numpy", "pydantic", "omegaconf", "sqlalchemy")
+
+
+def code_version() -> str:
+    """rlf's version, with the commit and `+dirty` when it runs from a git checkout."""
+    folder = Path(rlf.__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return rlf.__version__
+    try:
+        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+        dirty = "+dirty" if _git(folder, "status", "--porcelain", "--", "rlf") else ""
+    except (OSError, subprocess.SubprocessError):
+        return rlf.__version__
+    return f"{rlf.__version__}-{commit}{dirty}"
+
+
+def packages() -> dict[str, str]:
+    """Versions of the packages that results depend on."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def host(*, device: str, threads: int) -> dict[str, Any]:
+    """The machine, and how much of it torch uses."""
+    return {
+        "name": platform.node(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "device": device,
+        "threads": threads,
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

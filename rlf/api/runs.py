@@ -1,0 +1,202 @@
+"""Starting and resuming runs: the one place where spec, plan, engine and lineage meet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlf.api.inputs import load_inputs
+from rlf.api.provenance import code_version, host, packages
+from rlf.core.errors import RlfError, SpecError
+from rlf.core.ids import new_run_id
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import FileRecord, RunRecord
+from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.store import Store, open_store
+from rlf.plan import Plan, plan_from_json, plan_to_json
+from rlf.plan.compiler import compile as compile_spec
+from rlf.spec import check_inputs, load_spec
+from rlf.types.events import EventSink, Notice, RunEvent, RunFinished, RunStatus
+
+if TYPE_CHECKING:
+    from rlf.engines.local.engine import LocalEngine
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What is known of a run before its first event."""
+
+    run_id: str
+    name: str
+    folder: Path
+    total_steps: int
+    first_step: int
+    """1, or the step a resume starts with."""
+    seed: int
+    plan_hash: str
+    device: str
+    model: str
+    resumed: bool
+    specs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run, or this part of it, ended."""
+
+    run_id: str
+    status: RunStatus
+    step: int
+    error: str | None
+
+
+View = Callable[[RunInfo], EventSink]
+"""Called once, when the run is checked and registered; what it returns sees every event."""
+
+
+def run(
+    files: Sequence[Path], overrides: Sequence[str], *, runs_folder: Path, view: View, command: Sequence[str]
+) -> RunOutcome:
+    """Checks a spec and runs it to its end. Nothing is written before everything has been checked and loaded.
+
+    Raises:
+        SpecError, RlfError: the input is wrong.
+        RunError: the run failed for a reason outside its input.
+    """
+    plan = checked_plan(files, overrides)
+    run_id = new_run_id()
+    folder = runs_folder / run_id
+    with open_lineage(runs_folder) as store:
+        sink = _Sink()
+        engine = _engine(plan, folder, sink)
+        start_run(store, _record(plan, run_id, folder, engine, command))
+        return _drive(store, engine, sink, _info(plan, run_id, folder, engine, resumed=False), view)
+
+
+def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) -> RunOutcome:
+    """Goes on with a stopped run from its last complete checkpoint, to the numbers it would have had.
+
+    Raises:
+        RlfError: there is no such run, it still runs, or it is finished.
+    """
+    from rlf.engines.local.checkpoint import is_whole
+
+    with open_lineage(runs_folder) as store:
+        reader = Reader(store)
+        stored = reader.get_run(name)
+        run_id = stored.record.id
+        if stored.status is RunStatus.FINISHED:
+            raise RlfError(f"run {run_id}: finished already, at step {stored.last_step}; nothing is left to resume.")
+        plan = plan_from_json(json.dumps(stored.record.plan))
+        folder = Path(stored.record.folder)
+        sink = _Sink()
+        engine = _engine(plan, folder, sink)
+        whole = [c for c in reader.checkpoints(run_id) if is_whole(Path(c.path))]
+        if whole:
+            engine.restore(Path(whole[-1].path))
+        begin_resume(store, run_id, engine.progress.step)
+        info = _info(plan, run_id, folder, engine, resumed=True)
+        text = f"resumed after step {engine.progress.step}: {shlex.join(command)}"
+        sink.first = Notice("info", text, {"step": engine.progress.step})
+        return _drive(store, engine, sink, info, view)
+
+
+def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
+    """The plan of a spec whose data, model and tools have been looked at too. Raises SpecError with every fault."""
+    loaded = load_spec(files, overrides)
+    plan = compile_spec(loaded)
+    faults = check_inputs(loaded)
+    if faults:
+        raise SpecError(faults)
+    return plan
+
+
+def open_lineage(runs_folder: Path) -> Store:
+    """The lineage of a runs folder."""
+    runs_folder.mkdir(parents=True, exist_ok=True)
+    return open_store(runs_folder / "rlf.db")
+
+
+class _Sink:
+    """Hands each event to the recorder first, then to the view."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self.shown: EventSink | None = None
+        self.first: Notice | None = None
+
+    def __call__(self, event: RunEvent) -> None:
+        assert self.recorder is not None and self.shown is not None, "an event before the run is registered"
+        self.recorder(event)
+        self.shown(event)
+
+    def flush(self) -> None:
+        assert self.recorder is not None, "a flush before the run is registered"
+        self.recorder.flush()
+
+
+def _drive(store: Store, engine: LocalEngine, sink: _Sink, info: RunInfo, view: View) -> RunOutcome:
+    """Runs an engine to its end, whatever that is, and writes the end down."""
+    with Recorder(store, info.run_id) as recorder:
+        sink.recorder = recorder
+        sink.shown = view(info)
+        try:
+            if sink.first is not None:
+                sink(sink.first)
+            asyncio.run(engine.run())
+        except KeyboardInterrupt:
+            outcome = RunOutcome(info.run_id, RunStatus.INTERRUPTED, engine.progress.step, None)
+        except BaseException as error:
+            message = str(error) or type(error).__name__
+            sink(RunFinished(RunStatus.FAILED, engine.progress.step, message))
+            raise
+        else:
+            outcome = RunOutcome(info.run_id, RunStatus.FINISHED, engine.progress.step, None)
+        sink(RunFinished(outcome.status, outcome.step, None))
+        return outcome
+
+
+def _engine(plan: Plan, folder: Path, sink: _Sink) -> LocalEngine:
+    inputs = load_inputs(plan)
+    from rlf.engines.local.engine import LocalEngine
+
+    return LocalEngine(plan.spec, inputs, folder, emit=sink, flush=sink.flush)
+
+
+def _record(plan: Plan, run_id: str, folder: Path, engine: LocalEngine, command: Sequence[str]) -> RunRecord:
+    return RunRecord(
+        id=run_id,
+        name=plan.spec.name,
+        engine=plan.spec.engine.kind,
+        seed=plan.spec.seed,
+        plan=json.loads(plan_to_json(plan)),
+        plan_hash=plan.plan_hash,
+        code_version=code_version(),
+        host=host(device=str(engine.device), threads=engine.threads),
+        packages=packages(),
+        command=shlex.join(command),
+        folder=str(folder.resolve()),
+        files=tuple(FileRecord(file.role, str(file.path), file.sha256) for file in plan.files),
+    )
+
+
+def _info(plan: Plan, run_id: str, folder: Path, engine: LocalEngine, *, resumed: bool) -> RunInfo:
+    return RunInfo(
+        run_id=run_id,
+        name=plan.spec.name,
+        folder=folder,
+        total_steps=plan.spec.train.steps,
+        first_step=engine.progress.step + 1,
+        seed=plan.spec.seed,
+        plan_hash=plan.plan_hash,
+        device=str(engine.device),
+        model=plan.spec.model.path,
+        resumed=resumed,
+        specs=tuple(str(file.path) for file in plan.files if file.role == "spec"),
+    )
