@@ -15,25 +15,34 @@ VERSION_TABLE = "rlf_version"
 """Not alembic's default name: a team's database may hold other programs' tables too."""
 
 
+def is_current(connection: Connection) -> bool:
+    """Whether the database has this rlf's schema."""
+    return _revision(connection) == HEAD
+
+
 def upgrade(connection: Connection, place: str) -> None:
     """Applies the missing revisions inside the caller's transaction, which holds the write lock: one process does it.
 
     Raises:
         RlfError: The database was written by a newer rlf, or its tables belong to another program.
     """
-    revision = _revision(connection, place)
+    revision = _revision(connection)
+    if revision is None:
+        _check_unused(connection, place)
     if revision != HEAD:
         _apply(connection, place, revision)
 
 
-def _revision(connection: Connection, place: str) -> str | None:
-    names = set(inspect(connection).get_table_names())
-    if VERSION_TABLE in names:
-        return connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar()
-    clash = sorted(names & set(metadata.tables))
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar()
+
+
+def _check_unused(connection: Connection, place: str) -> None:
+    clash = sorted(set(inspect(connection).get_table_names()) & set(metadata.tables))
     if clash:
         raise RlfError(f"{place}: table {clash[0]!r} exists, yet not from rlf. Name a database of rlf's own.")
-    return None
 
 
 def _apply(connection: Connection, place: str, revision: str | None) -> None:

@@ -43,14 +43,14 @@ class Recorder:
     def __call__(self, event: RunEvent) -> None:
         """Queues one event; returns before it is written, unless too many wait."""
         while self._pending and (self._pending[0].done() or len(self._pending) >= _MAX_PENDING):
-            wait([self._pending.popleft()])
+            self._await_oldest()
         self._raise_failure()
         self._pending.append(self._writer.submit(self._write, event, time.time()))
 
     def flush(self) -> None:
         """Returns when everything queued is committed."""
         while self._pending:
-            wait([self._pending.popleft()])
+            self._await_oldest()
         self._raise_failure()
 
     def close(self) -> None:
@@ -70,6 +70,10 @@ class Recorder:
         if self._failure is not None and self._failure is not error:
             logger.error("run %s: the lineage is incomplete: %s", self._run_id, self._failure)
         return None
+
+    def _await_oldest(self) -> None:
+        wait([self._pending[0]])  # Forgotten only then: Ctrl-C here must not hide it from a later flush.
+        self._pending.popleft()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -19,6 +19,8 @@ _SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _MIN_LENGTH = 8
 """Shorter values (`true`, `1`) would strike ordinary text."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""What some database takes in no text."""
 
 
 class Redactor:
@@ -30,9 +32,8 @@ class Redactor:
         self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
 
     def text(self, text: str) -> str:
-        """The text without secrets; lone surrogates, which no database takes, become U+FFFD."""
-        if not text.isascii():
-            text = _LONE_SURROGATE.sub("\ufffd", text)
+        """The text without secrets; NUL and lone surrogates become U+FFFD."""
+        text = _UNSTORABLE.sub("\ufffd", text)
         return self._pattern.sub(REDACTED, text) if self._pattern else text
 
     def optional(self, text: str | None) -> str | None:

@@ -16,42 +16,35 @@ from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
 from rlf.core import RlfError, RunError
-from rlf.lineage.migrate import upgrade
+from rlf.lineage.migrate import is_current, upgrade
 from rlf.lineage.redact import Redactor
 
 _BUSY_TIMEOUT_S = 5.0
 _WRITES = "rlf_writes"
 """Execution option of the connections that begin with a lock."""
 
-_MENDS: tuple[tuple[str, type[RlfError], str], ...] = (
-    (
-        "disk is full",
+_MENDS: dict[str, tuple[type[RlfError], str]] = {
+    "disk is full": (
         RunError,
-        "the disk is full. Make room, then continue with `rlf resume`; what was written is kept.",
+        "the disk is full. Make room, then continue with `rlf resume`: what was written is kept.",
     ),
-    ("file is not a database", RlfError, "the file is no SQLite database. Name another path, or move the file away."),
-    ("is malformed", RunError, "the database is damaged. Restore a copy, or move it away to start afresh."),
-    (
-        "readonly database",
+    "file is not a database": (RlfError, "the file is no SQLite database. Name another path, or move the file away."),
+    "is malformed": (RunError, "the database is damaged. Restore a copy, or move it away to start afresh."),
+    "readonly database": (RunError, "the database cannot be written. Allow writing to the file and its folder."),
+    "unable to open database": (
         RunError,
-        "the database cannot be written. Give write permission to the file and its folder.",
+        "the database cannot be opened. Name a file in a folder that can be written.",
     ),
-    (
-        "unable to open database",
+    "disk I/O error": (RunError, "the disk fails or is full. Check it, then continue with `rlf resume`."),
+    "database is locked": (
         RunError,
-        "the database cannot be opened. Check that the path is a file in a folder that can be written.",
+        f"another process holds it for over {_BUSY_TIMEOUT_S:g} s. End it, then try again.",
     ),
-    ("disk I/O error", RunError, "the disk failed or is full. Check the disk, then continue with `rlf resume`."),
-    (
-        "database is locked",
-        RunError,
-        f"another process held the database for over {_BUSY_TIMEOUT_S:g} s. End it, then try again.",
-    ),
-)
-"""SQLite's words, the error's class, what happened and what to do."""
+}
+"""By SQLite's words: the error's class, what happened and what to do."""
 
 
 class Store:
@@ -100,12 +93,20 @@ def open_store(where: str | Path, *, create: bool = True) -> Store:
         _check_file(url, create=create)
     store = Store(_engine(url), Redactor(os.environ))
     try:
-        with store.write() as connection:
-            upgrade(connection, store.place)
+        _bring_up_to_date(store)
     except BaseException:
         store.close()
         raise
     return store
+
+
+def _bring_up_to_date(store: Store) -> None:
+    """Asks first and locks then, so that opening to read waits for no writer."""
+    with store.read() as connection:
+        current = is_current(connection)
+    if not current:
+        with store.write() as connection:
+            upgrade(connection, store.place)
 
 
 def _url(where: str | Path) -> URL:
@@ -180,9 +181,9 @@ def _mended(place: str) -> Iterator[None]:
         yield
     except DatabaseError as error:
         words = str(error.orig)
-        for sign, kind, mend in _MENDS:
+        for sign, (kind, mend) in _MENDS.items():
             if sign in words:
                 raise kind(f"{place}: {mend} ({words})") from error
-        if error.connection_invalidated or "connect" in words:
-            raise RunError(f"{place}: the database cannot be reached ({words}). Check that it runs.") from error
+        if isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error):
+            raise RunError(f"{place}: the database server fails ({words}). Check that it runs and has room.") from error
         raise

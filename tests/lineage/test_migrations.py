@@ -1,0 +1,97 @@
+"""A database of any released version opens, and a fresh one has the very tables that the code writes."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+import rlf.lineage
+from rlf.lineage import Reader, Recorder, open_store
+from rlf.lineage.migrate import HEAD, VERSION_TABLE
+from rlf.lineage.tables import metadata
+from rlf.types import Notice
+
+from .builders import run_record, scored
+
+MIGRATIONS = Path(rlf.lineage.__file__).parent / "migrations"
+DUMPS = sorted((Path(__file__).parent / "versions").glob("*.sql"))
+
+
+def test_the_migrated_tables_are_those_of_the_metadata(store):
+    with store.read() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "compare_server_default": True}
+        )
+        assert context.get_current_revision() == HEAD
+        assert compare_metadata(context, metadata) == []
+
+
+def test_the_newest_revision_is_the_one_the_code_expects():
+    scripts = ScriptDirectory(str(MIGRATIONS))
+    assert scripts.get_heads() == [HEAD]
+
+
+def test_every_revision_has_a_database_to_be_tested_with():
+    revisions = {script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()}
+    assert {dump.stem for dump in DUMPS} == revisions
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
+def test_a_database_of_each_revision_is_brought_forward(tmp_path, dump):
+    """The dumps hold run `old` with two steps of two trajectories, written by the rlf of that revision."""
+    path = tmp_path / "rlf.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(dump.read_text())
+    connection.close()
+    with open_store(path) as store:
+        reader = Reader(store)
+        assert reader.get_run("latest").record == run_record("old", started=1700000000.0)
+        assert [step.step for step in reader.steps("old")] == [1, 2]
+        assert reader.trajectory("old", k=1, step=2).scored == scored(1, num_tokens=20, text_bytes=20)
+        with Recorder(store, "old") as recorder:
+            recorder(Notice("info", "still written", {}))
+        assert len(reader.events("old")) == 1
+
+
+def test_a_fresh_database_opened_by_several_processes_at_once_is_made_once(tmp_path):
+    program = (
+        "import sys; from rlf.lineage import open_store; print('ready', flush=True); sys.stdin.readline()\n"
+        f"open_store({str(tmp_path / 'new' / 'rlf.db')!r}).close()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    opened = [subprocess.Popen([sys.executable, "-c", program], text=True, **pipes) for _ in range(4)]
+    for process in opened:
+        assert process.stdout.readline() == "ready\n"
+    for process in opened:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in opened:
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (0, "")
+    with open_store(tmp_path / "new" / "rlf.db", create=False) as store:
+        assert Reader(store).list_runs() == []
+
+
+def test_opening_a_database_that_is_up_to_date_loads_no_alembic(path):
+    open_store(path).close()
+    program = (
+        "import sys; from rlf.lineage import open_store\n"
+        f"open_store({str(path)!r}).close(); sys.exit('alembic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_package_is_imported_without_a_database_library():
+    program = "import sys, rlf.lineage; sys.exit('sqlalchemy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_every_name_of_the_package_is_there():
+    assert all(getattr(rlf.lineage, name).__name__ == name for name in rlf.lineage.__all__)
+    with pytest.raises(AttributeError, match="nonsense"):
+        rlf.lineage.nonsense  # noqa: B018 - the access is the test

@@ -1,0 +1,126 @@
+"""Asking the lineage: by prefix, by filter, and what a miss says."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlf.core import RlfError
+from rlf.lineage import ParentKind, Recorder, TrajectoryFilter, start_run
+from rlf.types import (
+    CallRecord,
+    EvaluationFinished,
+    Outcome,
+    StepFinished,
+    StopReason,
+    ToolCall,
+    ToolResult,
+    Turn,
+)
+
+from .builders import run_record, scored, step
+
+
+@pytest.fixture
+def three(store):
+    for i, run_id in enumerate(["20260101-000000-aaaa", "20260101-000000-abbb", "20260202-000000-cccc"]):
+        start_run(store, run_record(run_id, started=1000.0 + i))
+
+
+def test_runs_are_listed_newest_first(three, reader):
+    assert [run.record.id[-4:] for run in reader.list_runs()] == ["cccc", "abbb", "aaaa"]
+    assert [len(run.record.files) for run in reader.list_runs()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("name", "tail"), [("latest", "cccc"), ("202602", "cccc"), ("20260101-000000-ab", "abbb")])
+def test_a_run_is_found_by_a_unique_beginning(three, reader, name, tail):
+    assert reader.get_run(name).record.id.endswith(tail)
+
+
+def test_a_whole_id_is_found_though_another_begins_with_it(store, reader):
+    start_run(store, run_record("a"))
+    start_run(store, run_record("ab"))
+    assert reader.get_run("a").record.id == "a"
+
+
+def test_a_beginning_of_several_runs_names_them(three, reader):
+    with pytest.raises(RlfError, match="2 runs begin so: 20260101-000000-abbb, 20260101-000000-aaaa"):
+        reader.get_run("20260101")
+
+
+def test_an_unknown_run_names_the_nearest(three, reader):
+    with pytest.raises(RlfError, match="no such run; did you mean '20260202-000000-cccc'"):
+        reader.get_run("20260203-000000-cccc")
+
+
+def test_a_run_sought_in_an_empty_lineage_says_how_to_start_one(reader):
+    with pytest.raises(RlfError, match="no runs yet"):
+        reader.get_run("latest")
+
+
+def test_a_run_tells_its_parent(store, reader):
+    start_run(store, run_record("child", parent_id="gone", parent_kind=ParentKind.FORK))
+    record = reader.get_run("child").record
+    assert (record.parent_id, record.parent_kind) == ("gone", ParentKind.FORK)
+
+
+def test_trajectories_are_filtered(store, run_id, reader):
+    failed = scored(9, success=0.0)
+    unscored = replace(scored(17, success=None), trajectory=replace(scored(17).trajectory, stop=StopReason.LENGTH))
+    with Recorder(store, run_id) as recorder:
+        recorder(EvaluationFinished(0, "greedy", {}, [scored(8)]))
+        recorder(StepFinished(1, {}, [scored(8), failed, unscored], [1.0, -1.0, None]))
+        recorder(StepFinished(2, {}, [scored(8)], [0.0]))
+
+    def found(**fields):
+        return [(row.phase, row.step, row.k) for row in reader.trajectories(run_id, TrajectoryFilter(**fields))]
+
+    everything = [("greedy", 0, 0), ("train", 1, 0), ("train", 1, 1), ("train", 1, 2), ("train", 2, 0)]
+    assert found() == everything
+    assert found(phase="greedy") == everything[:1]
+    assert found(step=2) == everything[4:]
+    assert found(task_id="q1", phase="train") == [("train", 1, 0), ("train", 1, 1), ("train", 2, 0)]
+    assert found(stop=StopReason.LENGTH) == [("train", 1, 2)]
+    assert found(succeeded=True) == [("greedy", 0, 0), ("train", 1, 0), ("train", 2, 0)]
+    assert found(succeeded=False) == [("train", 1, 1), ("train", 1, 2)]
+    assert found(limit=2) == everything[:2]
+
+
+def test_a_trajectory_is_that_of_the_latest_step_unless_one_is_named(store, run_id, reader):
+    with Recorder(store, run_id) as recorder:
+        recorder(StepFinished(1, {}, [scored(1)], [0.0]))
+        recorder(StepFinished(2, {}, [scored(2)], [0.0]))
+    assert reader.trajectory(run_id, k=0).scored == scored(2)
+    assert reader.trajectory(run_id, k=0, step=1).scored == scored(1)
+
+
+def test_a_missing_trajectory_says_what_there_is(store, run_id, reader):
+    with pytest.raises(RlfError, match=r"no train trajectory 3\. There are: none yet"):
+        reader.trajectory(run_id, k=3)
+    with Recorder(store, run_id) as recorder:
+        recorder(step(1, 2))
+        recorder(step(2, 2))
+    with pytest.raises(RlfError, match=r"no train trajectory 3 of step 1\. There are: train steps 1\.\.2, k 0\.\.1"):
+        reader.trajectory(run_id, k=3, step=1)
+
+
+def test_tool_calls_are_summed_by_tool_and_outcome(store, run_id, reader):
+    def call(name, outcome, run_s, **fields):
+        return CallRecord(ToolCall(name, {}), ToolResult(outcome, "", run_s=run_s, **fields))
+
+    calls = (
+        call("search", Outcome.OK, 0.1, queue_s=0.4),
+        call("search", Outcome.OK, 0.2, cached=True),
+        call("search", Outcome.TIMEOUT, 0.6, truncated=True),
+        call("add", Outcome.OK, 0.5),
+    )
+    known = scored(1)
+    with Recorder(store, run_id) as recorder:
+        trajectory = replace(known.trajectory, turns=(Turn(0, 1, 1, "", calls),))
+        recorder(StepFinished(1, {}, [replace(known, trajectory=trajectory)], [0.0]))
+    search, add = reader.tool_call_summary(run_id)
+    assert (search.name, search.num_calls, search.num_cached, search.num_truncated) == ("search", 3, 1, 1)
+    assert search.num_by_outcome == {Outcome.OK: 2, Outcome.TIMEOUT: 1}
+    assert search.mean_run_s == pytest.approx(0.3)  # (0.1 + 0.2 + 0.6) / 3
+    assert search.mean_queue_s == pytest.approx(0.4 / 3)
+    assert search.max_run_s == 0.6
+    assert (add.name, add.num_calls, add.mean_run_s) == ("add", 1, 0.5)

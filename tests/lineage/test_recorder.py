@@ -1,0 +1,138 @@
+"""The recorder waits for nothing, loses nothing and hides no failure."""
+
+import threading
+import time
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from rlf.core import RlfError
+from rlf.lineage import Reader, Recorder, begin_resume, start_run
+from rlf.types import CheckpointSaved, EvaluationFinished, Notice, RunFinished, RunStatus, StepFinished
+
+from .builders import run_record, scored, step
+
+
+def test_the_caller_does_not_wait_for_the_writer(store, run_id):
+    event = step(1, 128)
+    elapsed_s = []
+    with Recorder(store, run_id) as recorder:
+        with store.write():  # Nothing can be written meanwhile.
+            for _ in range(3):
+                started = time.perf_counter()
+                recorder(event)
+                elapsed_s.append(time.perf_counter() - started)
+        recorder.flush()
+    assert min(elapsed_s) < 0.015
+
+
+def test_a_step_of_128_trajectories_is_written_quickly(store, run_id):
+    with Recorder(store, run_id) as recorder:
+        elapsed_s = []
+        for number in range(3):
+            event = step(number + 1, 128)
+            started = time.perf_counter()
+            recorder(event)
+            recorder.flush()
+            elapsed_s.append(time.perf_counter() - started)
+    assert min(elapsed_s) < 0.15
+
+
+def test_flush_returns_when_everything_is_committed(store, run_id, reader):
+    with Recorder(store, run_id) as recorder:
+        for number in range(1, 21):
+            recorder(step(number, 2))
+        recorder.flush()
+        assert len(reader.steps(run_id)) == 20
+
+
+def test_close_writes_what_is_queued(store, run_id, reader):
+    recorder = Recorder(store, run_id)
+    for number in range(1, 6):
+        recorder(step(number, 2))
+    recorder.close()
+    assert len(reader.steps(run_id)) == 5
+
+
+def test_a_full_queue_makes_the_caller_wait(store, run_id, reader):
+    with Recorder(store, run_id) as recorder:
+        done = threading.Event()
+
+        def emit():
+            for number in range(1, 41):
+                recorder(StepFinished(number, {}, [], []))
+            done.set()
+
+        thread = threading.Thread(target=emit)
+        with store.write():
+            thread.start()
+            assert not done.wait(0.1)
+        thread.join(10)
+        recorder.flush()
+        assert len(reader.steps(run_id)) == 40
+
+
+def test_a_failure_is_raised_on_the_calling_thread_and_nothing_follows_it(store, run_id, reader):
+    recorder = Recorder(store, run_id)
+    recorder(step(1, 1))
+    recorder(StepFinished(2, {"reward": 1.0}, [scored(1)], [None, None]))
+    recorder(step(3, 1))
+    with pytest.raises(ValueError, match="longer"):
+        recorder.flush()
+    with pytest.raises(ValueError, match="longer"):
+        recorder(step(4, 1))
+    with pytest.raises(ValueError, match="longer"):
+        recorder.close()
+    assert [found.step for found in reader.steps(run_id)] == [1]
+
+
+def test_a_failed_event_leaves_no_row(store, run_id, reader):
+    with pytest.raises(ValueError, match="longer"), Recorder(store, run_id) as recorder:
+        recorder(StepFinished(2, {"reward": 1.0}, [scored(1)], [None, None]))
+    assert reader.steps(run_id) == []
+    assert reader.trajectories(run_id) == []
+
+
+def test_an_error_of_the_run_is_not_hidden_by_one_of_the_lineage(store, run_id, caplog):
+    with pytest.raises(KeyError, match="mine"), Recorder(store, run_id) as recorder:
+        recorder(StepFinished(1, {}, [scored(1)], []))
+        raise KeyError("mine")
+    assert "the lineage is incomplete" in caplog.text
+
+
+def test_events_of_an_unknown_run_are_refused(store):
+    with pytest.raises(IntegrityError), Recorder(store, "nobody") as recorder:
+        recorder(Notice("info", "hello", {}))
+
+
+def test_resume_supersedes_the_steps_after_its_checkpoint(store, run_id, reader):
+    with Recorder(store, run_id) as recorder:
+        recorder(EvaluationFinished(0, "sampled", {}, [scored(1)]))
+        for number in range(1, 7):
+            recorder(step(number, 2))
+            recorder(EvaluationFinished(number, "sampled", {}, [scored(1)]))
+            recorder(CheckpointSaved(number, f"step-{number}", "c"))
+        recorder(Notice("info", "kept", {}))
+        recorder(RunFinished(RunStatus.INTERRUPTED, 6, "stopped"))
+    start_run(store, run_record("other"))
+    with Recorder(store, "other") as recorder:
+        recorder(step(9, 1))
+
+    begin_resume(store, run_id, 4)
+
+    run = reader.get_run(run_id)
+    assert (run.status, run.last_step, run.finished, run.error) == (RunStatus.RUNNING, 4, None, None)
+    assert [found.step for found in reader.steps(run_id)] == [1, 2, 3, 4]
+    assert [found.step for found in reader.evaluations(run_id)] == [0, 1, 2, 3, 4]
+    assert [found.step for found in reader.checkpoints(run_id)] == [1, 2, 3, 4]
+    assert {found.step for found in reader.trajectories(run_id)} == {0, 1, 2, 3, 4}
+    assert reader.tool_call_summary(run_id)[0].num_calls == 4 * 2 * 3 + 5 * 3
+    assert [event.text for event in reader.events(run_id)] == ["kept"]
+    with store.read() as connection:
+        assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
+    assert len(Reader(store).steps("other")) == 1
+
+
+def test_resuming_an_unknown_run_is_the_users_fault(store):
+    with pytest.raises(RlfError, match="not in the lineage"):
+        begin_resume(store, "nobody", 0)

@@ -1,0 +1,118 @@
+"""No secret of the environment reaches the database."""
+
+import json
+from dataclasses import replace
+
+from rlf.lineage import FileRecord, Reader, Recorder, open_store, start_run
+from rlf.lineage.redact import Redactor
+from rlf.types import (
+    CallRecord,
+    CheckpointSaved,
+    EvaluationFinished,
+    FailureClass,
+    Message,
+    Notice,
+    Outcome,
+    ParseFailure,
+    RunFinished,
+    RunStatus,
+    Score,
+    Scored,
+    StepFinished,
+    Task,
+    ToolCall,
+    ToolResult,
+    Turn,
+)
+
+from .builders import run_record, trajectory
+
+CANARY = 'canary"é/7f3a'
+FORMS = [CANARY, json.dumps(CANARY)[1:-1], 'canary\\"é/7f3a', "canary%22%C3%A9%2F7f3a", "canary"]
+
+
+def leaky():
+    """A trajectory with the secret in every text."""
+    said = f"I say {CANARY} and {json.dumps(CANARY)}"
+    call = CallRecord(
+        ToolCall(said, {"q": said, said: [said]}), ToolResult(Outcome.OK, f"{said} http://x?k=canary%22%C3%A9%2F7f3a")
+    )
+    failure = ParseFailure(FailureClass.BAD_JSON, said, said, 0, True)
+    known = trajectory(1)
+    return Scored(
+        replace(
+            known,
+            id=said,
+            task=Task(said, (Message("user", said),), {"gold": said}, said),
+            turns=(Turn(0, 1, 2, said, (call,), (failure,)),),
+            answer=said,
+            error=said,
+        ),
+        (Score(said, 1.0, 1.0, said),),
+        1.0,
+        1.0,
+    )
+
+
+def test_no_form_of_a_secret_is_stored(path, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", CANARY)
+    said = f"it is {CANARY}"
+    with open_store(path) as store:
+        fields = {"name": said, "plan": {"x": [said]}, "host": {"h": said}, "packages": {"p": said}, "command": said}
+        start_run(store, run_record("r", **fields, folder=said, files=(FileRecord("spec", said, "a"),)))
+        with Recorder(store, "r") as recorder:
+            recorder(StepFinished(1, {said: 1.0}, [leaky()], [0.0]))
+            recorder(EvaluationFinished(1, "greedy", {said: 1.0}, [leaky()]))
+            recorder(CheckpointSaved(1, said, "c"))
+            recorder(Notice("info", said, {said: said}))
+            recorder(RunFinished(RunStatus.FAILED, 1, said))
+        reader = Reader(store)
+        stored = repr(
+            [
+                reader.list_runs(),
+                reader.steps("r"),
+                reader.evaluations("r"),
+                reader.checkpoints("r"),
+                reader.events("r"),
+                reader.trajectory("r", k=0),
+                reader.trajectory("r", k=0, phase="greedy"),
+            ]
+        )
+        assert stored.count("[redacted]") > 40
+        with store.read() as connection:
+            dump = "\n".join(connection.connection.driver_connection.iterdump())
+    for form in FORMS:
+        assert form not in stored
+        assert form not in dump
+    files = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert b"canary" not in files
+
+
+def test_only_long_values_of_secret_names_are_struck(tmp_path):
+    redactor = Redactor(
+        {
+            "DB_PASSWORD": "correct horse",
+            "hf_token": "hf_abcdefgh",
+            "MY_SECRET": "short",
+            "HOME": "/home/somebody",
+            "SSH_KEY_FILE": str(tmp_path),
+        }
+    )
+    text = f"correct horse, hf_abcdefgh, short, /home/somebody, {tmp_path}"
+    assert redactor.text(text) == f"[redacted], [redacted], short, /home/somebody, {tmp_path}"
+
+
+def test_numbers_stay_numbers():
+    redactor = Redactor({"MAX_TOKENS": "100000000"})
+    assert json.loads(redactor.json({"a": 100000000, "b": "at 100000000"})) == {"a": 100000000, "b": "at [redacted]"}
+
+
+def test_the_longer_of_two_secrets_is_struck_whole():
+    redactor = Redactor({"A_KEY": "12345678", "B_KEY": "1234567890"})
+    assert redactor.text("1234567890 12345678") == "[redacted] [redacted]"
+
+
+def test_what_json_cannot_say_becomes_text():
+    assert Redactor({}).json({"a": {1}, "b": Redactor}) == json.dumps(
+        {"a": "{1}", "b": str(Redactor)}, separators=(",", ":")
+    )

@@ -1,0 +1,213 @@
+"""Opening a store: what is set, what is refused, and what the message says."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
+
+from rlf.core import RlfError, RunError
+from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
+from rlf.lineage import store as store_module
+
+from .builders import run_record, step
+
+
+def pragma(store, name):
+    with store.read() as connection:
+        return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+
+
+def limit_pages(store, num_pages):
+    """From now on the database takes no more than so many pages: the disk is full."""
+    store.close()
+    event.listen(
+        store._engine, "connect", lambda connection, _: connection.execute(f"PRAGMA max_page_count={num_pages}")
+    )
+
+
+def test_sqlite_is_set_for_many_readers_and_waiting_writers(store):
+    assert pragma(store, "journal_mode") == "wal"
+    assert pragma(store, "synchronous") == 1  # NORMAL
+    assert pragma(store, "busy_timeout") == 5000
+    assert pragma(store, "foreign_keys") == 1
+
+
+class Contended(sqlite3.Connection):
+    """A connection whose first two switches to WAL meet another process that switches too."""
+
+    refusals = 2
+
+    def execute(self, sql, *parameters):
+        if sql == "PRAGMA journal_mode=WAL" and self.refusals:
+            self.refusals -= 1
+            raise sqlite3.OperationalError("database is locked")
+        return super().execute(sql, *parameters)
+
+
+def test_the_switch_to_wal_is_tried_again_when_another_process_switches_too(tmp_path):
+    connection = sqlite3.connect(tmp_path / "rlf.db", factory=Contended)
+    store_module._use_wal(connection)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_a_store_opens_by_path_by_text_and_by_url(tmp_path):
+    path = tmp_path / "a" / "rlf.db"
+    for where in (path, str(path), f"sqlite:///{path}"):
+        with open_store(where) as store:
+            assert store.place == str(path)
+    with open_store(path, create=False) as store:
+        assert Reader(store).list_runs() == []
+
+
+def test_a_reading_command_makes_no_database(path):
+    with pytest.raises(RlfError, match="no lineage yet"):
+        open_store(path, create=False)
+    assert not path.parent.exists()
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello " * 1000)
+    with pytest.raises(RlfError, match=r"notes\.txt: the file is no SQLite database"):
+        open_store(path)
+    assert path.read_text() == "hello " * 1000
+
+
+def test_a_database_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "other.db"
+    connection = sqlite3.connect(path)
+    connection.execute("create table runs (distance real)")
+    connection.close()
+    with pytest.raises(RlfError, match="table 'runs' exists, yet not from rlf"):
+        open_store(path)
+
+
+def test_a_newer_schema_is_refused(path):
+    with open_store(path) as store, store.write() as connection:
+        connection.execute(text("update rlf_version set version_num = '9999'"))
+    with pytest.raises(RlfError, match=r"schema 9999 is newer .* Upgrade rlf"):
+        open_store(path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="the folder cannot be made: "):
+        open_store(tmp_path / "file" / "runs" / "rlf.db")
+
+
+def test_a_folder_in_place_of_the_file_is_named(tmp_path):
+    with pytest.raises(RunError, match="cannot be opened"):
+        open_store(tmp_path)
+
+
+@pytest.mark.skipif(os.getuid() == 0 and not shutil.which("setpriv"), reason="nothing is forbidden to root")
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o555)
+    program = f"from rlf.lineage import open_store; open_store({str(folder / 'rlf.db')!r})"
+    command = [sys.executable, "-c", program]
+    if os.getuid() == 0:
+        command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "RunError" in done.stderr
+    assert "cannot be opened" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["sqlite://", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_refused(where):
+    with pytest.raises(RlfError, match="expected a file"):
+        open_store(where)
+
+
+def test_an_unknown_database_is_the_users_fault_and_keeps_its_password_secret():
+    with pytest.raises(RlfError, match="no driver for this database") as caught:
+        open_store("nosuch://user:hunter22@host/name")
+    assert "hunter22" not in str(caught.value)
+    with pytest.raises(RlfError, match="is no SQLAlchemy URL"):
+        open_store("://")
+
+
+@pytest.mark.parametrize("sign", store_module._MENDS)
+def test_what_sqlite_refuses_is_told_with_its_mend(store, sign):
+    words = f"{sign}: 13"
+    with pytest.raises(RlfError, match=rf"rlf\.db: .*\. .* \({words}\)"), store.read():
+        raise OperationalError("select 1", {}, sqlite3.OperationalError(words))
+
+
+def test_a_damaged_database_is_named(path, store, run_id):
+    with Recorder(store, run_id) as recorder:
+        recorder(step(1, 32))
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 40000)
+    with pytest.raises(RunError, match="the database is damaged"):
+        open_store(path)
+
+
+def test_opening_to_read_waits_for_no_writer(store, path, run_id):
+    with store.write(), open_store(path) as other:
+        assert Reader(other).get_run("latest").record.id == run_id
+
+
+def test_a_server_that_fails_is_named(store):
+    refused = OperationalError("select 1", {}, ConnectionError("connection refused"))
+    with pytest.raises(RunError, match=r"rlf\.db: the database server fails \(connection refused\)"), store.read():
+        raise refused
+
+
+def test_a_fault_of_our_own_sql_keeps_its_traceback(store):
+    with pytest.raises(OperationalError, match="no such table"), store.read() as connection:
+        connection.exec_driver_sql("select * from nowhere")
+
+
+def test_a_lock_held_too_long_is_named(store, path, monkeypatch):
+    monkeypatch.setattr(store_module, "_BUSY_TIMEOUT_S", 0.05)
+    with open_store(path) as other, store.write(), pytest.raises(RunError, match="another process holds"):
+        start_run(other, run_record())
+
+
+def test_a_full_disk_is_named_and_leaves_the_database_whole(store, path, run_id, reader):
+    with Recorder(store, run_id) as recorder:
+        recorder(step(1, 8))
+    limit_pages(store, 150)
+    recorder = Recorder(store, run_id)
+    with pytest.raises(RunError, match=r"the disk is full\. Make room") as caught:
+        for number in range(2, 100):
+            recorder(step(number, 8))
+            recorder.flush()
+    with pytest.raises(RunError, match="the disk is full"):
+        recorder.close()
+    assert caught.value.exit_code == 1
+
+    last = len(reader.steps(run_id))
+    assert last >= 1
+    assert len(reader.trajectories(run_id)) == 8 * last
+    assert pragma(store, "integrity_check") == "ok"
+    store.close()
+    with open_store(path) as roomy:
+        begin_resume(roomy, run_id, last)
+        with Recorder(roomy, run_id) as recorder:
+            recorder(step(last + 1, 8))
+        assert len(Reader(roomy).steps(run_id)) == last + 1
+
+
+def test_a_full_disk_at_the_start_leaves_nothing(tmp_path, monkeypatch):
+    configure = store_module._configure
+
+    def full(connection, record):
+        configure(connection, record)
+        connection.execute("PRAGMA max_page_count=5")
+
+    monkeypatch.setattr(store_module, "_configure", full)
+    with pytest.raises(RunError, match="the disk is full"):
+        open_store(tmp_path / "rlf.db")
+    monkeypatch.undo()
+    with open_store(tmp_path / "rlf.db") as store:
+        assert Reader(store).list_runs() == []

@@ -1,0 +1,35 @@
+"""A process that runs a run: `writer.py DATABASE RUN_ID NUM_STEPS NUM_TRAJECTORIES`.
+
+It goes on where the run stands, prints the number of each step once it is flushed, and waits at the end for its input
+to close.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from builders import run_record, step
+
+from rlf.core import RlfError
+from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
+
+
+def main(database, run_id, num_steps, num_trajectories):
+    with open_store(Path(database)) as store:
+        try:
+            first = Reader(store).get_run(run_id).last_step
+            begin_resume(store, run_id, first)
+        except RlfError:
+            first = 0
+            start_run(store, run_record(run_id))
+        done = step(1, num_trajectories, text_bytes=100)
+        with Recorder(store, run_id) as recorder:
+            for number in range(first + 1, first + num_steps + 1):
+                recorder(replace(done, step=number))
+                recorder.flush()
+                print(number, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
