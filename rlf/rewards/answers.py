@@ -31,5 +31,7 @@ def same(answer: str, gold: str) -> bool:
     Search-R1 takes any two answers for equal of which nothing is left; here such a gold ("A", "+") must be met as
     it stands, in any case.
     """
-    normal = normalize(gold)
-    return normalize(answer) == normal if normal else answer.strip().lower() == gold.strip().lower() != ""
+    if normal := normalize(gold):
+        return normalize(answer) == normal
+    bare = gold.strip().lower()
+    return bare != "" and answer.strip().lower() == bare

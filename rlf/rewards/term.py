@@ -55,6 +55,9 @@ class Term(BaseModel, ABC):
         kind = TERM_KINDS.get(_Head.model_validate(data).kind)
         return kind.model_validate(data, context=info.context)
 
+    def prepare(self) -> None:
+        """Makes the term ready, once, before the first score. Raises RlfError when it cannot be used."""
+
     @abstractmethod
     async def score(self, trajectory: Trajectory) -> Verdict:
         """The verdict on a scorable trajectory. What it raises counts as no verdict."""

@@ -114,7 +114,7 @@ class ToolDeclaration(_Section):
         return self
 
     @property
-    def for_model(self) -> ToolDescription:
+    def description_for_model(self) -> ToolDescription:
         """What the model is told."""
         return ToolDescription(self.name, self.description, self.input_schema)
 

@@ -1,0 +1,35 @@
+"""`rule: contains`: one of the golds occurs in the answer, up to case, punctuation, articles and spacing."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from rlf.rewards.answers import golds, normalize, same
+from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.term import Verdict
+from rlf.types import Trajectory
+
+
+class Contains(Rule):
+    """1 if the words of a gold stand in the answer one after the other, else 0.
+
+    Whole words, unlike Search-R1's `subem_check`, for which "art" is in "party".
+    """
+
+    needs_answer: ClassVar[bool] = True
+
+    rule: Literal["contains"] = "contains"
+
+    def judge(self, trajectory: Trajectory) -> Verdict:
+        """Looks for every gold."""
+        if trajectory.answer is None:
+            return Verdict(0.0, "no answer")
+        answers = golds(trajectory.task.answer)
+        if any(_is_within(gold, trajectory.answer) for gold in answers):
+            return Verdict(1.0, "found")
+        return Verdict(0.0, f"{trajectory.answer[:80]!r} holds none of {', '.join(map(repr, answers))}")
+
+
+def _is_within(gold: str, answer: str) -> bool:
+    normal = normalize(gold)
+    return f" {normal} " in f" {normalize(answer)} " if normal else same(answer, gold)

@@ -1,0 +1,49 @@
+"""`rule: numeric`: the last number of the answer equals a gold's, within a tolerance."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rlf.rewards.answers import golds
+from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.term import Verdict
+from rlf.types import Trajectory
+
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-+]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+
+
+class Numeric(Rule):
+    """1 if |answer - gold| <= tolerance * max(1, |gold|) for one of the golds, else 0."""
+
+    needs_answer: ClassVar[bool] = True
+
+    rule: Literal["numeric"] = "numeric"
+    tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
+    """Relative to golds beyond 1, absolute within."""
+
+    def judge(self, trajectory: Trajectory) -> Verdict:
+        """Compares the numbers; a task whose golds hold none is unscorable."""
+        texts = golds(trajectory.task.answer)
+        numbers = [number for text in texts if (number := last_number(text)) is not None]
+        if not numbers:
+            return Verdict(None, f"no number in the gold answer {', '.join(map(repr, texts))}")
+        answer = None if trajectory.answer is None else last_number(trajectory.answer)
+        if answer is None:
+            return Verdict(0.0, "no number in the answer")
+        if any(abs(answer - number) <= self.tolerance * max(1.0, abs(number)) for number in numbers):
+            return Verdict(1.0, "right")
+        return Verdict(0.0, f"got {answer:g}; expected {' or '.join(f'{number:g}' for number in numbers)}")
+
+
+def last_number(text: str) -> float | None:
+    """The last finite number of a text, with commas between thousands; None when there is none.
+
+    >>> last_number("about 1,250.5 km2")
+    1250.5
+    """
+    numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
+    return next((number for number in reversed(numbers) if math.isfinite(number)), None)

@@ -1,0 +1,36 @@
+"""`rule: token_f1`: the share of words that answer and gold have in common."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar, Literal
+
+from rlf.rewards.answers import golds, normalize, same
+from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.term import Verdict
+from rlf.types import Trajectory
+
+
+class TokenF1(Rule):
+    """F1 = 2 P R / (P + R) over normalised words, the best of the golds (SQuAD, arXiv:1606.05250, section 6.1)."""
+
+    needs_answer: ClassVar[bool] = True
+
+    rule: Literal["token_f1"] = "token_f1"
+
+    def judge(self, trajectory: Trajectory) -> Verdict:
+        """Compares the answer with every gold."""
+        if trajectory.answer is None:
+            return Verdict(0.0, "no answer")
+        answers = golds(trajectory.task.answer)
+        value, gold = max((token_f1(trajectory.answer, gold), gold) for gold in answers)
+        return Verdict(value, f"closest to {gold!r}")
+
+
+def token_f1(answer: str, gold: str) -> float:
+    """F1 of two texts; words count as often as they occur in both. 1 or 0 where nothing is left of the gold."""
+    answer_words, gold_words = normalize(answer).split(), normalize(gold).split()
+    if not gold_words:
+        return float(same(answer, gold))
+    common = (Counter(answer_words) & Counter(gold_words)).total()
+    return 2 * common / (len(answer_words) + len(gold_words))

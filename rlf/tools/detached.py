@@ -1,0 +1,80 @@
+"""Waiting that ends at a deadline, whatever the awaited coroutine does.
+
+`asyncio.timeout` and `wait_for` wait until a cancelled coroutine has ended; one that swallows its cancellation would
+hold them for ever. Here a coroutine runs on a task of its own, which is cancelled and left behind when time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+GRACE_S = 0.1
+"""Time a cancelled task has to clean up before it counts as abandoned."""
+_CLOSING_GRACE_S = 0.5
+
+_STUCK: Final[set[asyncio.Task[Any]]] = set()
+"""Tasks that outlived their loop: kept, since collecting one would throw GeneratorExit into code that swallows it."""
+
+
+class CancelledItself(Exception):
+    """The coroutine ended in a cancellation that nobody asked for."""
+
+
+class Detached:
+    """The tasks of one tool, those left behind among them."""
+
+    def __init__(self) -> None:
+        self._left_at: dict[asyncio.Task[Any], float] = {}
+
+    @property
+    def num_abandoned(self) -> int:
+        """Tasks that still run although they were cancelled more than the grace ago."""
+        if not self._left_at:
+            return 0
+        latest = monotonic() - GRACE_S
+        return sum(left_at < latest for left_at in self._left_at.values())
+
+    async def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """The coroutine's result.
+
+        Raises:
+            TimeoutError: time is up; the coroutine was cancelled, and is left behind if it does not end.
+            CancelledItself: the coroutine's own code cancelled it.
+        """
+        task = asyncio.get_running_loop().create_task(coroutine)
+        try:
+            await asyncio.wait((task,), timeout=timeout_s)
+            if not task.done():
+                raise TimeoutError
+        finally:
+            if not task.done():
+                self._leave(task)
+        if task.cancelled():
+            raise CancelledItself
+        return task.result()
+
+    async def close(self) -> None:
+        """Ends what can be ended and takes the rest off the loop, which would otherwise wait for it at its end."""
+        for task in self._left_at:
+            task.cancel()
+        if self._left_at:
+            await asyncio.wait(list(self._left_at), timeout=_CLOSING_GRACE_S)
+        for task in list(self._left_at):
+            asyncio._unregister_task(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own, as gather() uses it
+            _STUCK.add(task)
+
+    def _leave(self, task: asyncio.Task[Any]) -> None:
+        self._left_at[task] = monotonic()
+        task.add_done_callback(self._ended)
+        task.cancel()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._left_at[task]
+        if not task.cancelled():
+            task.exception()

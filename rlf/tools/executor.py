@@ -1,0 +1,117 @@
+"""The executor: every call ends in a typed result, at its deadline at the latest, whatever the tool does.
+
+A call passes: look-up, validation, cache, permit, attempts, budget. Each stage has a module of its own; this one
+puts them in order and counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from rlf.core import RlfError, nearest
+from rlf.tools.cache import CacheKey, RunCache, canonical
+from rlf.tools.declaration import CacheScope, ToolDeclaration
+from rlf.tools.open_tool import OpenTool, refusal
+from rlf.types import Outcome, ToolCall, ToolDescription, ToolResult
+
+logger = logging.getLogger(__name__)
+
+
+class Executor:
+    """Runs calls of declared tools: `async with Executor(declarations) as executor`. A `ToolInvoker`."""
+
+    def __init__(self, declarations: Sequence[ToolDeclaration], *, seed: int = 0) -> None:
+        repeated = [name for name, count in Counter(d.name for d in declarations).items() if count > 1]
+        if repeated:
+            raise RlfError(f"tools: {repeated[0]!r} is declared twice; give each tool a name of its own")
+        self._declarations = tuple(declarations)
+        self._seed = seed
+        self._tools: dict[str, OpenTool] = {}
+        self._cache = RunCache()
+        self._counts: Counter[str] = Counter()
+        self._stack = AsyncExitStack()
+
+    @property
+    def descriptions(self) -> tuple[ToolDescription, ...]:
+        """What the model is told, in the order of the spec."""
+        return tuple(declaration.description_for_model for declaration in self._declarations)
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """Calls so far: all, by outcome, cached, truncated, retries; and how many are abandoned and still run."""
+        return {**self._counts, "abandoned": sum(tool.num_abandoned for tool in self._tools.values())}
+
+    async def __aenter__(self) -> Self:
+        """Opens every tool. Raises RlfError with every tool that does not fit its schema."""
+        refuse_misfits(self._declarations)
+        async with AsyncExitStack() as stack:
+            for declaration in self._declarations:
+                runtime = await declaration.target.open(declaration.limits)
+                tool = OpenTool(declaration, runtime, declaration.target.source_hash(), self._seed)
+                stack.push_async_callback(tool.close)
+                self._tools[declaration.name] = tool
+            self._stack = stack.pop_all()
+        logger.info("opened %d tools", len(self._tools))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes every tool; never waits for a hung call."""
+        await self._stack.aclose()
+        logger.info("closed %d tools after %d calls", len(self._tools), self._counts["calls"])
+
+    async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
+        """Runs one call. Cancelling it cancels the tool's work and frees its permit."""
+        self._counts["calls"] += 1
+        result = None
+        try:
+            result = await self._answer(call, trajectory_id)
+        finally:
+            self._count(result)
+        return result
+
+    async def _answer(self, call: ToolCall, trajectory_id: str) -> ToolResult:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return self._unknown(call.name)
+        complaint = tool.arguments.complaint(call.arguments)
+        if complaint is not None:
+            return refusal(Outcome.INVALID_ARGUMENTS, f"invalid arguments for {call.name}: {complaint}")
+        arguments = canonical(call.arguments) if tool.declaration.cache.scope is CacheScope.RUN else None
+        if arguments is None:
+            return await tool.run(call.arguments, trajectory_id)
+        key = CacheKey(call.name, tool.source_hash, arguments)
+        return await self._cache.get(key, lambda: tool.run(call.arguments, trajectory_id))
+
+    def _unknown(self, name: str) -> ToolResult:
+        known = list(self._tools)
+        return refusal(
+            Outcome.UNKNOWN_TOOL, f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
+        )
+
+    def _count(self, result: ToolResult | None) -> None:
+        """Adds a result to the counters; None is a call that was cancelled."""
+        if result is None:
+            self._counts[Outcome.CANCELLED] += 1
+            return
+        self._counts[result.outcome] += 1
+        self._counts["cached"] += result.cached
+        self._counts["truncated"] += result.truncated
+        self._counts["retries"] += max(len(result.attempts) - 1, 0)
+
+
+def refuse_misfits(declarations: Sequence[ToolDeclaration]) -> None:
+    """Raises RlfError with every mismatch between a tool and its inputSchema."""
+    misfits = [
+        f"tool {declaration.name!r}: {complaint}"
+        for declaration in declarations
+        for complaint in declaration.target.complaints(declaration.input_schema)
+    ]
+    if misfits:
+        raise RlfError("\n".join(misfits))

@@ -1,0 +1,42 @@
+"""Reward functions that behave and that do not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rlf.types import Trajectory
+
+
+def right(trajectory: Trajectory) -> float:
+    return float(trajectory.answer == trajectory.task.answer)
+
+
+def two_columns(trajectory: Trajectory, hops: int, bonus: float = 0.5) -> float:
+    return hops + bonus
+
+
+def all_columns(trajectory: Trajectory, **columns: Any) -> float:
+    return len(columns)
+
+
+async def later(trajectory: Trajectory) -> float:
+    await asyncio.sleep(0)
+    return 0.25
+
+
+async def never(trajectory: Trajectory) -> float:
+    await asyncio.Event().wait()
+    return 1.0
+
+
+def value(trajectory: Trajectory, value: Any) -> Any:
+    return value
+
+
+def fail(trajectory: Trajectory) -> float:
+    raise ValueError("no such thing")
+
+
+def leave(trajectory: Trajectory) -> float:
+    raise SystemExit(3)

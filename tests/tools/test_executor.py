@@ -1,0 +1,180 @@
+"""Calls from name to result: look-up, validation, retries, budget, counters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rlf.core import RlfError
+from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.open_tool import FIRST_PAUSE_S, backoff_s
+from rlf.types import Outcome, ToolCall, ToolResult
+
+HOW = {"type": "object", "properties": {"how": {"type": "string"}}, "required": ["how"]}
+
+
+async def invoke_all(declaration: ToolDeclaration, arguments: list[dict[str, Any]]) -> list[ToolResult]:
+    async with Executor([declaration]) as executor:
+        calls = [ToolCall(declaration.name, of) for of in arguments]
+        return await asyncio.gather(*(executor.invoke(call, trajectory_id="t") for call in calls))
+
+
+@pytest.mark.parametrize(
+    ("function", "isolation", "ran"),
+    [("echo", "auto", "inline"), ("echo_sync", "auto", "thread"), ("echo_sync", "inline", "inline")],
+)
+def test_a_call_returns_what_the_function_returns(
+    declare: Any, call_once: Any, function: str, isolation: str, ran: str
+) -> None:
+    result = call_once(declare(function, isolation=isolation), query="héllo")
+    assert (result.outcome, result.text, result.isolation) == (Outcome.OK, "héllo", ran)
+    assert result.size_bytes == 6
+    assert [attempt.outcome for attempt in result.attempts] == [Outcome.OK]
+    assert 0 < result.attempts[0].run_s <= result.run_s
+
+
+def test_an_unknown_tool_is_answered_with_the_nearest_name(declare: Any) -> None:
+    async def main() -> ToolResult:
+        async with Executor([declare("echo")]) as executor:
+            return await executor.invoke(ToolCall("ecco", {}), trajectory_id="t")
+
+    result = asyncio.run(main())
+    assert result.outcome is Outcome.UNKNOWN_TOOL
+    assert result.text == "error: no tool 'ecco'; did you mean 'echo'? (known: echo)"
+    assert result.attempts == ()
+
+
+def test_two_tools_of_one_name_are_refused(declare: Any) -> None:
+    with pytest.raises(RlfError, match="declared twice"):
+        Executor([declare("echo"), declare("echo")])
+
+
+def test_descriptions_keep_the_order_of_the_spec(declare: Any) -> None:
+    executor = Executor([declare("hang"), declare("echo")])
+    assert [description.name for description in executor.descriptions] == ["hang", "echo"]
+    assert executor.descriptions[1].as_openai()["function"]["parameters"]["required"] == ["query"]
+
+
+def test_wrong_arguments_reach_the_model_and_not_the_tool(declare: Any, call_once: Any, toolbox: ModuleType) -> None:
+    result = call_once(declare("record"), quer="x")
+    assert result.outcome is Outcome.INVALID_ARGUMENTS
+    assert result.text == (
+        "error: invalid arguments for record: unknown 'quer'; did you mean 'query'?; missing 'query'. "
+        "Expected: query (string, required)"
+    )
+    assert toolbox.CALLS == []
+
+
+def test_only_an_idempotent_tool_is_tried_again(declare: Any, call_once: Any, toolbox: ModuleType) -> None:
+    once = call_once(declare("flaky"), query="x")
+    assert (once.outcome, once.text) == (Outcome.TOOL_ERROR, "error: ConnectionError: try again")
+    assert len(toolbox.CALLS) == 1
+    toolbox.CALLS.clear()
+    again = call_once(declare("flaky", idempotent=True, limits={"retries": 2}), query="x")
+    assert (again.outcome, again.text) == (Outcome.OK, "third time")
+    assert [attempt.outcome for attempt in again.attempts] == [Outcome.TOOL_ERROR, Outcome.TOOL_ERROR, Outcome.OK]
+    assert again.attempts[0].error == "ConnectionError: try again"
+
+
+def test_retries_end_at_their_number(declare: Any, call_once: Any) -> None:
+    result = call_once(declare("fail", HOW, idempotent=True, limits={"retries": 2}), how="value")
+    assert result.outcome is Outcome.TOOL_ERROR
+    assert len(result.attempts) == 3
+
+
+def test_retries_end_at_the_deadline(declare: Any, call_once: Any) -> None:
+    started = time.perf_counter()
+    limits = {"retries": 1000, "timeout_s": 0.2}
+    result = call_once(declare("fail", HOW, idempotent=True, limits=limits), how="value")
+    assert result.outcome is Outcome.TOOL_ERROR
+    assert 1 < len(result.attempts) < 1000
+    assert time.perf_counter() - started < 0.4
+
+
+def test_pauses_double_are_jittered_and_follow_from_the_seed() -> None:
+    pauses = [backoff_s(number, seed) for seed in range(50) for number in (1, 2, 3)]
+    assert pauses == [backoff_s(number, seed) for seed in range(50) for number in (1, 2, 3)]
+    for number in (1, 2, 3):
+        bound = FIRST_PAUSE_S * 2 ** (number - 1)
+        drawn = [backoff_s(number, seed) for seed in range(50)]
+        assert 0 <= min(drawn) < bound / 4 < bound * 3 / 4 < max(drawn) <= bound
+
+
+def test_calls_beyond_the_limit_wait_their_turn(declare: Any) -> None:
+    tool = declare("wait_200_ms", limits={"max_concurrency": 2})
+    results = asyncio.run(invoke_all(tool, [{"query": str(number)} for number in range(4)]))
+    waits = sorted(result.queue_s for result in results)
+    assert waits[1] < 0.1 < 0.19 < waits[2] < 0.35
+    assert all(result.run_s < 0.3 for result in results)
+
+
+def test_a_wait_for_a_permit_does_not_use_up_the_deadline(declare: Any) -> None:
+    tool = declare("wait_200_ms", limits={"max_concurrency": 1, "timeout_s": 0.3})
+    results = asyncio.run(invoke_all(tool, [{"query": str(number)} for number in range(3)]))
+    assert {result.outcome for result in results} == {Outcome.OK}
+
+
+@pytest.mark.parametrize("function", ["wait_200_ms", "wait_200_ms_sync"])
+def test_128_calls_of_200_ms_run_at_once(declare: Any, function: str) -> None:
+    tool = declare(function, limits={"max_concurrency": 128})
+    started = time.perf_counter()
+    results = asyncio.run(invoke_all(tool, [{"query": str(number)} for number in range(128)]))
+    assert time.perf_counter() - started < 0.35
+    assert {result.text for result in results} == {"done"}
+
+
+def test_a_tool_that_spoils_its_arguments_spoils_its_own_copy(declare: Any) -> None:
+    items = {"items": [1, 2, 3]}
+    schema = {"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]}
+    asyncio.run(invoke_all(declare("spoil", schema), [items]))
+    assert items == {"items": [1, 2, 3]}
+
+
+def test_counters_say_how_calls_ended(declare: Any) -> None:
+    async def main() -> dict[str, int]:
+        tools = [declare("flaky", idempotent=True, limits={"retries": 2}), declare("echo", cache={"scope": "run"})]
+        async with Executor(tools) as executor:
+            for name, arguments in [("flaky", {"query": ""}), ("echo", {"query": "a"}), ("echo", {"query": "a"})]:
+                await executor.invoke(ToolCall(name, arguments), trajectory_id="t")
+            await executor.invoke(ToolCall("echo", {}), trajectory_id="t")
+            await executor.invoke(ToolCall("nobody", {}), trajectory_id="t")
+            return dict(executor.counters)
+
+    assert asyncio.run(main()) == {
+        "calls": 5,
+        "ok": 3,
+        "invalid_arguments": 1,
+        "unknown_tool": 1,
+        "cached": 1,
+        "truncated": 0,
+        "retries": 2,
+        "abandoned": 0,
+    }
+
+
+def test_tools_opened_before_a_failure_are_closed(declare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlf.tools.kinds.python import PythonTool
+    from rlf.tools.open_tool import OpenTool
+
+    closed: list[str] = []
+
+    async def close(self: OpenTool) -> None:
+        closed.append(self.declaration.name)
+
+    first, second = declare("echo"), declare("hang")
+    real = PythonTool.open
+
+    async def open_one(self: PythonTool, limits: Any) -> Any:
+        if self is second.target:
+            raise RlfError("cannot be opened")
+        return await real(self, limits)
+
+    monkeypatch.setattr(OpenTool, "close", close)
+    monkeypatch.setattr(PythonTool, "open", open_one)
+    with pytest.raises(RlfError, match="cannot be opened"):
+        asyncio.run(Executor([first, second]).__aenter__())
+    assert closed == ["echo"]

@@ -1,0 +1,98 @@
+"""From what a tool returns to what a model reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlf.tools.failure import ToolFailure
+from rlf.tools.results import clean, cut, size_bytes, to_text
+from rlf.types import Outcome
+
+WHAT = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("none", "null"),
+        ("bytes", "text"),
+        ("nul", "a\ufffdb"),
+        ("surrogate", "a\ufffdb"),
+        ("pair", "\U0001f600"),
+        ("ansi", "\x1b[31mred\x1b[0m"),
+        ("json", '{"a": [1, 2.5, "é"]}'),
+        ("subclass", "plain"),
+    ],
+)
+def test_what_has_a_text_is_shown(declare: Any, call_once: Any, what: str, text: str) -> None:
+    result = call_once(declare("give", WHAT), what=what)
+    assert (result.outcome, result.text) == (Outcome.OK, text)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("nan", "float that is not JSON"),
+        ("circular", "Circular reference"),
+        ("object", "object that is not JSON"),
+        ("binary", "3 bytes that are not UTF-8"),
+        ("digits", "int that is not JSON"),
+        ("deep", "RecursionError"),
+        ("coroutine", "coroutine that is not JSON"),
+    ],
+)
+def test_what_has_none_is_rejected_in_words(declare: Any, call_once: Any, what: str, words: str) -> None:
+    result = call_once(declare("give", WHAT), what=what)
+    assert result.outcome is Outcome.OUTPUT_REJECTED
+    assert words in result.text
+
+
+def test_50_megabytes_are_cut_to_head_and_tail(declare: Any, call_once: Any) -> None:
+    result = call_once(declare("give", WHAT, limits={"max_output_chars": 200}), what="big")
+    assert (result.outcome, result.truncated, result.size_bytes) == (Outcome.OK, True, 50_000_000)
+    assert len(result.text) <= 200
+    # room = 200 - len("\n[... 50000000 characters left out ...]\n") = 200 - 40 = 160, so 49,999,840 are left out
+    assert result.text == "x" * 107 + "\n[... 49999840 characters left out ...]\n" + "x" * 53
+
+
+def test_a_text_within_the_budget_is_not_cut() -> None:
+    assert cut("x" * 100, 100) == ("x" * 100, False)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), min_size=101, max_size=400), st.integers(100, 300))
+def test_a_cut_text_fits_and_says_what_is_missing(text: str, max_chars: int) -> None:
+    short, truncated = cut(text, max_chars)
+    assert len(short) <= max_chars
+    assert truncated == (len(text) > max_chars)
+    if truncated:
+        head, middle = short.split("\n[... ", 1) if short.count("\n[... ") == 1 else (text[: len(short)], "")
+        assert text.startswith(head)
+        if middle:
+            missing, tail = middle.split(" characters left out ...]\n", 1)
+            assert text.endswith(tail)
+            assert int(missing) == len(text) - len(head) - len(tail)
+
+
+@given(st.text(alphabet=st.characters(codec=None, exclude_categories=())))
+def test_a_clean_text_is_utf_8_without_nul(text: str) -> None:
+    cleaned = clean(text)
+    assert "\0" not in cleaned
+    assert size_bytes(cleaned) == len(cleaned.encode())
+    if "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text):
+        assert cleaned == text
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(), lambda of: st.lists(of) | st.dictionaries(st.text(), of)
+    )
+)
+def test_any_json_value_gives_text_or_a_typed_failure(value: Any) -> None:
+    try:
+        assert isinstance(to_text(value), str)
+    except ToolFailure as failure:
+        assert failure.outcome is Outcome.OUTPUT_REJECTED
