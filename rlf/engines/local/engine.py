@@ -91,10 +91,12 @@ class LocalEngine:
         self.progress = Progress()
         self._updating = False
         """True while the weights are between two steps."""
-        self.threads = spec.engine.threads or min(_MAX_THREADS, len(os.sched_getaffinity(0)))
-        """CPU threads that torch uses."""
         self.device = resolve_device(spec.engine.device)
-        self._thread = ThreadPoolExecutor(1, "rlf-model", initializer=torch.set_num_threads, initargs=(self.threads,))
+        self.threads = spec.engine.threads or min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+        """CPU cores that the update uses."""
+        # One core per operation: many small ones run side by side instead of waiting for each other's halves.
+        self._thread = ThreadPoolExecutor(1, "rlf-model", initializer=torch.set_num_threads, initargs=(1,))
+        self._workers = ThreadPoolExecutor(self.threads, "rlf-update", initializer=torch.set_num_threads, initargs=(1,))
         tokenizer = load_tokenizer(inputs.model_path)
         self._tokenizer = tokenizer
         self._harness: Harness = build_harness(spec, tokenizer)
@@ -102,7 +104,12 @@ class LocalEngine:
         train = spec.train
         reference = self._load(lora=False) if train.kl.coef > 0 else None
         self._updater = Updater(
-            self._model, train, temperature=spec.rollout.temperature, seed=spec.seed, reference=reference
+            self._model,
+            train,
+            temperature=spec.rollout.temperature,
+            seed=spec.seed,
+            reference=reference,
+            workers=self._workers if self.device.type == "cpu" else None,
         )
 
     def _load(self, *, lora: bool) -> PolicyModel:
@@ -130,6 +137,7 @@ class LocalEngine:
             raise
         finally:
             self._thread.shutdown(wait=True)
+            self._workers.shutdown(wait=True)
 
     def _save_after_cancel(self) -> None:
         self._thread.submit(int).result()  # an update under way ends first

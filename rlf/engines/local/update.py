@@ -7,8 +7,11 @@ step and no penalty inside the reward, the old log-probabilities are the current
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -16,13 +19,15 @@ from rlf.algo.estimator import AdvantageInput, AdvantageOutput
 from rlf.algo.kl import approx_kl
 from rlf.algo.logprobs import Shift, shift, token_logprobs
 from rlf.algo.loss_config import Aggregation
-from rlf.algo.losses import aggregate_loss, loss_denominator, policy_loss, value_loss
+from rlf.algo.losses import PolicyLossOutput, aggregate_loss, loss_denominator, policy_loss, value_loss
 from rlf.algo.schedule import lr_factor
 from rlf.core.seeds import derive_seed
 from rlf.engines.local.batch import Batch, micro_batches
 from rlf.engines.local.critic import Critic
 from rlf.engines.local.model import PolicyModel
 from rlf.spec.models import KlPlace, TrainSpec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,21 @@ class Updater:
     """Policy, optional reference and critic, and their optimisers."""
 
     def __init__(
-        self, model: PolicyModel, train: TrainSpec, *, temperature: float, seed: int, reference: PolicyModel | None
+        self,
+        model: PolicyModel,
+        train: TrainSpec,
+        *,
+        temperature: float,
+        seed: int,
+        reference: PolicyModel | None = None,
+        workers: Executor | None = None,
     ) -> None:
+        """Makes the optimisers.
+
+        Args:
+            workers: threads that share the micro-batches, each running on one core; the result is the same bit for
+                bit for any number of them. None: one micro-batch after the other, gradients summed in place.
+        """
         self.model = model
         self.train = train
         self.temperature = temperature
@@ -61,6 +79,7 @@ class Updater:
         )
         self.num_updates = 0
         """Optimiser steps taken so far, over the whole run."""
+        self._workers = workers
 
     def _new_optimizer(self, module: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -91,33 +110,34 @@ class Updater:
         order = torch.randperm(num_rows, generator=generator)
         yield from (part for part in order.tensor_split(self.train.mini_batches) if len(part))
 
-    @torch.no_grad()
     def _fixed(self, batch: Batch) -> _Fixed:
         """Old and reference log-probabilities and values, where something reads them."""
         train, fixed = self.train, _Fixed()
         penalised = self.reference is not None and train.kl.place is KlPlace.REWARD
         if penalised or train.epochs * train.mini_batches > 1:
-            fixed.old_logprobs_BT = self._whole(batch, self.model)
+            fixed.old_logprobs_BT = self._whole(batch, partial(_logprobs, self.model, self.temperature))
         if self.reference is not None:
-            fixed.ref_logprobs_BT = self._whole(batch, self.reference)
+            fixed.ref_logprobs_BT = self._whole(batch, partial(_logprobs, self.reference, self.temperature))
         if self.critic is not None:
-            fixed.values_BT = self._whole_values(batch, self.critic)
+            fixed.values_BT = self._whole(batch, partial(_values, self.critic))
         return fixed
 
-    def _whole(self, batch: Batch, model: PolicyModel) -> torch.Tensor:
+    def _whole(self, batch: Batch, compute: Callable[[_Part], torch.Tensor]) -> torch.Tensor:
+        """What `compute` gives for the loss mask's tokens of every row, without gradients: [B, T]."""
         out_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows in micro_batches(torch.arange(len(out_BT)), batch.lengths_B, self.train.micro_batch_tokens):
+
+        def fill(rows: torch.Tensor) -> None:
             part = _Part.of(batch, rows)
-            logprobs_N, _ = part.logprobs(model, self.temperature)
-            out_BT[rows, : part.width] = part.shift.to_tokens(logprobs_N)
+            with torch.no_grad():
+                out_BT[rows, : part.width] = part.shift.to_tokens(compute(part))
+
+        rows = torch.arange(len(out_BT))
+        for _ in self._map(fill, micro_batches(rows, batch.lengths_B, self.train.micro_batch_tokens)):
+            pass
         return out_BT
 
-    def _whole_values(self, batch: Batch, critic: Critic) -> torch.Tensor:
-        out_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows in micro_batches(torch.arange(len(out_BT)), batch.lengths_B, self.train.micro_batch_tokens):
-            part = _Part.of(batch, rows)
-            out_BT[rows, : part.width] = part.shift.to_tokens(critic(part.tokens_BT, part.shift.source_N))
-        return out_BT
+    def _map(self, function: Callable[[torch.Tensor], T], parts: Iterable[torch.Tensor]) -> Iterable[T]:
+        return map(function, parts) if self._workers is None else self._workers.map(function, parts)
 
     def _advantages(self, batch: Batch, fixed: _Fixed) -> AdvantageOutput:
         train = self.train
@@ -138,31 +158,21 @@ class Updater:
         )
 
     def _optimiser_step(
-        self,
-        batch: Batch,
-        rows: torch.Tensor,
-        fixed: _Fixed,
-        output: AdvantageOutput,
-        sums: defaultdict[str, float],
+        self, batch: Batch, rows: torch.Tensor, fixed: _Fixed, output: AdvantageOutput, sums: defaultdict[str, float]
     ) -> None:
         """Gradients over the micro-batches of one mini-batch, then one step of each optimiser."""
         train = self.train
         mask_BT = batch.loss_mask_BT[rows]
         denominator = loss_denominator(mask_BT, train.loss.aggregation)
-        num_tokens = float(mask_BT.sum().clamp(min=1))
-        for part_rows in micro_batches(rows, batch.lengths_B, train.micro_batch_tokens):
-            part = _Part.of(batch, part_rows)
-            self._backward(part, part_rows, batch, fixed, output, denominator, num_tokens, sums)
-            if self.critic is not None:
-                self._critic_backward(self.critic, part, part_rows, fixed, output, num_tokens, sums)
+        mini = _MiniBatch(batch, fixed, output, denominator, float(mask_BT.sum().clamp(min=1)))
+        parts = micro_batches(rows, batch.lengths_B, train.micro_batch_tokens)
+        for gradients, metrics in self._map(partial(self._gradients, mini), parts):
+            _accumulate(self._parameters(), gradients)
+            for name, value in metrics.items():
+                sums[name] += value
         self.num_updates += 1
-        factor = lr_factor(
-            self.num_updates,
-            train.steps * train.epochs * train.mini_batches,
-            train.warmup_steps,
-            train.lr_schedule,
-            train.min_lr_ratio,
-        )
+        num_updates = train.steps * train.epochs * train.mini_batches
+        factor = lr_factor(self.num_updates, num_updates, train.warmup_steps, train.lr_schedule, train.min_lr_ratio)
         sums["policy/grad_norm"] += self._step(self.optimizer, train.learning_rate * factor)
         if self.critic_optimizer is not None:
             sums["critic/grad_norm"] += self._step(self.critic_optimizer, train.critic.learning_rate * factor)
@@ -175,72 +185,106 @@ class Updater:
         optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def _backward(
-        self,
-        part: _Part,
-        rows: torch.Tensor,
-        batch: Batch,
-        fixed: _Fixed,
-        output: AdvantageOutput,
-        denominator: float,
-        num_tokens: float,
-        sums: defaultdict[str, float],
-    ) -> None:
-        train, width = self.train, part.width
+    def _parameters(self) -> list[torch.Tensor]:
+        """Everything that is trained, policy first."""
+        optimizers = [self.optimizer, *([self.critic_optimizer] if self.critic_optimizer is not None else [])]
+        return [parameter for optimizer in optimizers for parameter in optimizer.param_groups[0]["params"]]
+
+    def _gradients(
+        self, mini: _MiniBatch, rows: torch.Tensor
+    ) -> tuple[Sequence[torch.Tensor | None], dict[str, float]]:
+        """Gradients and metrics of one micro-batch: its share of the whole mini-batch's, so that shares add up."""
+        part = _Part.of(mini.batch, rows)
+        loss, metrics = self._policy_loss(mini, part, rows)
+        if self.critic is not None:
+            value = self._value_loss(self.critic, mini, part, rows)
+            metrics["loss/value"] = float(value.detach())
+            loss = loss + value
+        if self._workers is None:
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
+            return (), metrics
+        return torch.autograd.grad(loss, self._parameters(), allow_unused=True), metrics
+
+    def _policy_loss(self, mini: _MiniBatch, part: _Part, rows: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
+        train, fixed, width = self.train, mini.fixed, part.width
         logprobs_N, entropy_N = part.logprobs(self.model, self.temperature)
         logprobs_BT = part.shift.to_tokens(logprobs_N)
         old_BT = logprobs_BT.detach() if fixed.old_logprobs_BT is None else fixed.old_logprobs_BT[rows, :width]
         result = policy_loss(
             logprobs_BT,
             old_BT,
-            output.advantages_BT[rows, :width],
+            mini.output.advantages_BT[rows, :width],
             part.loss_mask_BT,
             config=train.loss,
-            rollout_logprobs_BT=None if train.observations_in_loss else batch.rollout_logprobs_BT[rows, :width],
-            denominator=denominator,
+            rollout_logprobs_BT=None if train.observations_in_loss else mini.batch.rollout_logprobs_BT[rows, :width],
+            denominator=mini.denominator,
         )
         loss = result.loss
-        share = float(result.num_tokens) / num_tokens
+        metrics = _loss_metrics(result, mini.num_tokens)
+        metrics["policy/entropy"] = float(entropy_N.detach().sum()) / mini.num_tokens
         if train.entropy_coef > 0:
-            loss = loss - train.entropy_coef * entropy_N.sum() / num_tokens
+            loss = loss - train.entropy_coef * entropy_N.sum() / mini.num_tokens
         if fixed.ref_logprobs_BT is not None:
-            ref_BT = fixed.ref_logprobs_BT[rows, :width]
-            kl_BT = approx_kl(logprobs_BT, ref_BT, train.kl.kind)
+            kl_BT = approx_kl(logprobs_BT, fixed.ref_logprobs_BT[rows, :width], train.kl.kind)
+            kl = aggregate_loss(kl_BT, part.loss_mask_BT, Aggregation.TOKEN_MEAN, mini.num_tokens)
+            metrics["policy/kl_ref"] = float(kl.detach())
             if train.kl.place is KlPlace.LOSS:
-                kl = aggregate_loss(kl_BT, part.loss_mask_BT, Aggregation.TOKEN_MEAN, num_tokens)
                 loss = loss + train.kl.coef * kl
-            sums["policy/kl_ref"] += float((kl_BT.detach() * part.loss_mask_BT).sum()) / num_tokens
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
-        sums["loss/policy"] += float(result.loss.detach())
-        sums["policy/entropy"] += float(entropy_N.detach().sum()) / num_tokens
-        sums["policy/clip_fraction"] += share * float(result.clip_fraction)
-        sums["policy/kl_old"] += share * float(result.approx_kl)
-        if result.mismatch_kl is not None:
-            sums["policy/mismatch_kl"] += share * float(result.mismatch_kl)
-        if result.filter_fraction is not None:
-            sums["policy/filter_fraction"] += share * float(result.filter_fraction)
+        return loss, metrics
 
-    def _critic_backward(
-        self,
-        critic: Critic,
-        part: _Part,
-        rows: torch.Tensor,
-        fixed: _Fixed,
-        output: AdvantageOutput,
-        num_tokens: float,
-        sums: defaultdict[str, float],
-    ) -> None:
-        assert fixed.values_BT is not None, "a critic's values are computed before its update"
-        loss = value_loss(
-            part.shift.to_tokens(critic(part.tokens_BT, part.shift.source_N)),
-            fixed.values_BT[rows, : part.width],
-            output.returns_BT[rows, : part.width],
+    def _value_loss(self, critic: Critic, mini: _MiniBatch, part: _Part, rows: torch.Tensor) -> torch.Tensor:
+        assert mini.fixed.values_BT is not None, "a critic's values are computed before its update"
+        return value_loss(
+            part.shift.to_tokens(_values(critic, part)),
+            mini.fixed.values_BT[rows, : part.width],
+            mini.output.returns_BT[rows, : part.width],
             part.loss_mask_BT,
             clip=self.train.critic.value_clip,
-            denominator=num_tokens,
+            denominator=mini.num_tokens,
         )
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
-        sums["loss/value"] += float(loss.detach())
+
+
+@dataclass(frozen=True, slots=True)
+class _MiniBatch:
+    """What the micro-batches of one optimiser step share."""
+
+    batch: Batch
+    fixed: _Fixed
+    output: AdvantageOutput
+    denominator: float
+    """What the policy loss of the whole mini-batch is divided by."""
+    num_tokens: float
+    """Tokens of its loss mask, at least 1."""
+
+
+def _loss_metrics(result: PolicyLossOutput, num_tokens: float) -> dict[str, float]:
+    share = float(result.num_tokens) / num_tokens
+    metrics = {
+        "loss/policy": float(result.loss.detach()),
+        "policy/clip_fraction": share * float(result.clip_fraction),
+        "policy/kl_old": share * float(result.approx_kl),
+    }
+    if result.mismatch_kl is not None:
+        metrics["policy/mismatch_kl"] = share * float(result.mismatch_kl)
+    if result.filter_fraction is not None:
+        metrics["policy/filter_fraction"] = share * float(result.filter_fraction)
+    return metrics
+
+
+def _accumulate(parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> None:
+    """Adds gradients in place; nothing is given when `backward` has added them already."""
+    for parameter, gradient in zip(parameters, gradients, strict=False):
+        if gradient is not None:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+
+
+def _logprobs(model: PolicyModel, temperature: float, part: _Part) -> torch.Tensor:
+    return part.logprobs(model, temperature)[0]
+
+
+def _values(critic: Critic, part: _Part) -> torch.Tensor:
+    values_N: torch.Tensor = critic(part.tokens_BT, part.shift.source_N)
+    return values_N
 
 
 @dataclass(frozen=True, slots=True)

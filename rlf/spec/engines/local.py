@@ -16,4 +16,4 @@ class LocalEngineSpec(EngineSpec):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""
     threads: int | None = Field(None, ge=1)
-    """CPU threads for torch; None takes one per core, at most 8. Part of what makes two runs bit-identical."""
+    """CPU cores that the update uses; None takes them all, at most 8. The result is the same for any number."""

@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -41,8 +43,12 @@ def train_spec(**keys):
     return TrainSpec(**({"algorithm": Grpo(), "learning_rate": 1e-3, "steps": 4} | keys))
 
 
-def new_updater(model, reference=None, **keys):
-    return Updater(model, train_spec(**keys), temperature=1.0, seed=0, reference=reference)
+def new_updater(model, reference=None, workers=None, **keys):
+    return Updater(model, train_spec(**keys), temperature=1.0, seed=0, reference=reference, workers=workers)
+
+
+def whole_logprobs(updater, batch):
+    return updater._whole(batch, lambda part: part.logprobs(updater.model, 1.0)[0])
 
 
 def weights(model):
@@ -89,10 +95,10 @@ def test_observation_tokens_are_in_the_loss_only_by_the_ablation_switch():
 def test_a_rewarded_trajectory_becomes_likelier(fresh_model):
     batch = batch_of()
     updater = new_updater(fresh_model)
-    before = updater._whole(batch, fresh_model).sum(1).detach()
+    before = whole_logprobs(updater, batch).sum(1).detach()
     for step in range(1, 5):
         result = updater.update(batch, step)
-    after = updater._whole(batch, fresh_model).sum(1).detach()
+    after = whole_logprobs(updater, batch).sum(1).detach()
     gains = (after - before).tolist()
     better = [g for g, a in zip(gains, result.advantages, strict=True) if a > 0]
     worse = [g for g, a in zip(gains, result.advantages, strict=True) if a < 0]
@@ -135,7 +141,7 @@ def test_gspo_and_sequence_means_run_and_are_finite(fresh_model):
 def test_mismatch_kl_compares_the_sampler_with_the_trainer(fresh_model):
     batch = batch_of()
     updater = new_updater(fresh_model)
-    exact = updater._whole(batch, fresh_model).detach()
+    exact = whole_logprobs(updater, batch).detach()
     batch.rollout_logprobs_BT.copy_(exact)
     assert updater.update(batch, 1).metrics["policy/mismatch_kl"] == pytest.approx(0, abs=1e-6)
 
@@ -159,3 +165,16 @@ def test_micro_batches_hold_every_row_once_within_the_budget():
     parts = list(micro_batches(torch.arange(6), lengths, 100))
     assert sorted(int(i) for part in parts for i in part) == list(range(6))
     assert all(len(part) == 1 or len(part) * int(lengths[part].max()) <= 100 for part in parts)
+
+
+def test_any_number_of_workers_gives_the_same_bits(tmp_path):
+    results = []
+    for num_workers in (0, 1, 3):
+        folder = save_random_model(tmp_path / str(num_workers))
+        model = load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"))
+        with ThreadPoolExecutor(max(1, num_workers)) as pool:
+            keys = {"algorithm": Gae(), "micro_batch_tokens": 40, "epochs": 2, "mini_batches": 2}
+            updater = new_updater(model, workers=pool if num_workers else None, **keys)
+            metrics = [updater.update(batch_of(), step).metrics for step in (1, 2)]
+        results.append((weights(model).tolist(), metrics))
+    assert results[0] == results[1] == results[2]
