@@ -1,0 +1,44 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlf.core.errors import RlfError
+
+SpecArguments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SPEC|KEY=VALUE",
+        help="Spec files, later ones laid over earlier ones, then overrides such as `train.steps=20` or `~eval`.",
+        show_default=False,
+    ),
+]
+RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs and their lineage.")]
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or `latest`.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Spec files and overrides: what holds a `=`, or begins with `~` and names no file, is an override.
+
+    Raises:
+        RlfError: no spec file is among the arguments.
+    """
+    overrides = [argument for argument in arguments if _is_override(argument)]
+    files = [Path(argument) for argument in arguments if not _is_override(argument)]
+    if not files:
+        raise RlfError(
+            f"got {' '.join(arguments)}; expected a spec file. Write e.g. `specs/search.yaml train.steps=20`."
+        )
+    return files, overrides
+
+
+def _is_override(argument: str) -> bool:
+    return "=" in argument or (argument.startswith("~") and "/" not in argument)

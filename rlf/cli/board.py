@@ -1,0 +1,203 @@
+"""The live view's picture of a run: what is drawn, not when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from rlf.reports.evaluation import interval_of
+from rlf.reports.progress import Progress
+from rlf.reports.quantities import count, decimal, duration, percent, percent_range, visible
+from rlf.reports.sparkline import sparkline
+from rlf.types.events import EvaluationFinished
+
+if TYPE_CHECKING:
+    from rlf.api.runs import RunInfo
+
+_LABEL_WIDTH = 9
+_FIGURE_WIDTH = 8
+_MAX_CURVE_WIDTH = 60
+_POLICY_METRICS = {
+    "loss/policy": "loss",
+    "policy/entropy": "entropy",
+    "policy/clip_fraction": "clipped",
+    "policy/mismatch_kl": "mismatch KL",
+    "policy/kl_ref": "reference KL",
+    "policy/grad_norm": "gradient",
+    "policy/learning_rate": "lr",
+}
+_NOTICE_STYLES = {"warning": "yellow", "error": "red"}
+
+
+def board(info: RunInfo, progress: Progress, now_s: float, elapsed_s: float, width: int) -> RenderableType:
+    """Draws a run as it stands.
+
+    Args:
+        now_s: Time on the clock that `progress` was told.
+        elapsed_s: Seconds since this process began the run.
+        width: Columns of the terminal.
+    """
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
+    grid.add_column(ratio=1)
+    curve_width = max(8, min(_MAX_CURVE_WIDTH, width - _LABEL_WIDTH - _FIGURE_WIDTH - 14))
+    for label, content in _lines(progress, curve_width):
+        grid.add_row(label, content)
+    return Group(*_header(info), _bar(progress, now_s, elapsed_s), grid)
+
+
+def header_lines(info: RunInfo) -> tuple[str, str]:
+    """What the run is, in two lines."""
+    first = f"{info.name} · {info.run_id}" + (f" · resumed at step {info.first_step}" if info.resumed else "")
+    specs = " ".join(info.specs)
+    return visible(first), visible(
+        f"{info.model} on {info.device} · seed {info.seed} · plan {info.plan_hash[:12]} · {specs}"
+    )
+
+
+def _header(info: RunInfo) -> Iterator[RenderableType]:
+    title, facts = header_lines(info)
+    yield Rule(Text(title, "bold"), align="left", style="dim")
+    yield Text(facts, "dim", overflow="ellipsis", no_wrap=True)
+
+
+def _bar(progress: Progress, now_s: float, elapsed_s: float) -> RenderableType:
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(width=_LABEL_WIDTH, style="dim")
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True)
+    steps = Text(f"{progress.step}/{progress.total_steps}", "bold")
+    grid.add_row("step", steps, ProgressBar(progress.total_steps, progress.step), _clock(progress, now_s, elapsed_s))
+    return grid
+
+
+def _clock(progress: Progress, now_s: float, elapsed_s: float) -> Text:
+    text = Text(duration(elapsed_s))
+    if progress.finished is not None:
+        return text.append(f" · {progress.finished.status}", "bold")
+    left = progress.time_left_s(now_s)
+    return text if left is None else text.append(f" · {duration(left)} left", "dim")
+
+
+def _lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
+    metrics = progress.metrics
+    if "success" in metrics:
+        yield "success", _curve(percent(metrics["success"]), progress, "success", curve_width, unit=True)
+    if "reward/mean" in metrics:
+        yield "reward", _curve(decimal(metrics["reward/mean"]), progress, "reward/mean", curve_width, unit=False)
+    for label, content in (
+        ("terms", _terms(metrics)),
+        ("tools", _tools(metrics)),
+        ("parsing", _parsing(metrics)),
+        ("rollouts", _rollouts(metrics)),
+        ("speed", _speed(metrics)),
+        ("policy", _policy(metrics)),
+    ):
+        if content:
+            yield label, content
+    yield from _evaluations(progress, curve_width // 3)
+    if not metrics and not progress.evaluations:
+        yield "", Text("nothing has finished yet", "dim")
+    if progress.checkpoint_step is not None:
+        yield "saved", Text(f"checkpoint of step {progress.checkpoint_step}")
+    for notice in progress.notices:
+        yield notice.level, Text(visible(notice.text), _NOTICE_STYLES.get(notice.level, "none"))
+
+
+def _curve(figure: str, progress: Progress, name: str, width: int, *, unit: bool) -> Text:
+    """A figure and its curve over the steps; `unit` curves span 0 to 1, others what they reach."""
+    curve = progress.curves.get(name, ())
+    low, high = (0.0, 1.0) if unit else (None, None)
+    text = Text(f"{figure:<{_FIGURE_WIDTH}} ", "bold", no_wrap=True).append(
+        sparkline(curve, width, low, high), "not bold green"
+    )
+    std = progress.metrics.get(name.replace("/mean", "/std")) if not unit else None
+    return text if std is None else text.append(f"  std {decimal(std)}", "not bold dim")
+
+
+def _terms(metrics: Mapping[str, float]) -> Text:
+    """Each reward term's mean."""
+    names = [name for name in metrics if name.startswith("rewards/") and name.endswith("/mean")]
+    pairs = [(name.removeprefix("rewards/").removesuffix("/mean"), decimal(metrics[name])) for name in sorted(names)]
+    return _joined(f"{visible(name)} {value}" for name, value in pairs)
+
+
+def _tools(metrics: Mapping[str, float]) -> Text:
+    parts = []
+    if "tools/calls_per_trajectory" in metrics:
+        parts.append(f"{metrics['tools/calls_per_trajectory']:.2f} calls per trajectory")
+    outcomes = _counts(metrics, "tools/outcome/")
+    fine = [outcome for outcome in outcomes if outcome.startswith("ok ")]
+    return _joined([*parts, *fine], alarms=[outcome for outcome in outcomes if outcome not in fine])
+
+
+def _parsing(metrics: Mapping[str, float]) -> Text:
+    return _joined((), alarms=_counts(metrics, "tools/parse_failure/"))
+
+
+def _rollouts(metrics: Mapping[str, float]) -> Text:
+    parts = []
+    if "turns/mean" in metrics:
+        parts.append(f"{metrics['turns/mean']:.2f} turns")
+    if "tokens/total" in metrics:
+        parts.append(f"{metrics['tokens/total']:.0f} tokens ({decimal(metrics.get('tokens/sampled'), 0)} sampled)")
+    stops = [(name.removeprefix("stop/"), metrics[name]) for name in metrics if name.startswith("stop/")]
+    parts += [f"{name} {percent(share)}" for name, share in sorted(stops, key=lambda stop: -stop[1]) if share]
+    if metrics.get("unscorable"):
+        parts.append(f"unscorable {metrics['unscorable']:.0f}")
+    if metrics.get("groups/dead_share"):
+        parts.append(f"dead groups {percent(metrics['groups/dead_share'])}")
+    return _joined(parts)
+
+
+def _speed(metrics: Mapping[str, float]) -> Text:
+    parts = []
+    for name, unit in (("generate", "generation"), ("update", "update")):
+        rate, seconds = metrics.get(f"throughput/{name}_tokens_per_s"), metrics.get(f"time/{name}_s")
+        if rate is not None:
+            parts.append(f"{unit} {count(rate)} tokens/s" + ("" if seconds is None else f" ({seconds:.2f} s)"))
+    if "tools/wait_share" in metrics:
+        parts.append(f"in tools {percent(metrics['tools/wait_share'])}")
+    if "memory/peak_bytes" in metrics:
+        parts.append(f"{metrics['memory/peak_bytes'] / 2**30:.1f} GiB")
+    return _joined(parts)
+
+
+def _policy(metrics: Mapping[str, float]) -> Text:
+    return _joined(f"{word} {decimal(metrics[name])}" for name, word in _POLICY_METRICS.items() if name in metrics)
+
+
+def _counts(metrics: Mapping[str, float], prefix: str) -> list[str]:
+    found = [(name.removeprefix(prefix), metrics[name]) for name in metrics if name.startswith(prefix)]
+    return [f"{name} {number:.0f}" for name, number in sorted(found, key=lambda pair: -pair[1]) if number]
+
+
+def _joined(parts: Iterable[str], alarms: Iterable[str] = ()) -> Text:
+    """Parts with dots between them; alarms stand out."""
+    pieces = [Text(part) for part in parts] + [Text(alarm, "yellow") for alarm in alarms]
+    return Text(" · ").join(pieces)
+
+
+def _evaluations(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
+    """Per mode: the last rate with its interval, the curve over evaluations, the first rate."""
+    for mode in dict.fromkeys(evaluation.mode for evaluation in progress.evaluations):
+        yield mode, _evaluated([item for item in progress.evaluations if item.mode == mode], curve_width)
+
+
+def _evaluated(evaluations: Sequence[EvaluationFinished], curve_width: int) -> Text:
+    first, last = evaluations[0], evaluations[-1]
+    curve = sparkline([item.metrics.get("success", math.nan) for item in evaluations], curve_width, 0.0, 1.0)
+    text = Text(f"{percent(last.metrics.get('success')):<{_FIGURE_WIDTH}} ", "bold").append(curve, "not bold cyan")
+    interval = interval_of(last.metrics)
+    text.append(f"  step {last.step}" + ("" if interval is None else f" ({percent_range(*interval)})"), "not bold")
+    if last is not first:
+        text.append(f", was {percent(first.metrics.get('success'))}", "not bold dim")
+    return text

@@ -1,0 +1,92 @@
+"""The plain view: one line per step and evaluation, for logs and pipes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from rlf.cli.board import header_lines
+from rlf.reports.evaluation import kinds_of, success_words
+from rlf.reports.progress import Progress
+from rlf.reports.quantities import count, decimal, duration, percent, visible
+from rlf.types.events import EvaluationFinished, Notice, RunEvent, RunFinished, StepFinished
+
+if TYPE_CHECKING:
+    from rlf.api.runs import RunInfo
+
+
+class PlainView:
+    """Prints what happens as it happens."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def open(self, info: RunInfo) -> PlainView:
+        """Prints what is about to run."""
+        self._progress = Progress(info.total_steps, info.first_step, step=info.first_step - 1)
+        for line in header_lines(info):
+            self._print(line)
+        return self
+
+    def __call__(self, event: RunEvent) -> None:
+        """Prints one line for a step, an evaluation, a notice or the end."""
+        now_s = time.monotonic()
+        self._progress = self._progress.after(event, now_s)
+        match event:
+            case StepFinished():
+                left = self._progress.time_left_s(now_s)
+                self._print(step_line(event, self._progress.total_steps, left))
+            case EvaluationFinished():
+                self._print(evaluation_line(event))
+            case Notice():
+                self._print(f"{event.level}: {visible(event.text)}")
+            case RunFinished():
+                self._print(f"{event.status} at step {event.step}")
+
+    def close(self) -> None:
+        """Has nothing to give back."""
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def step_line(event: StepFinished, total_steps: int, left_s: float | None) -> str:
+    """`step 12/60  success 71.4 %  reward 0.731  ...`."""
+    parts = [f"step {event.step:>{len(str(total_steps))}}/{total_steps}", *_figures(event.metrics)]
+    if left_s is not None:
+        parts.append(f"{duration(left_s)} left")
+    return "  ".join(parts)
+
+
+def _figures(metrics: Mapping[str, float]) -> Iterator[str]:
+    """The figures a step's line has, each when it is there."""
+    for name, words in _FIGURES.items():
+        if name in metrics:
+            yield words(metrics[name])
+
+
+_FIGURES: dict[str, Callable[[float], str]] = {
+    "success": lambda value: f"success {percent(value):>7}",
+    "reward/mean": lambda value: f"reward {decimal(value)}",
+    "tools/calls_per_trajectory": lambda value: f"calls {value:.2f}",
+    "throughput/generate_tokens_per_s": lambda value: f"generation {count(value)} tok/s",
+    "throughput/update_tokens_per_s": lambda value: f"update {count(value)} tok/s",
+    "tools/wait_share": lambda value: f"in tools {percent(value)}",
+    "time/step_s": lambda value: f"{value:.2f} s",
+}
+
+
+def evaluation_line(event: EvaluationFinished) -> str:
+    """`eval after step 20, sampled: success 61.0 % (95 % CI 54.9–66.8 %)  ...`."""
+    metrics = event.metrics
+    parts = [f"eval after step {event.step}, {event.mode}: success {success_words(metrics)}"]
+    parts += [f"{visible(kind)} {percent(rate)}" for kind, rate in sorted(kinds_of(metrics).items())]
+    parts += [f"{name} {percent(metrics[name])}" for name in sorted(metrics) if name.startswith("pass@")]
+    if "num_questions" in metrics:
+        parts.append(f"{metrics['num_questions']:.0f} questions")
+    if "time/total_s" in metrics:
+        parts.append(f"{metrics['time/total_s']:.1f} s")
+    return "  ".join(parts)

@@ -1,0 +1,77 @@
+"""`rlf run`: trains what a spec says and shows it on the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+from rlf.cli.arguments import AsJson, RunsFolder, SpecArguments, split_arguments
+from rlf.cli.envelope import print_envelope
+from rlf.cli.lineage import open_reader
+from rlf.cli.output import stdout_console
+from rlf.cli.view import RunView, choose_view
+from rlf.types.events import RunStatus
+
+if TYPE_CHECKING:
+    from rlf.api.runs import RunOutcome
+
+_EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
+
+
+def run(arguments: SpecArguments, runs_folder: RunsFolder = Path("runs"), as_json: AsJson = False) -> None:
+    """Train a model as a spec says.
+
+    Ctrl-C stops at once and keeps everything; `rlf resume` goes on from there.
+    """
+    from rlf.api import runs
+
+    files, overrides = split_arguments(arguments)
+
+    def work(view: RunView) -> RunOutcome:
+        return runs.run(files, overrides, runs_folder=runs_folder, view=view.open, command=sys.argv)
+
+    watch("run", work, runs_folder, as_json=as_json)
+
+
+def watch(command: str, work: Callable[[RunView], RunOutcome], runs_folder: Path, *, as_json: bool) -> None:
+    """Lets `work` run under a view, tells how it ended, and exits with its code."""
+    console = stdout_console()
+    view = choose_view(console, command, as_json=as_json)
+    try:
+        outcome = work(view)
+    finally:
+        view.close()
+    if as_json:
+        print_envelope(command, outcome)
+    else:
+        _print_end(console, outcome, runs_folder)
+    raise typer.Exit(_EXIT_CODES.get(outcome.status, 1))
+
+
+def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None:
+    """The summary, what went wrong, and the commands that go on from here."""
+    from rlf.reports.summary import read_summary, summary_view
+
+    with open_reader(runs_folder) as reader:
+        summary = read_summary(reader, outcome.run_id)
+    console.print(Rule(style="dim"), summary_view(summary), Text())
+    if outcome.error is not None:
+        print(outcome.error, file=sys.stderr)
+    console.print(_commands(outcome, runs_folder), soft_wrap=True)
+
+
+def _commands(outcome: RunOutcome, runs_folder: Path) -> Text:
+    option = "" if runs_folder == Path("runs") else f" --runs {runs_folder}"
+    text = Text(f"run {outcome.run_id} {outcome.status} at step {outcome.step}", style="bold")
+    text.append(f"\n  rlf runs show {outcome.run_id}{option}", "not bold")
+    text.append(f"\n  rlf runs show {outcome.run_id} --trajectory 0{option}", "not bold")
+    if outcome.status is not RunStatus.FINISHED:
+        text.append(f"\n  rlf resume {outcome.run_id}{option}", "not bold")
+    return text

@@ -1,0 +1,86 @@
+"""`rlf runs`: what the lineage knows of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlf.cli.arguments import AsJson, RunName, RunsFolder
+from rlf.cli.envelope import print_envelope
+from rlf.cli.lineage import open_reader
+from rlf.cli.output import stdout_console
+from rlf.core.errors import RlfError
+
+if TYPE_CHECKING:
+    from rlf.lineage import Reader
+
+runs_app = typer.Typer(name="runs", help="List runs and look into them.", no_args_is_help=True)
+
+
+@runs_app.command("list")
+def list_runs(runs_folder: RunsFolder = Path("runs"), as_json: AsJson = False) -> None:
+    """List every run, newest first."""
+    from rlf.reports.overview import overview_table, read_overviews
+
+    with open_reader(runs_folder) as reader:
+        overviews = read_overviews(reader)
+    if as_json:
+        print_envelope("runs list", overviews)
+    elif overviews:
+        stdout_console().print(overview_table(overviews))
+    else:
+        print("no runs yet. Start one with `rlf run SPEC`.")
+
+
+@runs_app.command("show")
+def show_run(
+    name: RunName,
+    trajectory: Annotated[
+        int | None, typer.Option("--trajectory", metavar="K", min=0, help="Show trajectory K of a step, from 0.")
+    ] = None,
+    phase: Annotated[
+        str, typer.Option("--phase", help="Where K counts: `train`, or an evaluation's `sampled` or `greedy`.")
+    ] = "train",
+    step: Annotated[
+        int | None, typer.Option("--step", min=0, help="Step that K counts in.", show_default="the phase's latest")
+    ] = None,
+    runs_folder: RunsFolder = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Show a run, or one of its trajectories with what was sampled and what was fed in."""
+    if trajectory is None and (step is not None or phase != "train"):
+        raise RlfError("--phase and --step say where a trajectory is counted. Write also e.g. `--trajectory 0`.")
+    with open_reader(runs_folder) as reader:
+        run_id = reader.get_run(name).record.id
+        if trajectory is None:
+            _show_run(reader, run_id, as_json=as_json)
+        else:
+            _show_trajectory(reader, run_id, trajectory, phase, step, as_json=as_json)
+
+
+def _show_run(reader: Reader, run_id: str, *, as_json: bool) -> None:
+    from rlf.reports.report import read_report, report_view
+
+    report = read_report(reader, run_id)
+    if as_json:
+        print_envelope("runs show", report)
+    else:
+        stdout_console().print(report_view(report))
+
+
+def _show_trajectory(reader: Reader, run_id: str, k: int, phase: str, step: int | None, *, as_json: bool) -> None:
+    from rlf.reports.trajectory import legend, trajectory_view
+
+    stored = reader.trajectory(run_id, k=k, step=step, phase=phase)
+    if as_json:
+        print_envelope("runs show", stored)
+        return
+    summary = stored.summary
+    advantage = "" if summary.advantage is None else f" · advantage {summary.advantage:+.3f}"
+    console = stdout_console()
+    console.print(
+        f"run {run_id} · {summary.phase} step {summary.step} · trajectory {summary.k}{advantage}", style="dim"
+    )
+    console.print(trajectory_view(stored.scored), legend())

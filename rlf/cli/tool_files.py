@@ -1,0 +1,71 @@
+"""Tools as the `tools` commands take them: from specs, from tool files, or from the folder `tool_specs`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlf.core.errors import Fault, RlfError, SpecError
+
+if TYPE_CHECKING:
+    from rlf.spec.nodes import Node
+    from rlf.tools import ToolDeclaration
+
+_FOLDER = Path("tool_specs")
+_TOOL_KEYS = ("inputSchema", "target")
+
+
+def load_tools(files: Sequence[Path]) -> list[ToolDeclaration]:
+    """The tools of specs and tool files, each once; of every file in `tool_specs` when none is named.
+
+    Raises:
+        SpecError: with every fault of every file.
+        RlfError: no tool is found.
+    """
+    found: list[ToolDeclaration] = []
+    faults: list[Fault] = []
+    for file in files or sorted(_FOLDER.glob("*.yaml")):
+        try:
+            found += [tool for tool in _load_file(file) if tool not in found]
+        except SpecError as error:
+            faults += error.faults
+    if faults:
+        raise SpecError(faults)
+    if not found:
+        where = ", ".join(str(file) for file in files) or f"{_FOLDER}/"
+        raise RlfError(f"{where}: no tool is declared. Name a spec with tools or a tool file.")
+    return found
+
+
+def _load_file(file: Path) -> Sequence[ToolDeclaration]:
+    from rlf.spec import load_spec
+    from rlf.spec.layers import Reading, absolute
+
+    reading = Reading()
+    root = reading.read(absolute(file, Path.cwd()), "tool", None)
+    if root is None:
+        raise SpecError(reading.faults)
+    if any(key in root.mapping for key in _TOOL_KEYS):
+        return [_tool(root)]
+    return load_spec([file]).spec.tools
+
+
+def _tool(root: Node) -> ToolDeclaration:
+    """The declaration that a tool file holds."""
+    from pydantic import ValidationError
+
+    from rlf.spec.interpolation import interpolate
+    from rlf.spec.nodes import plain
+    from rlf.spec.validate import faults_of
+    from rlf.tools import ToolDeclaration
+
+    faults: list[Fault] = []
+    root = interpolate(root, faults)
+    try:
+        tool = ToolDeclaration.model_validate(plain(root), context={"folder": root.folder})
+    except ValidationError as error:
+        raise SpecError([*faults, *faults_of(ToolDeclaration, root, error.errors())]) from error
+    if faults:
+        raise SpecError(faults)
+    return tool

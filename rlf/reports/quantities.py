@@ -1,0 +1,71 @@
+"""Numbers in words for people: shares, durations, counts, text that is safe to show."""
+
+from __future__ import annotations
+
+import math
+import re
+
+MISSING = "–"
+"""What stands where there is no number."""
+
+_LARGE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def percent(share: float | None) -> str:
+    """`71.4 %`."""
+    return MISSING if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+
+
+def percent_range(low: float, high: float) -> str:
+    """`65.1–77.0 %`: the two ends of an interval of shares."""
+    return f"{100 * low:.1f}–{100 * high:.1f} %"
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """`0.714`; very small and very large magnitudes as `1.2e-06`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value and not 10.0**-digits <= abs(value) < 1e5:
+        return f"{value:.1e}"
+    return f"{value:.{digits}f}"
+
+
+def count(value: float | None) -> str:
+    """`812`, `12.3k`, `4.5M`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    for size, suffix in _LARGE:
+        if abs(value) >= size:
+            return f"{value / size:.1f}{suffix}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """`1:52`, `2:03:07`."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def latency(seconds: float) -> str:
+    """`0.4 ms`, `12 ms`, `1.52 s`."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{1000 * seconds:.1f} ms" if seconds < 0.01 else f"{1000 * seconds:.0f} ms"
+
+
+def p_value(p: float) -> str:
+    """`p = 0.032`, `p < 0.0001`."""
+    return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
+
+
+def visible(text: str) -> str:
+    """Text that a model or a tool wrote, made harmless: control and direction characters show as `\\x1b`."""
+    return _UNSAFE.sub(lambda match: _escape(ord(match.group())), text)
+
+
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

@@ -1,0 +1,128 @@
+"""One run in full: what it was made from, its curves, its tools, its evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from rlf.reports.overview import STATUS_STYLES, elapsed_s
+from rlf.reports.quantities import decimal, duration, latency, percent, visible
+from rlf.reports.sparkline import sparkline
+from rlf.reports.summary import Summary, read_summary, summary_view
+
+if TYPE_CHECKING:
+    from rlf.lineage.reader import Reader
+    from rlf.lineage.records import Checkpoint, LoggedEvent, Run, Step, ToolCallSummary
+
+_CURVE_WIDTH = 48
+_LABEL_WIDTH = 11
+_NUM_NOTICES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that is shown of a run."""
+
+    run: Run
+    steps: Sequence[Step]
+    tools: Sequence[ToolCallSummary]
+    checkpoints: Sequence[Checkpoint]
+    events: Sequence[LoggedEvent]
+    summary: Summary
+
+
+def read_report(reader: Reader, run_id: str) -> Report:
+    """Reads a run from the lineage."""
+    return Report(
+        run=reader.get_run(run_id),
+        steps=reader.steps(run_id),
+        tools=reader.tool_call_summary(run_id),
+        checkpoints=reader.checkpoints(run_id),
+        events=reader.events(run_id),
+        summary=read_summary(reader, run_id),
+    )
+
+
+def report_view(report: Report) -> RenderableType:
+    """Renders a report."""
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
+    grid.add_column(ratio=1)
+    for label, content in (*_origin(report.run), *_course(report)):
+        grid.add_row(label, content)
+    parts: list[RenderableType] = [_title(report.run), grid]
+    if report.tools:
+        parts += [Text(), _tools_table(report.tools)]
+    return Group(*parts, Text(), summary_view(report.summary))
+
+
+def _title(run: Run) -> RenderableType:
+    return Rule(Text(f"{visible(run.record.name)} · {run.record.id}", "bold"), align="left", style="dim")
+
+
+def _origin(run: Run) -> Iterator[tuple[str, Text]]:
+    """What the run is and what it was made from."""
+    record = run.record
+    status = Text(str(run.status), STATUS_STYLES[run.status]).append(f" at step {run.last_step}", "none")
+    if run.process_gone:
+        status.append(", its process is gone", "none")
+    yield "status", status
+    if run.error is not None:
+        yield "error", Text(visible(run.error), "red", overflow="fold")
+    started = datetime.fromtimestamp(record.started).astimezone()
+    yield (
+        "started",
+        Text(f"{started:%Y-%m-%d %H:%M:%S %Z}, took {duration(elapsed_s(record.started, run.finished, run.status))}"),
+    )
+    if record.parent_id is not None:
+        yield "parent", Text(f"{record.parent_id} ({record.parent_kind})")
+    yield "engine", Text(visible(f"{record.engine}, seed {record.seed}, code {record.code_version}"), overflow="fold")
+    yield "command", Text(visible(record.command), overflow="fold")
+    yield "folder", Text(visible(record.folder), overflow="fold")
+    yield "plan", Text(record.plan_hash[:12])
+    for file in record.files:
+        yield file.role, Text(f"{file.sha256[:12]}  {visible(file.path)}", overflow="fold")
+
+
+def _course(report: Report) -> Iterator[tuple[str, Text]]:
+    """How training went."""
+    for label, name in (("success", "success"), ("reward", "reward/mean")):
+        values = [step.metrics[name] for step in report.steps if name in step.metrics]
+        if values:
+            yield label, _curve(values, unit=name == "success")
+    if report.checkpoints:
+        newest = report.checkpoints[-1]
+        yield "checkpoint", Text(f"step {newest.step}: {visible(newest.path)}", overflow="fold")
+    for event in report.events[-_NUM_NOTICES:]:
+        yield event.level, Text(visible(event.text), overflow="fold")
+
+
+def _curve(values: Sequence[float], *, unit: bool) -> Text:
+    """First and last value of a curve around its picture."""
+    low, high = (0.0, 1.0) if unit else (None, None)
+    first, last = (percent(value) if unit else decimal(value) for value in (values[0], values[-1]))
+    text = Text(f"{first} ", no_wrap=True).append(sparkline(values, _CURVE_WIDTH, low, high), "green")
+    return text.append(f" {last}", "bold").append(
+        f"  best {percent(max(values)) if unit else decimal(max(values))}", "dim"
+    )
+
+
+def _tools_table(tools: Sequence[ToolCallSummary]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("tool")
+    for header in ("calls", "mean", "longest", "queued", "cached", "cut"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("outcomes")
+    for tool in tools:
+        times = (latency(tool.mean_run_s), latency(tool.max_run_s), latency(tool.mean_queue_s))
+        outcomes = " · ".join(f"{outcome} {number:,}" for outcome, number in tool.num_by_outcome.items())
+        counts = (f"{tool.num_cached:,}", f"{tool.num_truncated:,}")
+        table.add_row(visible(tool.name), f"{tool.num_calls:,}", *times, *counts, outcomes)
+    return table

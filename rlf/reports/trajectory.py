@@ -1,0 +1,142 @@
+"""A trajectory for people: what was fed in and what the policy sampled, turn by turn, then the scores.
+
+Sampled text has a solid margin mark and its own colour, everything else a dotted one, so the two are told apart
+on any terminal. Observations are shown as the texts that were fed back, not decoded from tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rlf.reports.margin import Margin
+from rlf.reports.quantities import decimal, latency, visible
+from rlf.types.score import Score, Scored
+from rlf.types.tool import Outcome
+from rlf.types.trajectory import CallRecord, ParseFailure, Trajectory, Turn
+
+SAMPLED_MARK = "▌ "
+FED_MARK = "┊ "
+
+_SAMPLED_STYLE = "green"
+_FED_STYLE = "cyan"
+_PROMPT_STYLE = "dim"
+_SPECIAL = re.compile(r"<\|[^|<>\n]{1,64}\|>|</?(?:tool_call|tool_response|think|s)>")
+_LABEL_WIDTH = 7
+
+
+def trajectory_view(scored: Scored, max_lines: int | None = None) -> RenderableType:
+    """Renders one trajectory with its scores.
+
+    Args:
+        max_lines: Lines shown of each text; None shows all.
+    """
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
+    grid.add_column(ratio=1)
+    for label, content in _rows(scored, max_lines):
+        grid.add_row(label, content)
+    return Group(_heading(scored.trajectory), grid)
+
+
+def legend() -> Text:
+    """One line that explains the margin marks."""
+    text = Text(" " * (_LABEL_WIDTH + 1))
+    text.append(SAMPLED_MARK, _SAMPLED_STYLE).append("sampled by the policy   ", "dim")
+    return text.append(FED_MARK, _FED_STYLE).append("fed in, never in the loss", "dim")
+
+
+def _heading(trajectory: Trajectory) -> Text:
+    text = Text(visible(trajectory.id), style="bold", overflow="fold")
+    return text if trajectory.task.kind is None else text.append(f" · {visible(trajectory.task.kind)}", "not bold dim")
+
+
+def _end(scored: Scored) -> Text:
+    """How the trajectory ended, its size, its reward."""
+    trajectory = scored.trajectory
+    text = Text(f"{trajectory.stop} after {_plural(len(trajectory.turns), 'turn')}")
+    text.append(f" · {_plural(len(trajectory.tokens), 'token')}, {trajectory.num_sampled:,} sampled", "dim")
+    reward = "unscorable" if scored.reward is None else f"reward {decimal(scored.reward)}"
+    return text.append(" · ", "dim").append(reward, "yellow" if scored.reward is None else "none")
+
+
+def _rows(scored: Scored, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
+    trajectory = scored.trajectory
+    for message in trajectory.task.messages:
+        text = Text(visible(message.content), style=_PROMPT_STYLE, overflow="fold")
+        yield message.role[:_LABEL_WIDTH], Margin(text, FED_MARK, _PROMPT_STYLE, max_lines)
+    for number, turn in enumerate(trajectory.turns, start=1):
+        yield f"turn {number}", Margin(_sampled(turn.text), SAMPLED_MARK, _SAMPLED_STYLE, max_lines)
+        yield from _after(turn, max_lines)
+    yield "end", _end(scored)
+    if trajectory.error:
+        yield "broken", Text(visible(trajectory.error), style="red", overflow="fold")
+    if trajectory.task.answer is not None:
+        yield "gold", Text(visible(_plain(trajectory.task.answer)), overflow="fold")
+    for place, score in enumerate(scored.scores):
+        yield "" if place else "scores", _score(score)
+
+
+def _sampled(text: str) -> Text:
+    """Sampled text with its special tokens muted."""
+    shown = Text(visible(text.removesuffix("\n")) or "(no token)", style=_SAMPLED_STYLE, overflow="fold")
+    for match in _SPECIAL.finditer(shown.plain):
+        shown.stylize("dim", match.start(), match.end())
+    return shown
+
+
+def _after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
+    """What a turn led to: results and corrections, or calls and failures that ended the trajectory."""
+    fed = turn.observation_end > turn.end
+    label = "fed in" if fed else "not fed"
+    contents = [*(_call(record, fed) for record in turn.calls), *(_failure(failure) for failure in turn.failures)]
+    for content in contents:
+        yield label, Margin(content, FED_MARK, _FED_STYLE if fed else _PROMPT_STYLE, max_lines)
+        label = ""
+
+
+def _call(record: CallRecord, fed: bool) -> RenderableType:
+    result = record.result
+    arguments = json.dumps(dict(record.call.arguments), ensure_ascii=False, default=str)
+    head = Text(visible(f"{record.call.name}({arguments}) → "), style="dim", overflow="fold")
+    head.append(str(result.outcome), "dim" if result.outcome is Outcome.OK else "not dim red")
+    head.append("".join(f", {fact}" for fact in _circumstances(record)))
+    return Group(head, Text(visible(result.text), style=_FED_STYLE if fed else _PROMPT_STYLE, overflow="fold"))
+
+
+def _circumstances(record: CallRecord) -> Iterator[str]:
+    result = record.result
+    if result.attempts:
+        yield latency(result.queue_s + result.run_s)
+    if len(result.attempts) > 1:
+        yield f"{len(result.attempts)} attempts"
+    if result.cached:
+        yield "cached"
+    if result.truncated:
+        yield f"cut from {_plural(result.size_bytes, 'byte')}"
+
+
+def _failure(failure: ParseFailure) -> RenderableType:
+    head = Text(f"parse failure: {failure.kind}", style="red")
+    return Group(head, Text(visible(failure.message), style=_FED_STYLE, overflow="fold"))
+
+
+def _score(score: Score) -> Text:
+    style = "yellow" if score.value is None else "bold"
+    text = Text(visible(score.term), overflow="fold").append("  ")
+    text.append("unscorable" if score.value is None else decimal(score.value), style)
+    text.append(f" × {score.weight:g}", "dim")
+    return text.append(f"  {visible(score.reason)}" if score.reason else "", "dim")
+
+
+def _plain(answer: object) -> str:
+    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,78 @@
+"""Commands called as a user calls them, with the engine replaced by recorded events."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rlf.api.runs import RunInfo, RunOutcome, View
+from rlf.cli import app
+from rlf.lineage import Recorder, open_store, start_run
+from rlf.types import RunEvent, RunFinished, RunStatus
+
+from ..reports.synthetic import events, run_record
+
+RUN = run_record().id
+
+
+def run_info(**changes: object) -> RunInfo:
+    values = {
+        "run_id": RUN,
+        "name": "search",
+        "folder": Path("runs") / RUN,
+        "total_steps": 12,
+        "first_step": 1,
+        "seed": 0,
+        "plan_hash": "cd" * 32,
+        "device": "cpu",
+        "model": "builtin:tiny",
+        "resumed": False,
+        "specs": ("specs/search.yaml",),
+    }
+    return RunInfo(**(values | changes))  # type: ignore[arg-type]
+
+
+def play(
+    *_: object, runs_folder: Path, view: View, command: Sequence[str], script: Callable[[], Sequence[RunEvent]]
+) -> RunOutcome:
+    """Stands in for `rlf.api.runs.run`: records and shows scripted events."""
+    assert command
+    with open_store(runs_folder / "rlf.db") as store, Recorder(store, RUN) as recorder:
+        start_run(store, run_record())
+        show = view(run_info(folder=runs_folder / RUN))
+        for event in script():
+            recorder(event)
+            show(event)
+    assert isinstance(event, RunFinished)
+    return RunOutcome(RUN, event.status, event.step, event.error)
+
+
+def script_of(status: RunStatus, error: str | None = None) -> Callable[[], Sequence[RunEvent]]:
+    """A whole run, or one that ends after its fourth step."""
+    whole = list(events())
+    if status is RunStatus.FINISHED:
+        return lambda: whole
+    return lambda: [*whole[:9], RunFinished(status, 4, error)]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets `rlf run` and `rlf resume` play a run that ends with a status."""
+
+    def use(status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
+        for name in ("run", "resume"):
+            monkeypatch.setattr(f"rlf.api.runs.{name}", functools.partial(play, script=script_of(status, error)))
+
+    return use
+
+
+@pytest.fixture
+def rlf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Calls a command in an empty folder, 80 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner(env={"COLUMNS": "80"})
+    return lambda *arguments: runner.invoke(app, [str(argument) for argument in arguments])

@@ -1,0 +1,90 @@
+"""The program as a process: what it loads, how fast it answers, how it ends."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = ("torch", "sqlalchemy", "transformers", "ray", "vllm", "openrlhf", "aiohttp", "datasets")
+SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def loaded_by(*arguments: str) -> list[str]:
+    """The heavy packages that a command loads."""
+    code = f"""
+import sys
+from rlf.cli import main
+try:
+    main()
+except SystemExit as end:
+    print("exit", end.code)
+print("loaded", *(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    result = python(code, *arguments)
+    assert "exit 0" in result.stdout, result.stdout + result.stderr
+    return result.stdout.splitlines()[-1].split()[1:]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    assert loaded_by("--help") == []
+    assert loaded_by("run", "--help") == []
+
+
+def test_check_never_loads_torch() -> None:
+    assert "torch" not in loaded_by("check", str(SPEC))
+
+
+def test_help_costs_less_than_a_second() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = python("from rlf.cli import main; main()", "--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "Train a model as a spec says." in result.stdout
+    assert (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime) < 1.0
+
+
+def test_version() -> None:
+    assert python("from rlf.cli import main; main()", "--version").stdout == "rlf 0.1.0\n"
+
+
+def test_bad_input_exits_with_2_and_no_traceback() -> None:
+    result = python("from rlf.cli import main; main()", "check", "nothing.yaml")
+    assert result.returncode == 2
+    assert result.stderr == "nothing.yaml: no such file. Check the path.\n"
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly() -> None:
+    code = """
+import sys
+from rlf.cli import main, app
+
+@app.command()
+def flood() -> None:
+    for _ in range(100_000):
+        print("x" * 80)
+
+sys.argv[1:] = ["flood"]
+main()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=30) == 141
+
+
+def test_output_that_the_terminal_cannot_show_does_not_fail() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", "from rlf.cli import main; main()", "--help"],
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii", "PATH": ""},
+        timeout=60,
+    )
+    assert result.returncode == 0

@@ -1,0 +1,136 @@
+"""`rlf run` and `rlf resume`, from arguments to exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from rlf.cli.arguments import split_arguments
+from rlf.core import RlfError, RunError
+from rlf.types import RunStatus
+
+from .conftest import RUN
+
+Rlf = Callable[..., Result]
+UseEngine = Callable[..., None]
+
+
+def test_a_finished_run_prints_its_steps_its_summary_and_what_to_do_next(rlf: Rlf, engine: UseEngine) -> None:
+    engine()
+    result = rlf("run", "search.yaml", "train.steps=12")
+    assert result.exit_code == 0, result.output
+    assert f"search · {RUN}" in result.stdout
+    assert "eval after step 0, sampled: success 3.3 % (0.6–16.7 %)" in result.stdout
+    assert "step  1/12  success" in result.stdout
+    assert "warning: the group of one question is dead" in result.stdout
+    assert "+90.0 points" in result.stdout
+    assert f"  rlf runs show {RUN}\n" in result.stdout
+    assert "rlf resume" not in result.stdout
+    assert result.stderr == ""
+
+
+def test_an_interrupted_run_exits_with_130_and_says_how_to_go_on(rlf: Rlf, engine: UseEngine) -> None:
+    engine(RunStatus.INTERRUPTED)
+    result = rlf("run", "search.yaml")
+    assert result.exit_code == 130
+    assert f"run {RUN} interrupted at step 4" in result.stdout
+    assert f"  rlf resume {RUN}\n" in result.stdout
+
+
+def test_a_failed_run_exits_with_1_and_its_error_on_stderr(rlf: Rlf, engine: UseEngine) -> None:
+    engine(RunStatus.FAILED, "out of memory: write micro_batch_tokens: 4096")
+    result = rlf("run", "search.yaml", "--runs", "elsewhere")
+    assert result.exit_code == 1
+    assert result.stderr == "out of memory: write micro_batch_tokens: 4096\n"
+    assert f"rlf resume {RUN} --runs elsewhere" in result.stdout
+
+
+def test_resume_shows_and_ends_like_run(rlf: Rlf, engine: UseEngine) -> None:
+    engine()
+    result = rlf("resume", "latest")
+    assert result.exit_code == 0
+    assert "+90.0 points" in result.stdout
+
+
+def test_json_is_one_object_per_event_and_the_outcome_last(rlf: Rlf, engine: UseEngine) -> None:
+    engine()
+    result = rlf("run", "search.yaml", "--json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {(line["rlf"], line["command"]) for line in lines} == {("1", "run")}
+    assert [line.get("event") for line in lines[:3]] == ["started", "evaluation", "evaluation"]
+    assert lines[0]["data"]["run_id"] == RUN
+    steps = [line["data"] for line in lines if line.get("event") == "step"]
+    assert [step["step"] for step in steps] == list(range(1, 13))
+    assert steps[0]["num_trajectories"] == 2
+    assert lines[-1] == {
+        "rlf": "1",
+        "command": "run",
+        "data": {"run_id": RUN, "status": "finished", "step": 12, "error": None},
+    }
+
+
+@pytest.mark.parametrize(
+    ("raised", "exit_code", "said"),
+    [
+        (RlfError("a.yaml:1:1: wrong"), 2, "a.yaml:1:1: wrong\n"),
+        (RunError("port 80 is in use"), 1, "port 80 is in use\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (OSError(errno.ENOSPC, "No space left on device", "runs/x"), 1, "runs/x: the disk is full. Make room; "),
+    ],
+)
+def test_what_the_user_can_mend_is_told_without_a_traceback(
+    rlf: Rlf, monkeypatch: pytest.MonkeyPatch, raised: BaseException, exit_code: int, said: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("rlf.api.runs.run", fail)
+    result = rlf("run", "search.yaml")
+    assert result.exit_code == exit_code
+    assert result.stderr.startswith(said)
+    assert "Traceback" not in result.output
+
+
+def test_a_defect_keeps_its_traceback(rlf: Rlf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("rlf.api.runs.run", fail)
+    assert isinstance(rlf("run", "search.yaml").exception, ZeroDivisionError)
+
+
+def test_arguments_with_an_equals_sign_or_a_tilde_are_overrides() -> None:
+    files, overrides = split_arguments(["a.yaml", "train.x=b.yaml", "dir/b.yaml", "~eval", "+k=1", "~/c.yaml"])
+    assert files == [Path("a.yaml"), Path("dir/b.yaml"), Path("~/c.yaml")]
+    assert overrides == ["train.x=b.yaml", "~eval", "+k=1"]
+
+
+def test_overrides_alone_are_refused(rlf: Rlf) -> None:
+    result = rlf("run", "train.steps=3")
+    assert result.exit_code == 2
+    assert "expected a spec file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check",),
+        ("run",),
+        ("resume",),
+        ("runs",),
+        ("runs", "list"),
+        ("runs", "show"),
+        ("tools", "list"),
+        ("tools", "test"),
+    ],
+)
+def test_every_command_has_help(rlf: Rlf, command: tuple[str, ...]) -> None:
+    result = rlf(*command, "--help")
+    assert result.exit_code == 0
+    assert f"Usage: rlf {' '.join(command)}" in result.stdout
+    assert len(result.stdout.split()) > 20

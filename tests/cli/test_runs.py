@@ -1,0 +1,84 @@
+"""`rlf runs`: reading the lineage from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from .conftest import RUN
+
+Rlf = Callable[..., Result]
+
+
+@pytest.fixture
+def recorded(rlf: Rlf, engine: Callable[..., None]) -> Rlf:
+    engine()
+    assert rlf("run", "search.yaml").exit_code == 0
+    return rlf
+
+
+def test_list_has_a_line_per_run(recorded: Rlf) -> None:
+    result = recorded("runs", "list")
+    assert result.exit_code == 0
+    assert RUN in result.stdout
+    assert "finished" in result.stdout
+
+
+def test_show_takes_latest_and_a_unique_beginning(recorded: Rlf) -> None:
+    for name in ("latest", RUN[:6], RUN):
+        result = recorded("runs", "show", name)
+        assert result.exit_code == 0
+        assert f"synthetic · {RUN}" in result.stdout
+
+
+def test_show_trajectory_counts_within_the_latest_step(recorded: Rlf) -> None:
+    result = recorded("runs", "show", "latest", "--trajectory", "0")
+    assert f"run {RUN} · train step 12 · trajectory 0 · advantage +0.500" in result.stdout
+    assert "▌ Fenpus<|im_end|>" in result.stdout
+    assert "sampled by the policy" in result.stdout
+
+
+def test_phase_and_step_choose_where_trajectories_are_counted(recorded: Rlf) -> None:
+    result = recorded("runs", "show", "latest", "--trajectory", "0", "--phase", "greedy", "--step", "0")
+    assert "greedy step 0 · trajectory 0" in result.stdout
+
+
+def test_phase_without_trajectory_is_refused(recorded: Rlf) -> None:
+    result = recorded("runs", "show", "latest", "--phase", "greedy")
+    assert result.exit_code == 2
+    assert "--trajectory 0" in result.stderr
+
+
+def test_a_trajectory_that_is_not_there_is_told_in_words(recorded: Rlf) -> None:
+    result = recorded("runs", "show", "latest", "--trajectory", "99")
+    assert result.exit_code == 2
+    assert "99" in result.stderr
+
+
+def test_a_run_that_is_not_there_is_told_in_words(recorded: Rlf) -> None:
+    result = recorded("runs", "show", "19990101")
+    assert result.exit_code == 2
+    assert "19990101" in result.stderr
+
+
+def test_json_holds_what_the_screen_shows(recorded: Rlf) -> None:
+    listed = json.loads(recorded("runs", "list", "--json").stdout)
+    assert listed["command"] == "runs list"
+    assert listed["data"][0]["run_id"] == RUN
+    shown = json.loads(recorded("runs", "show", RUN, "--json").stdout)["data"]
+    assert shown["run"]["status"] == "finished"
+    assert len(shown["steps"]) == 12
+    assert shown["summary"]["changes"][0]["mode"] == "sampled"
+    trajectory = json.loads(recorded("runs", "show", RUN, "--trajectory", "0", "--json").stdout)["data"]
+    assert trajectory["scored"]["trajectory"]["turns"][1]["text"] == "Fenpus<|im_end|>"
+
+
+def test_reading_without_a_lineage_says_so_and_makes_no_folder(rlf: Rlf, tmp_path: Path) -> None:
+    result = rlf("runs", "list")
+    assert result.exit_code == 2
+    assert "rlf run SPEC" in result.stderr
+    assert not (tmp_path / "runs").exists()
