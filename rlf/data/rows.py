@@ -35,12 +35,15 @@ def read_rows(path: str, split: str, limit: int | None) -> list[Row]:
         ".csv": read_csv,
         ".parquet": read_parquet,
     }
-    file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
+    is_builtin = path.startswith(BUILTIN)
+    file = builtin_path(path.removeprefix(BUILTIN)) if is_builtin else Path(path)
+    shown = path if is_builtin else _shown(file)
     if file.suffix in readers:
-        _check_is_file(file, _shown(file))
-        return list(islice(readers[file.suffix](file, _shown(file)), limit))
+        _check_is_file(file, shown)
+        return list(islice(readers[file.suffix](file, shown), limit))
     if file.is_absolute() or file.exists():
-        raise SpecError([Fault(Place(path), "", f"cannot be read as data; name a file that ends in {_or(readers)}.")])
+        message = f"this is no data file; expected one that ends in {', '.join(readers)}. Name or convert one."
+        raise fail(Place(shown), "", message)
     return list(islice(read_hub(path, split), limit))
 
 
@@ -55,13 +58,9 @@ def _check_is_file(file: Path, shown: str) -> None:
     if file.is_dir():
         raise fail(Place(shown), "", "this is a folder; expected a data file. Name a file in it.")
     close = nearest(file.name, [other.name for other in file.parent.iterdir()]) if file.parent.is_dir() else ""
-    raise fail(Place(shown), "", f"no such file{close}. Check the path.")
+    raise fail(Place(shown), "", f"no such file{close or '.'} Check the path.")
 
 
 def _shown(file: Path) -> str:
     here = Path.cwd()
     return file.relative_to(here).as_posix() if file.is_relative_to(here) else file.as_posix()
-
-
-def _or(names: Mapping[str, Any]) -> str:
-    return " or ".join(names)

@@ -9,6 +9,7 @@ from rlf.chat import FORMATS
 from rlf.core import Fault, nearest
 from rlf.spec import LoadedSpec
 from rlf.spec.models import KlPlace
+from rlf.spec.nodes import dotted
 
 Check = Callable[[LoadedSpec], Iterator[Fault]]
 
@@ -70,9 +71,9 @@ def _terms_are_named_once(loaded: LoadedSpec) -> Iterator[Fault]:
 def _named_once(loaded: LoadedSpec, key: str, names: Sequence[str], noun: str) -> Iterator[Fault]:
     for index, name in enumerate(names):
         if name in names[:index]:
-            first = loaded.fault((key, names.index(name), "name"), "").place
-            message = f"got {name!r}, the name of another {noun} ({first}); names are unique. Rename one of them."
-            yield loaded.fault((key, index, "name"), message)
+            other = dotted((key, names.index(name)))
+            message = f"got a second {noun} named {name!r}, the name of {other}. Rename or remove one of them."
+            yield loaded.item_fault((key, index), message)
 
 
 def _rewards_weigh_something(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -110,7 +111,7 @@ def _bounds_are_ordered(loaded: LoadedSpec) -> Iterator[Fault]:
     train = loaded.spec.train
     low, high = train.reward_clip
     if low >= high:
-        yield loaded.fault(("train", "reward_clip"), f"got [{low}, {high}]; expected the lower bound first.")
+        yield loaded.fault(("train", "reward_clip"), f"got [{low}, {high}]; expected the lower bound first. Swap them.")
     kept = train.dynamic_filtering
     if kept is not None and kept.low >= kept.high:
         message = f"got {kept.low}, which is not below high: {kept.high}; no group could be kept. Write a lower one."

@@ -24,6 +24,7 @@ def check_inputs(loaded: LoadedSpec) -> list[Fault]:
     faults = [fault for name in ("train", "eval") for fault in _data(loaded, name)]
     faults += _model(loaded)
     faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
+    faults += [fault for index in range(len(loaded.spec.rewards)) for fault in _term(loaded, index)]
     return sorted(faults)
 
 
@@ -110,3 +111,11 @@ def _tool(loaded: LoadedSpec, index: int) -> list[Fault]:
     except RlfError as error:
         return [loaded.fault(path, str(error))]
     return [loaded.fault(path, f"{complaint}.") for complaint in complaints]
+
+
+def _term(loaded: LoadedSpec, index: int) -> list[Fault]:
+    try:
+        loaded.spec.rewards[index].prepare()
+    except RlfError as error:
+        return [loaded.fault(("rewards", index), str(error))]
+    return []

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
 from rlf.core import Fault, RlfError
@@ -19,12 +19,12 @@ from rlf.spec.nodes import KeyPath, Node, dotted, plain, wrap
 
 def interpolate(root: Node, faults: list[Fault]) -> Node:
     """The tree with every `${...}` replaced by what it stands for."""
-    return _resolve_tree(root, (), OmegaConf.create(plain(root)), faults)
+    return _resolve_tree(root, (), _config(plain(root)), faults)
 
 
 def interpolate_path(node: Node, faults: list[Fault]) -> str | None:
     """A path that names a file to read: the environment is known by then, the spec's keys are not."""
-    resolved = _resolve_tree(node, ("path",), OmegaConf.create({"path": plain(node)}), faults)
+    resolved = _resolve_tree(node, ("path",), _config({"path": plain(node)}), faults)
     return resolved.value if isinstance(resolved.value, str) else None
 
 
@@ -44,7 +44,7 @@ def write_back(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> 
 
 def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
     """Undoes `write_back` with the environment as it is now. Raises RlfError where it lacks a variable."""
-    config = OmegaConf.create(values)
+    config = _config(values)
     for item in interpolated:
         try:
             _put(values, item.path, _select(config, item.path))
@@ -63,11 +63,33 @@ def _resolve_tree(node: Node, path: KeyPath, config: Any, faults: list[Fault]) -
     if not isinstance(node.value, str) or "${" not in node.value:
         return node
     try:
+        OmegaConf.create({"text": node.value})
         resolved = wrap(_select(config, path), node)
     except OmegaConfBaseException as error:
         faults.append(node.fault(f"{node.value!r} cannot be filled in: {_why(error)}"))
         return replace(node, value=None)
     return replace(resolved, written=node.value)
+
+
+def _config(values: Any) -> DictConfig:
+    """OmegaConf's form of plain values, without the texts that it cannot parse: it would refuse them all."""
+    config = OmegaConf.create(_parsable(values))
+    assert isinstance(config, DictConfig), f"a config of {type(values)}"
+    return config
+
+
+def _parsable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _parsable(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_parsable(child) for child in value]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    try:
+        OmegaConf.create({"text": value})
+    except GrammarParseError:
+        return None
+    return value
 
 
 def _select(config: Any, path: KeyPath) -> Any:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rlf.core import Fault, Place, hash_bytes
+from rlf.core import Fault, hash_bytes
 from rlf.spec.interpolation import interpolate_path
-from rlf.spec.nodes import UNREADABLE, Key, Node, merge
+from rlf.spec.nodes import UNREADABLE, Key, Node, merge, plain
 from rlf.spec.reader import read_file, shown_path
+from rlf.spec.sentences import show
 
 ITEM_LISTS = {"tools": "tool", "rewards": "reward"}
 """Lists of the spec whose items may be files, with the role of such a file."""
@@ -45,9 +46,9 @@ class Reading:
     faults: list[Fault] = field(default_factory=list)
     files: dict[str, InputFile] = field(default_factory=dict)
 
-    def read(self, path: Path, role: str, said: Callable[[str], Fault]) -> Node | None:
+    def read(self, path: Path, role: str, named_by: Node | None) -> Node | None:
         """One file's tree, recorded among the files."""
-        found = read_file(path, said, self.faults)
+        found = read_file(path, named_by, self.faults)
         if found is None:
             return None
         shown = shown_path(path)
@@ -56,22 +57,22 @@ class Reading:
 
     def layers(self, files: Sequence[Path]) -> Node | None:
         """The files of a command line, left to right, as one tree; None when one could not be read."""
-        paths = [absolute(path, Path.cwd()) for path in files]
-        trees = [self.layer(path, lambda message: Fault(Place(""), "", message), ()) for path in paths]
+        assert files, "a spec of no file"
+        trees = [self.layer(absolute(path, Path.cwd()), None, ()) for path in files]
         return stack([tree for tree in trees if tree is not None]) if None not in trees else None
 
-    def layer(self, path: Path, said: Callable[[str], Fault], chain: tuple[Path, ...]) -> Node | None:
+    def layer(self, path: Path, named_by: Node | None, chain: tuple[Path, ...]) -> Node | None:
         """One file on top of what it extends."""
-        if path in chain:
+        if path in chain and named_by is not None:
             circle = " -> ".join(shown_path(step) for step in (*chain[chain.index(path) :], path))
-            self.faults.append(said(f"`extends` goes in a circle: {circle}. Remove one of these links."))
+            self.faults.append(named_by.fault(f"`extends` goes in a circle: {circle}. Remove one of these links."))
             return None
-        root = self.read(path, "spec", said)
+        root = self.read(path, "spec", named_by)
         if root is None:
             return None
         extends = root.get("extends")
         own = replace(root, value={key: child for key, child in root.mapping.items() if key != "extends"})
-        bases = [self.layer(base, node.fault, (*chain, path)) for base, node in self._bases(extends)]
+        bases = [self.layer(base, node, (*chain, path)) for base, node in self._bases(extends)]
         trees = [tree for tree in bases if tree is not None]
         return stack([*trees, self.spell_out(own)]) if len(trees) == len(bases) else None
 
@@ -79,13 +80,13 @@ class Reading:
         if extends is None:
             return []
         named = extends.items if isinstance(extends.value, list) else [extends]
-        paths = [(self.path_of(node, "a path to a spec, or a list of them"), node) for node in named]
+        paths = [(self.path_of(node, "a path to a spec, or a list of them", "base.yaml"), node) for node in named]
         return [(path, node) for path, node in paths if path is not None]
 
-    def path_of(self, node: Node, expected: str) -> Path | None:
+    def path_of(self, node: Node, expected: str, example: str) -> Path | None:
         """The path that a node names, from the folder of the file that says it."""
         if not isinstance(node.value, str):
-            self.faults.append(node.fault(f"got {type(node.value).__name__}; expected {expected}."))
+            self.faults.append(node.fault(f"got {show(plain(node))}; expected {expected}. Write e.g. `{example}`."))
             return None
         text = interpolate_path(node, self.faults)
         return None if text is None else absolute(Path(text), node.folder)
@@ -107,12 +108,12 @@ class Reading:
         use = item if isinstance(item.value, str) else item.get("use")
         if use is None:
             return item
-        path = self.path_of(use, f"a path to a {role} file")
-        file = None if path is None else self.read(path, role, use.fault)
+        path = self.path_of(use, f"a path to a {role} file", f"../{role}_specs/name.yaml")
+        file = None if path is None else self.read(path, role, use)
         if file is None:
             return replace(item, value=UNREADABLE)
         rest = {key: child for key, child in item.mapping.items() if key != "use"}
-        return replace(file, value=merge(file, replace(item, value=rest)).value)
+        return replace(file, value=merge(file, replace(item, value=rest)).value, key_place=item.place)
 
 
 def absolute(path: Path, folder: Path) -> Path:

@@ -53,6 +53,12 @@ class LoadedSpec:
             return node.fault(message)
         return Fault(node.key_place, dotted((*node.path, *path[depth:])), message)
 
+    def item_fault(self, path: KeyPath, message: str) -> Fault:
+        """A fault of a list's item as a member of the list: where the spec says it, not in the file it names."""
+        node, depth = find(self.tree, path)
+        assert depth == len(path), f"no item at {path}"
+        return Fault(node.key_place, dotted(path), message)
+
 
 def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpec:
     """Reads, layers and checks a spec.

@@ -36,7 +36,7 @@ class Node:
     place: Place
     """Where the value starts."""
     key_place: Place
-    """Where its key starts; a list item's and a document's own start."""
+    """Where its key starts; of a list item or a document its own start, of a file in a list the item that names it."""
     path: KeyPath
     """Keys from the root of its own document."""
     folder: Path

@@ -68,8 +68,8 @@ def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: lis
     child = node.get(key)
     if override.sign == "~":
         if child is None:
-            known = nearest(str(key), list(node.mapping))
-            raise _Refused(f"the files do not set `{dotted(path)}`{known}. Delete a key that they set.")
+            known = nearest(str(key), list(node.mapping)) or "."
+            raise _Refused(f"no file sets `{dotted(path)}`{known} Delete a key that a file sets.")
         return _without(node, key)
     if override.sign == "+" and child is not None and not isinstance(child.value, list):
         raise _Refused(f"`{dotted(path)}` is set already; `+` adds what is not there. Write it without the +.")
@@ -89,9 +89,9 @@ def _said(value: dict[str, Node], path: KeyPath) -> Node:
 
 def _index(name: str, node: Node, done: KeyPath) -> int:
     if not name.isdecimal() or int(name) >= len(node.items):
+        known = f"an index from 0 to {len(node.items) - 1}" if node.items else "no index, for the list is empty"
         raise _Refused(
-            f"`{dotted(done)}` has {len(node.items)} items, got {name!r}; expected an index from 0 to "
-            f"{len(node.items) - 1}. Write +{dotted(done)}=VALUE to add one."
+            f"`{dotted(done)}` has no item {name!r}; expected {known}. Write +{dotted(done)}=VALUE to add an item."
         )
     return int(name)
 

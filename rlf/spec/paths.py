@@ -9,7 +9,7 @@ from typing import Any
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
-from rlf.spec.layers import InputFile, absolute
+from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import Node, find
 from rlf.spec.reader import shown_path
@@ -26,7 +26,21 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
         node, depth = find(root, path)
         if depth == len(path) and isinstance(node.value, str):
             root = _put(root, path, replace(node, value=_resolve(node, node.value, faults), written=None))
-    return root
+    items = {key: _resolve_callables(child) for key, child in root.mapping.items() if key in ITEM_LISTS}
+    return replace(root, value={**root.mapping, **items})
+
+
+def _resolve_callables(node: Node) -> Node:
+    """With `callable: file.py:name` made absolute: the keys of one item may come from files in several folders."""
+    if isinstance(node.value, list):
+        return replace(node, value=[_resolve_callables(item) for item in node.value])
+    entries = {key: _resolve_callables(child) for key, child in node.mapping.items()}
+    named = entries.get("callable")
+    if named is not None and isinstance(named.value, str):
+        file, _, name = named.value.rpartition(":")
+        if file.endswith(".py"):
+            entries["callable"] = replace(named, value=f"{absolute(Path(file), named.folder)}:{name}")
+    return replace(node, value=entries) if entries else node
 
 
 def local_inputs(spec: RunSpec) -> list[InputFile]:

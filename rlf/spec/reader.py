@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,20 +154,21 @@ def _finite(text: str) -> float:
     return value
 
 
-def read_file(path: Path, said: Callable[[str], Fault], faults: list[Fault]) -> tuple[Node, bytes] | None:
+def read_file(path: Path, named_by: Node | None, faults: list[Fault]) -> tuple[Node, bytes] | None:
     """The mapping in a file and the file's bytes; None, with faults added, where there is none to be had.
 
-    `said` makes the fault for a file that cannot be read at all: its place is where the file was named.
+    The place of a fault of the file as a whole is the value that names the file, if any does.
     """
     shown = shown_path(path)
     try:
         data = _read_bytes(path)
         text = data.decode("utf-8-sig")
     except _Unread as unread:
-        faults.append(said(f"{shown}: {unread}"))
+        faults.append(file_fault(shown, named_by, str(unread)))
         return None
     except UnicodeDecodeError as error:
-        faults.append(said(f"{shown}: byte {error.start} is not UTF-8; a spec is UTF-8 text. Save it as UTF-8."))
+        message = f"byte {error.start} is not UTF-8; a spec is UTF-8 text. Save it as UTF-8."
+        faults.append(file_fault(shown, named_by, message))
         return None
     root = _read_text(text, _Reader(shown, path.parent, faults))
     if root is None or isinstance(root.value, dict):
@@ -176,6 +176,11 @@ def read_file(path: Path, said: Callable[[str], Fault], faults: list[Fault]) -> 
     what = "nothing" if root.value is None else "a list" if isinstance(root.value, list) else "a single value"
     faults.append(root.fault(f"the file holds {what}; expected a mapping. Write `key: value` lines."))
     return None
+
+
+def file_fault(shown: str, named_by: Node | None, message: str) -> Fault:
+    """A fault of a file as a whole."""
+    return Fault(Place(shown), "", message) if named_by is None else named_by.fault(f"{shown}: {message}")
 
 
 def shown_path(path: Path) -> str:
@@ -202,7 +207,7 @@ def _read_bytes(path: Path) -> bytes:
             raise _Unread(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Move data to data files.")
         return path.read_bytes()
     except FileNotFoundError:
-        raise _Unread(f"no such file{_neighbour(path)}. Check the path.") from None
+        raise _Unread(f"no such file{_neighbour(path) or '.'} Check the path.") from None
     except OSError as error:
         raise _Unread(f"cannot be read: {error.strerror}. Check the path and its permissions.") from error
 

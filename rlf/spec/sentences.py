@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -41,7 +43,15 @@ _BOUNDS = {
     "too_short": ("min_length", "a list of at least {}"),
     "too_long": ("max_length", "a list of at most {}"),
 }
-_EXAMPLES = {"a whole number": "8", "a number": "0.5", "text": "name", "true or false": "true", "a list": "[]"}
+_EXAMPLES = {
+    "a whole number": "8",
+    "a number": "0.5",
+    "text": "...",
+    "text that is not empty": "...",
+    "true or false": "true",
+    "a list": "[...]",
+    "a mapping": "{...}",
+}
 
 
 def expected(error: ErrorDetails) -> str | None:
@@ -51,7 +61,10 @@ def expected(error: ErrorDetails) -> str | None:
         return _TYPES[kind]
     if kind in _BOUNDS:
         name, phrase = _BOUNDS[kind]
-        return phrase.format(context[name])
+        bound = context[name]
+        if kind == "string_too_short" and bound == 1:
+            return "text that is not empty"
+        return phrase.format(f"{bound:g}" if isinstance(bound, int | float) else bound)
     if kind in ("enum", "literal_error"):
         return "one of " + ", ".join(_choices(context))
     return None
@@ -62,8 +75,12 @@ def wrong_value(got: str, errors: Sequence[ErrorDetails], key: str, field: Field
     phrases = list(dict.fromkeys(phrase for phrase in map(expected, errors) if phrase))
     if not phrases:
         return own_words(errors[0])
-    guess = _guess(errors[0])
-    return f"got {got}{guess}; expected {' or '.join(phrases)}.{_write(key, errors[0], phrases, field)}"
+    return f"got {got}; expected {' or '.join(phrases)}.{_write(key, errors[0], phrases, field)}"
+
+
+def boolean_for_number(got: str, key: str, field: FieldInfo, phrase: str) -> str:
+    """The sentence for `true` where a number is read."""
+    return f"got {got}; expected {phrase}. Write e.g. `{key}: {_default(field) or _EXAMPLES[phrase]}`."
 
 
 def own_words(error: ErrorDetails) -> str:
@@ -86,8 +103,8 @@ def unknown(key: str, known: Sequence[str]) -> str:
     if not known:
         return f"unknown key {key!r}. Remove it."
     close = nearest(key, list(known))
-    advice = "Rename it" if close else "Remove it"
-    return f"unknown key {key!r}{close} (known: {', '.join(sorted(known))}). {advice}."
+    mend = "Rename it" if close else "Remove it"
+    return f"unknown key {key!r}{close} (known: {', '.join(sorted(known))}). {mend}."
 
 
 def show(value: Any) -> str:
@@ -105,23 +122,33 @@ def _choices(context: Mapping[str, Any]) -> list[str]:
     return [choice.strip(" '") for choice in text.replace(" or ", ", ").split(",")]
 
 
-def _guess(error: ErrorDetails) -> str:
-    if error["type"] not in ("enum", "literal_error") or not isinstance(error["input"], str):
-        return ""
-    return nearest(error["input"], _choices(error["ctx"])).rstrip()
-
-
 def _write(key: str, error: ErrorDetails, phrases: Sequence[str], field: FieldInfo | None) -> str:
-    example = _default(field)
-    if example is None:
-        context = error.get("ctx", {})
-        if error["type"] in ("enum", "literal_error"):
-            example = _choices(context)[0]
-        elif "ge" in context or "le" in context:
-            example = str(context.get("ge", context.get("le")))
-        else:
-            example = _EXAMPLES.get(phrases[0])
-    return f" Write e.g. `{key}: {example}`." if example is not None else ""
+    example = _near(error) or _default(field) or _example(error, phrases[0])
+    return f" Write e.g. `{key}: {example}`." if key and example else ""
+
+
+def _near(error: ErrorDetails) -> str | None:
+    """The allowed value that is closest to what was there."""
+    got, context = error["input"], error.get("ctx", {})
+    if error["type"] == "string_type" and isinstance(got, int | float):
+        return json.dumps(json.dumps(got))
+    if not isinstance(got, str):
+        return None
+    if error["type"] in ("enum", "literal_error"):
+        close = difflib.get_close_matches(got, _choices(context), n=1)
+        return close[0] if close else None
+    if error["type"] == "string_pattern_mismatch":
+        cleaned = re.sub(r"\W+", "_", got, flags=re.ASCII)
+        return cleaned if re.search(context["pattern"], cleaned) else None
+    return None
+
+
+def _example(error: ErrorDetails, phrase: str) -> str | None:
+    context = error.get("ctx", {})
+    if error["type"] in ("enum", "literal_error"):
+        return _choices(context)[0]
+    bound = context.get("ge", context.get("le"))
+    return _EXAMPLES.get(phrase) if bound is None else str(bound)
 
 
 def _default(field: FieldInfo | None) -> str | None:
@@ -129,6 +156,6 @@ def _default(field: FieldInfo | None) -> str | None:
         return None
     if isinstance(field.default, Enum):
         return str(field.default.value)
-    if isinstance(field.default, bool | int | float):
+    if isinstance(field.default, bool | int | float) or (isinstance(field.default, tuple) and field.default):
         return json.dumps(field.default)
     return field.default if isinstance(field.default, str) and field.default else None

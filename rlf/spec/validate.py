@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlf.core import Fault
+from rlf.core import Fault, nearest
 from rlf.rewards.term import Term
 from rlf.spec.fields import field_at, known_keys, known_kinds
+from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import UNREADABLE, Key, KeyPath, Node, dotted, find, plain
-from rlf.spec.sentences import missing, own_words, show, unknown, wrong_value
+from rlf.spec.nodes import UNREADABLE, Key, KeyPath, Node, dotted, find, plain, walk
+from rlf.spec.sentences import boolean_for_number, missing, own_words, show, unknown, wrong_value
 from rlf.tools.declaration import ToolDeclaration
 
 M = TypeVar("M", bound=BaseModel)
@@ -23,11 +24,12 @@ def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
     """The spec; None, with faults added, when anything in it is wrong."""
     values = plain(root)
     complete = True
+    faults += _booleans_for_numbers(RunSpec, root)
     for key, model in (("tools", ToolDeclaration), ("rewards", Term)):
         items = root.get(key)
         if items is None or not isinstance(items.value, list):
             continue
-        models = [_validate_item(model, item, faults) for item in items.items]
+        models = [_validate_item(model, key, item, faults) for item in items.items]
         complete = complete and None not in models
         values[key] = [found for found in models if found is not None]
     try:
@@ -40,15 +42,33 @@ def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
     return spec if complete else None
 
 
+def _booleans_for_numbers(model: type[BaseModel], root: Node) -> Iterator[Fault]:
+    """Pydantic takes `true` for 1; whoever writes it means something else."""
+    for path, node in walk(root):
+        if isinstance(node.value, bool) and path:
+            field = field_at(model, root, path)
+            arms = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+            if bool not in arms and (int in arms or float in arms):
+                number = "a whole number" if int in arms else "a number"
+                assert field is not None, f"no field for {path}"
+                yield node.fault(boolean_for_number(show(node.value), str(path[-1]), field, number))
+
+
 def _is_count(error: ErrorDetails) -> bool:
     """Whether an error says that items are too few, as they seem when some of them are broken."""
     return error["type"] == "too_short" and error["loc"] in (("tools",), ("rewards",))
 
 
-def _validate_item(model: type[M], item: Node, faults: list[Fault]) -> M | None:
+def _validate_item(model: type[M], key: str, item: Node, faults: list[Fault]) -> M | None:
     """A tool or a reward: on its own, since its paths start from its own file's folder."""
     if item.value is UNREADABLE:
         return None
+    if not isinstance(item.value, dict):
+        role = ITEM_LISTS[key]
+        message = f"got {show(plain(item))}; expected a path to a {role} file, or a mapping. "
+        faults.append(item.fault(f"{message}Write e.g. `../{role}_specs/name.yaml`."))
+        return None
+    faults += _booleans_for_numbers(model, item)
     try:
         return model.model_validate(plain(item), context={"folder": item.folder})
     except ValidationError as error:
@@ -62,11 +82,20 @@ def faults_of(model: type[BaseModel], root: Node, errors: Sequence[ErrorDetails]
     A union's errors, one for each arm, are about one value and become one fault.
     """
     groups: dict[tuple[KeyPath, bool], list[ErrorDetails]] = {}
+    misspelt = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
     for error in errors:
+        if error["type"] == "missing" and _is_misspelt(error["loc"], misspelt):
+            continue
         about_key = error["type"] in ("missing", "extra_forbidden")
         path = error["loc"] if about_key else error["loc"][: find(root, error["loc"])[1]]
         groups.setdefault((path, about_key), []).append(error)
     return [_fault(model, root, path, group) for (path, _), group in groups.items()]
+
+
+def _is_misspelt(missing_at: KeyPath, unknown_at: Sequence[KeyPath]) -> bool:
+    """Whether a missing key is there under a name that is nearly its own: that is one fault, not two."""
+    beside = [path for path in unknown_at if path[:-1] == missing_at[:-1]]
+    return any(nearest(str(path[-1]), [str(missing_at[-1])]) for path in beside)
 
 
 def _fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[ErrorDetails]) -> Fault:
@@ -88,7 +117,11 @@ def _missing(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
         return node.fault(f"got a list of {len(node.items)}; expected at least {path[-1] + 1} items. Add the others.")
     kinds = known_kinds(model, root, path)
     where: tuple[Key, ...] = (*node.path, path[-1])
-    return Fault(node.key_place, dotted(where), missing(path[-1], field_at(model, root, path), kinds))
+    return Fault(
+        node.key_place if node.path else node.place,
+        dotted(where),
+        missing(path[-1], field_at(model, root, path), kinds),
+    )
 
 
 def _got(root: Node, path: KeyPath) -> str:

@@ -1,0 +1,65 @@
+"""Broken specs and the exact words about each: `faults.yaml` is the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rlf.algo import ESTIMATORS
+from rlf.chat import FORMATS
+from rlf.core import SpecError
+from rlf.plan import compile as compile_plan
+from rlf.rewards.kinds.rule import RULES
+from rlf.rewards.term import TERM_KINDS
+from rlf.spec import check_inputs, load_spec
+from rlf.spec.engine import ENGINES
+from rlf.tools.kind import TOOL_KINDS
+
+from .project import FILES, write_project
+
+REGISTRIES = {
+    "{engines}": ENGINES,
+    "{estimators}": ESTIMATORS,
+    "{formats}": FORMATS,
+    "{reward kinds}": TERM_KINDS,
+    "{rules}": RULES,
+    "{tool kinds}": TOOL_KINDS,
+}
+CASES = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text(encoding="utf-8"))
+
+
+def told(run: Path, overrides: list[str]) -> list[str]:
+    try:
+        loaded = load_spec([run], overrides)
+        compile_plan(loaded)
+    except SpecError as error:
+        return str(error).split("\n")
+    return [str(fault) for fault in check_inputs(loaded)]
+
+
+def filled_in(line: str, folder: Path) -> str:
+    for name, registry in REGISTRIES.items():
+        if name in line:
+            line = line.replace(name, ", ".join(registry.names())).replace("{first}", registry.names()[0])
+    return line.replace("{folder}", str(folder))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_a_broken_spec_is_told_where_and_how_to_mend_it(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = case.get("file", "specs/run.yaml")
+    changed = dict(case.get("files", {}))
+    if "replace" in case:
+        assert FILES[file].count(case["replace"]) >= 1, "the case changes nothing"
+        changed[file] = FILES[file].replace(case["replace"], case["by"], 1)
+    if "text" in case:
+        changed[file] = case["text"]
+    run = write_project(tmp_path, changed)
+    assert told(run, case.get("overrides", [])) == [filled_in(line, tmp_path) for line in case["says"]]
+
+
+def test_the_unbroken_project_has_no_fault(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert told(write_project(tmp_path), []) == []
