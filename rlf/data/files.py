@@ -18,7 +18,7 @@ def read_jsonl(path: Path, shown: str) -> Iterator[Row]:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 place = Place(shown, number, 1)
-                yield Row(place, _object(_parse(line, place), place, "the line"))
+                yield Row(place, _object(_parse(line.strip(), place), place, "the line"))
 
 
 def read_json(path: Path, shown: str) -> Iterator[Row]:
@@ -40,7 +40,7 @@ def read_csv(path: Path, shown: str) -> Iterator[Row]:
                 line = reader.line_num
                 if None in row:
                     raise fail(
-                        Place(shown, line),
+                        Place(shown, line, 1),
                         "",
                         f"the record has more fields than the header's {len(reader.fieldnames or ())} columns. "
                         "Quote fields that hold commas.",

@@ -35,9 +35,8 @@ def read_rows(path: str, split: str, limit: int | None) -> list[Row]:
         ".csv": read_csv,
         ".parquet": read_parquet,
     }
-    is_builtin = path.startswith(BUILTIN)
-    file = builtin_path(path.removeprefix(BUILTIN)) if is_builtin else Path(path)
-    shown = path if is_builtin else _shown(file)
+    file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
+    shown = shown_name(path)
     if file.suffix in readers:
         _check_is_file(file, shown)
         return list(islice(readers[file.suffix](file, shown), limit))
@@ -61,6 +60,7 @@ def _check_is_file(file: Path, shown: str) -> None:
     raise fail(Place(shown), "", f"no such file{close or '.'} Check the path.")
 
 
-def _shown(file: Path) -> str:
-    here = Path.cwd()
-    return file.relative_to(here).as_posix() if file.is_relative_to(here) else file.as_posix()
+def shown_name(path: str) -> str:
+    """A dataset as messages name it: a file relative to the current folder when below it, other names as they are."""
+    file, here = Path(path), Path.cwd()
+    return file.relative_to(here).as_posix() if file.is_relative_to(here) else path

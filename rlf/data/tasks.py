@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import Fault, Place, SpecError, hash_json, nearest
-from rlf.data.rows import Row, fail, read_rows
+from rlf.data.rows import Row, fail, read_rows, shown_name
 from rlf.types import Message, Task
 
 MAX_FAULTS = 10
@@ -42,7 +42,9 @@ def load_tasks(
     """
     rows = read_rows(path, split, limit)
     if not rows:
-        raise fail(Place(path), "", "there are no rows; expected at least one. Check the file and its split.")
+        raise fail(
+            Place(shown_name(path)), "", "there are no rows; expected at least one. Check the file and its split."
+        )
     _check_columns(rows, {"prompt": prompt, "answer": answer, "kind": kind})
     faults: list[Fault] = []
     tasks = [_task(number, row, (prompt, answer, kind, system), faults) for number, row in enumerate(rows)]

@@ -1,0 +1,57 @@
+"""Every spec that the repository ships is right, and checking it is quick and light."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlf.plan import compile as compile_plan
+from rlf.spec import check_inputs, load_spec
+
+REPOSITORY = Path(__file__).parents[2]
+SPECS = sorted((REPOSITORY / "specs").glob("*.yaml"))
+ABLATIONS = ("search", "search_no_tool", "search_shuffled")
+CHECK = """
+import json, sys, time
+from pathlib import Path
+started = time.process_time()
+from rlf.plan import compile
+from rlf.spec import check_inputs, load_spec
+for path in sys.argv[1:]:
+    loaded = load_spec([Path(path)])
+    compile(loaded)
+    assert not check_inputs(loaded)
+heavy = {"torch", "transformers", "datasets", "vllm", "ray", "sqlalchemy", "aiohttp"} & set(sys.modules)
+print(json.dumps({"seconds": time.process_time() - started, "heavy": sorted(heavy)}))
+"""
+
+
+@pytest.mark.parametrize("path", SPECS, ids=[path.stem for path in SPECS])
+def test_it_compiles_and_all_that_it_names_is_there(path):
+    loaded = load_spec([path])
+    assert check_inputs(loaded) == []
+    assert compile_plan(loaded).spec.name == path.stem
+
+
+@pytest.mark.parametrize("path", SPECS, ids=[path.stem for path in SPECS])
+def test_its_first_line_says_what_it_is_for(path):
+    assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+def test_the_ablations_differ_from_the_headline_in_the_search_tool_alone():
+    base, *others = (load_spec([REPOSITORY / "specs" / f"{name}.yaml"]).spec for name in ABLATIONS)
+    for other in others:
+        same = other.model_copy(update={"name": base.name, "tools": base.tools})
+        assert same == base
+        assert [tool.name for tool in other.tools] == [tool.name for tool in base.tools]
+        assert other.tools[1:] == base.tools[1:] and other.tools[0].target != base.tools[0].target
+
+
+def test_checking_them_takes_under_a_second_and_loads_no_heavy_package():
+    command = [sys.executable, "-c", CHECK, *map(str, SPECS)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    said = json.loads(run.stdout)
+    assert said["heavy"] == []
+    assert said["seconds"] < 1.0, "of processor time, start-up of the packages included"
