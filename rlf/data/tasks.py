@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import Fault, Place, SpecError, hash_json, nearest
-from rlf.data.rows import Row, fail, read_rows, shown_name
+from rlf.data.rows import Row, fail, shown_name
+from rlf.data.source import read_rows
 from rlf.types import Message, Task
 
 MAX_FAULTS = 10

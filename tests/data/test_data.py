@@ -6,7 +6,7 @@ import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core import SpecError
@@ -122,6 +122,7 @@ def test_without_it_the_row_number_and_content_do(write):
     assert first.id[-8:] == second.id[-8:]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(min_size=1), st.text(min_size=1)).filter(lambda row: row[0].strip()), min_size=1))
 def test_reading_what_was_written_gives_it_back_in_order(tmp_path_factory, rows):
     path = tmp_path_factory.getbasetemp() / "rows.jsonl"

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core import RlfError
@@ -122,6 +122,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(SETTINGS)
 def test_any_spec_is_equal_to_what_its_json_says(settings):
     values = {

@@ -4,7 +4,7 @@ import json
 import string
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core import Place
@@ -62,6 +62,7 @@ KEYS = st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=5), min_siz
 VALUES = st.integers() | st.booleans() | st.text(string.ascii_letters + " ")
 
 
+@settings(deadline=None)
 @given(KEYS, VALUES)
 def test_what_was_set_is_found_and_nothing_else_changes(keys, value):
     place, faults = Place("x.yaml", 1, 1), []

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core import Place
@@ -82,6 +82,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_what_json_writes_is_read_back(value):
     faults = []
@@ -90,6 +91,7 @@ def test_what_json_writes_is_read_back(value):
     assert all(child.place == Place("override") for _, child in walk(node))
 
 
+@settings(deadline=None)
 @given(st.text("ab: -[]{}\n'\"#&*!|>%@,1.\t", max_size=30))
 def test_any_text_gives_a_value_or_a_fault_and_agrees_with_pyyaml_on_what_is_yaml(text):
     faults = []
@@ -101,6 +103,7 @@ def test_any_text_gives_a_value_or_a_fault_and_agrees_with_pyyaml_on_what_is_yam
         assert faults
 
 
+@settings(deadline=None)
 @given(FINITE)
 def test_numbers_keep_their_value(value):
     node = read_value(repr(value), Place("override"), (), Path(), [])

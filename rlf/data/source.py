@@ -1,0 +1,46 @@
+"""Where the rows of a dataset come from: a builtin name, a file, or Hugging Face."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.core import Place, nearest
+from rlf.data.files import read_csv, read_json, read_jsonl
+from rlf.data.rows import Row, fail, shown_name
+from rlf.data.tables import read_hub, read_parquet
+
+Reader = Callable[[Path, str], Iterator[Row]]
+"""Yields the rows of a file, given also the file's name for messages."""
+
+READERS: dict[str, Reader] = {
+    ".jsonl": read_jsonl,
+    ".json": read_json,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+"""By the file's suffix."""
+
+
+def read_rows(path: str, split: str, limit: int | None) -> list[Row]:
+    """The first `limit` rows of a builtin name, a file, or a Hugging Face dataset. Raises SpecError."""
+    file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
+    shown = shown_name(path)
+    if file.suffix in READERS:
+        _check_is_file(file, shown)
+        return list(islice(READERS[file.suffix](file, shown), limit))
+    if file.is_absolute() or file.exists():
+        message = f"this is no data file; expected one that ends in {', '.join(READERS)}. Name or convert one."
+        raise fail(Place(shown), "", message)
+    return list(islice(read_hub(path, split), limit))
+
+
+def _check_is_file(file: Path, shown: str) -> None:
+    if file.is_file():
+        return
+    if file.is_dir():
+        raise fail(Place(shown), "", "this is a folder; expected a data file. Name a file in it.")
+    close = nearest(file.name, [other.name for other in file.parent.iterdir()]) if file.parent.is_dir() else ""
+    raise fail(Place(shown), "", f"no such file{close or '.'} Check the path.")
