@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +19,17 @@ SpecArguments = Annotated[
         show_default=False,
     ),
 ]
+DEFAULT_RUNS = Path("runs")
 RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs and their lineage.")]
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or `latest`.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def runs_option(runs_folder: Path) -> str:
+    """What a command needs to find the runs of a folder: ` --runs DIR`, or nothing for the default."""
+    return "" if runs_folder == DEFAULT_RUNS else f" --runs {shlex.quote(str(runs_folder))}"
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from rlf.cli.parts import Parts
 from rlf.reports.evaluation import interval_of
 from rlf.reports.progress import Progress
 from rlf.reports.quantities import count, decimal, duration, percent, percent_range, visible
@@ -123,27 +124,27 @@ def _curve(figure: str, progress: Progress, name: str, width: int, *, unit: bool
     return text if std is None else text.append(f"  std {decimal(std)}", "not bold dim")
 
 
-def _terms(metrics: Mapping[str, float]) -> Text:
+def _terms(metrics: Mapping[str, float]) -> Parts:
     """Each reward term's mean."""
     names = [name for name in metrics if name.startswith("rewards/") and name.endswith("/mean")]
     pairs = [(name.removeprefix("rewards/").removesuffix("/mean"), decimal(metrics[name])) for name in sorted(names)]
-    return _joined(f"{visible(name)} {value}" for name, value in pairs)
+    return Parts([f"{visible(name)} {value}" for name, value in pairs])
 
 
-def _tools(metrics: Mapping[str, float]) -> Text:
+def _tools(metrics: Mapping[str, float]) -> Parts:
     parts = []
     if "tools/calls_per_trajectory" in metrics:
         parts.append(f"{metrics['tools/calls_per_trajectory']:.2f} calls per trajectory")
     outcomes = _counts(metrics, "tools/outcome/")
     fine = [outcome for outcome in outcomes if outcome.startswith("ok ")]
-    return _joined([*parts, *fine], alarms=[outcome for outcome in outcomes if outcome not in fine])
+    return Parts([*parts, *fine], alarms=[outcome for outcome in outcomes if outcome not in fine])
 
 
-def _parsing(metrics: Mapping[str, float]) -> Text:
-    return _joined((), alarms=_counts(metrics, "tools/parse_failure/"))
+def _parsing(metrics: Mapping[str, float]) -> Parts:
+    return Parts((), alarms=_counts(metrics, "tools/parse_failure/"))
 
 
-def _rollouts(metrics: Mapping[str, float]) -> Text:
+def _rollouts(metrics: Mapping[str, float]) -> Parts:
     parts = []
     if "turns/mean" in metrics:
         parts.append(f"{metrics['turns/mean']:.2f} turns")
@@ -155,10 +156,10 @@ def _rollouts(metrics: Mapping[str, float]) -> Text:
         parts.append(f"unscorable {metrics['unscorable']:.0f}")
     if metrics.get("groups/dead_share"):
         parts.append(f"dead groups {percent(metrics['groups/dead_share'])}")
-    return _joined(parts)
+    return Parts(parts)
 
 
-def _speed(metrics: Mapping[str, float]) -> Text:
+def _speed(metrics: Mapping[str, float]) -> Parts:
     parts = []
     for name, unit in (("generate", "generation"), ("update", "update")):
         rate, seconds = metrics.get(f"throughput/{name}_tokens_per_s"), metrics.get(f"time/{name}_s")
@@ -168,22 +169,16 @@ def _speed(metrics: Mapping[str, float]) -> Text:
         parts.append(f"in tools {percent(metrics['tools/wait_share'])}")
     if "memory/peak_bytes" in metrics:
         parts.append(f"{metrics['memory/peak_bytes'] / 2**30:.1f} GiB")
-    return _joined(parts)
+    return Parts(parts)
 
 
-def _policy(metrics: Mapping[str, float]) -> Text:
-    return _joined(f"{word} {decimal(metrics[name])}" for name, word in _POLICY_METRICS.items() if name in metrics)
+def _policy(metrics: Mapping[str, float]) -> Parts:
+    return Parts([f"{word} {decimal(metrics[name])}" for name, word in _POLICY_METRICS.items() if name in metrics])
 
 
 def _counts(metrics: Mapping[str, float], prefix: str) -> list[str]:
     found = [(name.removeprefix(prefix), metrics[name]) for name in metrics if name.startswith(prefix)]
     return [f"{name} {number:.0f}" for name, number in sorted(found, key=lambda pair: -pair[1]) if number]
-
-
-def _joined(parts: Iterable[str], alarms: Iterable[str] = ()) -> Text:
-    """Parts with dots between them; alarms stand out."""
-    pieces = [Text(part) for part in parts] + [Text(alarm, "yellow") for alarm in alarms]
-    return Text(" · ").join(pieces)
 
 
 def _evaluations(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
+from rich.constrain import Constrain
 from rich.live import Live
 
 from rlf.cli.board import board
@@ -18,6 +19,8 @@ from rlf.types.events import RunEvent
 if TYPE_CHECKING:
     from rlf.api.runs import RunInfo
 
+_ECHO_WIDTH = 4
+"""Columns left free at the right: the terminal's `^C` would else wrap and shift the picture by a line."""
 _MIN_PAUSE_S = 0.25
 """Between two pictures, at least."""
 _PAUSE_PER_DRAWING = 150
@@ -81,8 +84,9 @@ class LiveView:
     def _draw(self) -> float:
         """Draws the present state; returns the seconds it took."""
         now_s = time.monotonic()
-        picture = board(self._info, self._progress, now_s, now_s - self._started_s, self._console.width)
-        self._live.update(picture, refresh=True)
+        width = max(1, self._console.width - _ECHO_WIDTH)
+        picture = board(self._info, self._progress, now_s, now_s - self._started_s, width)
+        self._live.update(Constrain(picture, width), refresh=True)
         return time.monotonic() - now_s
 
 

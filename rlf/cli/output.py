@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from typing import NoReturn
 
 from rich.console import Console
 
 _PIPE_WIDTH = 120
+
+
+class _Console(Console):
+    """Rich's console, except that a closed pipe is an error like any other and not an exit with code 1."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def stdout_console() -> Console:
@@ -14,7 +23,7 @@ def stdout_console() -> Console:
 
     Text is shown as it is: what a model or a tool wrote must not be taken for markup.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = _Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     return console

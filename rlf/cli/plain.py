@@ -87,6 +87,8 @@ def evaluation_line(event: EvaluationFinished) -> str:
     parts += [f"{name} {percent(metrics[name])}" for name in sorted(metrics) if name.startswith("pass@")]
     if "num_questions" in metrics:
         parts.append(f"{metrics['num_questions']:.0f} questions")
+    if metrics.get("unscorable"):
+        parts.append(f"{metrics['unscorable']:.0f} unscorable")
     if "time/total_s" in metrics:
         parts.append(f"{metrics['time/total_s']:.1f} s")
     return "  ".join(parts)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from rlf.cli.arguments import AsJson, RunsFolder, SpecArguments, split_arguments
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, runs_option, split_arguments
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
 
 
-def run(arguments: SpecArguments, runs_folder: RunsFolder = Path("runs"), as_json: AsJson = False) -> None:
+def run(arguments: SpecArguments, runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
     """Train a model as a spec says.
 
     Ctrl-C stops at once and keeps everything; `rlf resume` goes on from there.
@@ -35,7 +35,7 @@ def run(arguments: SpecArguments, runs_folder: RunsFolder = Path("runs"), as_jso
     files, overrides = split_arguments(arguments)
 
     def work(view: RunView) -> RunOutcome:
-        return runs.run(files, overrides, runs_folder=runs_folder, view=view.open, command=sys.argv)
+        return runs.run(files, overrides, runs_folder=runs_folder, view=view.open, command=["rlf", *sys.argv[1:]])
 
     watch("run", work, runs_folder, as_json=as_json)
 
@@ -61,14 +61,14 @@ def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None
 
     with open_reader(runs_folder) as reader:
         summary = read_summary(reader, outcome.run_id)
-    console.print(Rule(style="dim"), summary_view(summary), Text())
+    console.print(Rule(style="dim"), summary_view(summary, runs_option(runs_folder)), Text(), crop=False)
     if outcome.error is not None:
         print(outcome.error, file=sys.stderr)
     console.print(_commands(outcome, runs_folder), soft_wrap=True)
 
 
 def _commands(outcome: RunOutcome, runs_folder: Path) -> Text:
-    option = "" if runs_folder == Path("runs") else f" --runs {runs_folder}"
+    option = runs_option(runs_folder)
     text = Text(f"run {outcome.run_id} {outcome.status} at step {outcome.step}", style="bold")
     text.append(f"\n  rlf runs show {outcome.run_id}{option}", "not bold")
     text.append(f"\n  rlf runs show {outcome.run_id} --trajectory 0{option}", "not bold")

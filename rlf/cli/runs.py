@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import AsJson, RunName, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder, runs_option
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
@@ -20,7 +19,7 @@ runs_app = typer.Typer(name="runs", help="List runs and look into them.", no_arg
 
 
 @runs_app.command("list")
-def list_runs(runs_folder: RunsFolder = Path("runs"), as_json: AsJson = False) -> None:
+def list_runs(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
     """List every run, newest first."""
     from rlf.reports.overview import overview_table, read_overviews
 
@@ -46,7 +45,7 @@ def show_run(
     step: Annotated[
         int | None, typer.Option("--step", min=0, help="Step that K counts in.", show_default="the phase's latest")
     ] = None,
-    runs_folder: RunsFolder = Path("runs"),
+    runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Show a run, or one of its trajectories with what was sampled and what was fed in."""
@@ -55,19 +54,19 @@ def show_run(
     with open_reader(runs_folder) as reader:
         run_id = reader.get_run(name).record.id
         if trajectory is None:
-            _show_run(reader, run_id, as_json=as_json)
+            _show_run(reader, run_id, runs_option(runs_folder), as_json=as_json)
         else:
             _show_trajectory(reader, run_id, trajectory, phase, step, as_json=as_json)
 
 
-def _show_run(reader: Reader, run_id: str, *, as_json: bool) -> None:
+def _show_run(reader: Reader, run_id: str, options: str, *, as_json: bool) -> None:
     from rlf.reports.report import read_report, report_view
 
     report = read_report(reader, run_id)
     if as_json:
         print_envelope("runs show", report)
     else:
-        stdout_console().print(report_view(report))
+        stdout_console().print(report_view(report, options), crop=False)
 
 
 def _show_trajectory(reader: Reader, run_id: str, k: int, phase: str, step: int | None, *, as_json: bool) -> None:

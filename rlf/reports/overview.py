@@ -61,7 +61,7 @@ def overview_table(overviews: Sequence[Overview]) -> Table:
     table.add_column("run", no_wrap=True)
     table.add_column("name", overflow="ellipsis")
     table.add_column("status", no_wrap=True)
-    for header in ("step", "seed", "time", "held-out success"):
+    for header in ("step", "seed", "time", "held-out"):
         table.add_column(header, justify="right", no_wrap=True)
     for item in overviews:
         status = Text(str(item.status), STATUS_STYLES[item.status])

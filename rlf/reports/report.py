@@ -50,8 +50,8 @@ def read_report(reader: Reader, run_id: str) -> Report:
     )
 
 
-def report_view(report: Report) -> RenderableType:
-    """Renders a report."""
+def report_view(report: Report, options: str = "") -> RenderableType:
+    """Renders a report; to be printed, with `options`, as `summary_view` says."""
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
     grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
     grid.add_column(ratio=1)
@@ -60,7 +60,7 @@ def report_view(report: Report) -> RenderableType:
     parts: list[RenderableType] = [_title(report.run), grid]
     if report.tools:
         parts += [Text(), _tools_table(report.tools)]
-    return Group(*parts, Text(), summary_view(report.summary))
+    return Group(*parts, Text(), summary_view(report.summary, options))
 
 
 def _title(run: Run) -> RenderableType:

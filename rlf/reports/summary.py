@@ -11,7 +11,6 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from rlf.lineage.records import StoredTrajectory
 from rlf.reports.change import Change, Example, Trial, flips, gained_pair, kind_interval, read_changes, read_example
 from rlf.reports.evaluation import interval_of, kinds_of
 from rlf.reports.quantities import MISSING, p_value, percent, percent_range, visible
@@ -41,12 +40,18 @@ def read_summary(reader: Reader, run_id: str) -> Summary:
     return Summary(run_id, changes, None if pair is None else read_example(reader, run_id, pair))
 
 
-def summary_view(summary: Summary) -> RenderableType:
-    """Renders a summary."""
+def summary_view(summary: Summary, options: str = "") -> RenderableType:
+    """Renders a summary. Print it with `crop=False`: the commands in it are lines that must not be broken.
+
+    Args:
+        options: What the commands in it need beside the run, e.g. ` --runs elsewhere`.
+    """
     if not summary.changes:
         return Text("no evaluation yet", style="dim")
     parts: list[RenderableType] = [_table(summary.changes), *_flip_lines(summary.changes)]
-    return Group(*parts, *(() if summary.example is None else _example(summary.run_id, summary.example)))
+    if summary.example is not None:
+        parts += _example(summary.example, f"rlf runs show {summary.run_id}{options}")
+    return Group(*parts)
 
 
 def _table(changes: Sequence[Change]) -> Table:
@@ -116,15 +121,11 @@ def _flip_lines(changes: Sequence[Change]) -> Iterator[Text]:
             yield Text(f"{change.mode}: {words} (exact McNemar test, {p_value(flipped.p)})", style="dim")
 
 
-def _example(run_id: str, example: Example) -> Iterator[RenderableType]:
+def _example(example: Example, command: str) -> Iterator[RenderableType]:
     for title, stored in (("one held-out question, before", example.before), ("the same, after", example.after)):
+        place = f"--phase {stored.summary.phase} --step {stored.summary.step} --trajectory {stored.summary.k}"
         yield Text()
         yield Rule(Text(title, "bold"), align="left", style="dim")
         yield trajectory_view(stored.scored, _EXAMPLE_LINES)
-        yield Text(_command(run_id, stored), style="dim", overflow="fold")
+        yield Text(f"{command} {place}", style="dim", no_wrap=True, overflow="ignore")
     yield legend()
-
-
-def _command(run_id: str, stored: StoredTrajectory) -> str:
-    summary = stored.summary
-    return f"rlf runs show {run_id} --phase {summary.phase} --step {summary.step} --trajectory {summary.k}"

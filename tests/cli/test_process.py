@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HEAVY = ("torch", "sqlalchemy", "transformers", "ray", "vllm", "openrlhf", "aiohttp", "datasets")
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
 
@@ -58,15 +60,17 @@ def test_bad_input_exits_with_2_and_no_traceback() -> None:
     assert result.stderr == "nothing.yaml: no such file. Check the path.\n"
 
 
-def test_a_reader_that_goes_away_ends_the_program_quietly() -> None:
-    code = """
+@pytest.mark.parametrize("prints", ["print", "stdout_console().print"])
+def test_a_reader_that_goes_away_ends_the_program_quietly(prints: str) -> None:
+    code = f"""
 import sys
 from rlf.cli import main, app
+from rlf.cli.output import stdout_console
 
 @app.command()
 def flood() -> None:
-    for _ in range(100_000):
-        print("x" * 80)
+    for _ in range(10_000):
+        {prints}("x" * 80)
 
 sys.argv[1:] = ["flood"]
 main()

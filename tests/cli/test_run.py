@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def test_a_failed_run_exits_with_1_and_its_error_on_stderr(rlf: Rlf, engine: Use
     assert result.exit_code == 1
     assert result.stderr == "out of memory: write micro_batch_tokens: 4096\n"
     assert f"rlf resume {RUN} --runs elsewhere" in result.stdout
+
+
+def test_every_command_shown_finds_the_run_in_its_folder(rlf: Rlf, engine: UseEngine) -> None:
+    engine()
+    result = rlf("run", "search.yaml", "--runs", "my runs")
+    commands = [line.split("rlf ")[1] for line in result.stdout.splitlines() if "rlf runs show" in line]
+    assert len(commands) == 4
+    for command in commands:
+        assert rlf(*shlex.split(command)).exit_code == 0, command
 
 
 def test_resume_shows_and_ends_like_run(rlf: Rlf, engine: UseEngine) -> None:

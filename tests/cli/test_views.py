@@ -11,10 +11,12 @@ from itertools import pairwise
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from rlf.cli.board import board
 from rlf.cli.lines import JsonLines
 from rlf.cli.live import LiveView
+from rlf.cli.parts import Parts
 from rlf.cli.plain import PlainView
 from rlf.cli.view import choose_view
 from rlf.core.logs import configure
@@ -63,13 +65,30 @@ def test_the_board_tells_everything_a_run_reports(width: int) -> None:
         "1.42 calls per trajectory · ok 178 · timeout 3 · unknown_tool 1",
         "parsing bad_json 2 · truncated 1",
         "2.31 turns · 88 tokens (31 sampled)",
-        "generation 12.3k tokens/s (0.61 s) · update 8.1k tokens/s (0.88 s) · in tools 2.1 %",
+        "generation 12.3k tokens/s (0.61 s) · update 8.1k tokens/s (0.88 s)",
+        "in tools 2.1 %",
         "sampled 73.3 %",
         "was 3.3 %",
         "checkpoint of step 4",
         "warning the group of one question is dead",
     ):
         assert fact in flowed, fact
+
+
+def test_facts_break_between_and_never_within() -> None:
+    assert rendered(Parts(["2.31 turns", "answered 97.0 %"], ["length 3.0 %"]), 28) == (
+        "2.31 turns · answered 97.0 %\nlength 3.0 %"
+    )
+    assert not Parts([])
+
+
+def test_the_picture_leaves_room_for_the_terminals_echo() -> None:
+    console = terminal()
+    view = LiveView(console)
+    view.open(run_info())
+    view.close()
+    lines = [Text.from_ansi(line).plain.rstrip("\n") for line in written(console).splitlines()]
+    assert max(len(line) for line in lines) <= 76
 
 
 def test_the_board_before_anything_happened_is_whole() -> None:
