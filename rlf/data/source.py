@@ -30,7 +30,10 @@ def read_rows(path: str, split: str, limit: int | None) -> list[Row]:
     shown = shown_name(path)
     if file.suffix in READERS:
         _check_is_file(file, shown)
-        return list(islice(READERS[file.suffix](file, shown), limit))
+        try:
+            return list(islice(READERS[file.suffix](file, shown), limit))
+        except OSError as error:
+            raise fail(Place(shown), "", f"cannot be read: {error.strerror}. Check its permissions.") from error
     if file.is_absolute() or file.exists():
         message = f"this is no data file; expected one that ends in {', '.join(READERS)}. Name or convert one."
         raise fail(Place(shown), "", message)

@@ -49,8 +49,9 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     named = [("code", path) for path in _code(spec.model_dump(mode="json", include={"tools", "rewards"}))]
     named += [("data", source.path) for source in sources]
     named += [("model", spec.model.path)]
-    local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path) and Path(path).exists()]
-    return [InputFile(role, shown_path(path), _identity(path)) for role, path in local]
+    local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]
+    hashes = [(role, path, _identity(path)) for role, path in local]
+    return [InputFile(role, shown_path(path), sha256) for role, path, sha256 in hashes if sha256 is not None]
 
 
 def _code(value: Any) -> list[str]:
@@ -79,15 +80,18 @@ def _resolve(node: Node, text: str, faults: list[Fault]) -> str:
     return str(here) if looks_local or here.exists() else text
 
 
-def _identity(path: Path) -> str:
-    """Hash of a data file; of a folder, the small files' contents and the names and sizes of the large ones.
+def _identity(path: Path) -> str | None:
+    """Hash of a data file; of a model's folder, the small files' contents and the names and sizes of the large ones.
 
-    Weights of many gigabytes are told by name and size, so that checking a spec stays instant.
+    Weights of many gigabytes are told by name and size, so that checking a spec stays instant. None for what cannot
+    be read: `check_inputs` says why.
     """
-    if path.is_file():
-        return hash_path(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    return hash_json([[file.relative_to(path).as_posix(), *_about(file)] for file in files])
+    try:
+        if not path.is_dir():
+            return hash_path(path)
+        return hash_json([[file.name, *_about(file)] for file in sorted(path.iterdir()) if file.is_file()])
+    except OSError:
+        return None
 
 
 def _about(file: Path) -> tuple[int, str | None]:

@@ -237,3 +237,20 @@ def test_many_faulty_rows_are_counted_not_listed(write):
     said = told(write("a.jsonl", jsonl(ROWS[0], *[{"prompt": "p"}] * 500))).split("\n")
     assert len(said) == 11
     assert said[-1].endswith("490 more faults in 501 rows are not shown. Mend these first.")
+
+
+def test_a_file_that_cannot_be_opened_is_told(write, monkeypatch):
+    def refuse(*args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    path = write("a.jsonl", jsonl(*ROWS))
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    assert told(path) == "a.jsonl: cannot be read: Permission denied. Check its permissions."
+
+
+def test_a_folder_is_no_dataset(write, tmp_path):
+    (tmp_path / "rows.jsonl").mkdir()
+    write("a", "")
+    assert told(str(tmp_path / "rows.jsonl")) == (
+        "rows.jsonl: this is a folder; expected a data file. Name a file in it."
+    )

@@ -107,6 +107,16 @@ def test_a_setting_from_the_environment_is_part_of_the_hash(project, monkeypatch
     assert five.plan_hash == plan_of(project(), "train.steps=5").plan_hash
 
 
+def test_what_cannot_be_read_leaves_no_hash(project, monkeypatch):
+    run = project()
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("rlf.spec.paths.hash_path", refuse)
+    assert [file.role for file in load_spec([run]).files] == ["spec", "tool", "model"]
+
+
 def test_a_step_collects_prompts_times_generations(project):
     # 3 prompts x 4 generations = 12
     assert plan_of(project()).num_trajectories_per_step == 12

@@ -1,0 +1,67 @@
+"""What a spec names is looked at: model folder, chat template, rows of data."""
+
+import json
+
+import pytest
+
+from rlf.builtin.names import builtin_path
+from rlf.chat import FORMATS
+from rlf.spec import check_inputs, load_spec
+
+HERMES = (builtin_path("tiny") / "chat_template.jinja").read_text(encoding="utf-8")
+KNOWN = ", ".join(FORMATS.names())
+
+
+@pytest.fixture
+def told(project):
+    def check(*overrides, template=HERMES, config=None, changes=None):
+        config = json.dumps({"chat_template": template}) if config is None else config
+        folder = {"model/config.json": "{}", "model/tokenizer_config.json": config}
+        run = project({**folder, **(changes or {})})
+        return [str(fault) for fault in check_inputs(load_spec([run], ["model.path=./model", *overrides]))]
+
+    return check
+
+
+def test_a_model_whose_template_is_known_has_no_fault(told):
+    assert told() == [] and told("chat.format=hermes") == []
+
+
+def test_the_template_may_be_a_file_or_one_of_several(told):
+    assert told(config="{}", changes={"model/chat_template.jinja": HERMES}) == []
+    assert told(template=[{"name": "default", "template": "x"}, {"name": "tool_use", "template": HERMES}]) == []
+
+
+def test_a_template_of_no_known_format_must_be_named(told):
+    assert told(template="plain") == [
+        "specs/run.yaml:1:1 chat.format: got auto, but the model's chat template is of no known chat format; "
+        f"expected one of {KNOWN}. Name the format."
+    ]
+
+
+def test_a_named_format_that_the_template_contradicts_is_told(told):
+    assert told("chat.format=hermes", template="plain") == [
+        "override chat.format: got 'hermes', but the model's chat template is not of that format. "
+        f"Use a model of that format (known: {KNOWN})."
+    ]
+
+
+def test_a_model_without_a_template_is_told(told):
+    assert told(config="{}") == [
+        "override model.path: model: has no chat template. "
+        "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
+    ]
+
+
+def test_a_tokenizer_config_that_is_no_json_is_told(told):
+    (line,) = told(config="{")
+    assert line.startswith("override model.path: model: tokenizer_config.json is not JSON: ")
+
+
+def test_faults_of_rows_are_at_the_rows_and_of_all_inputs_at_once(told):
+    rows = '{"question": "q", "answer": "a"}\n{"question": "q", "answer": null}\n'
+    lines = told("data.train.path=./rows.jsonl", config="{}", changes={"rows.jsonl": rows})
+    assert lines[0].startswith("override model.path: ")
+    assert lines[1:] == [
+        "rows.jsonl:2:1 answer: the row has no answer; every row needs one. Fill it in or drop the row."
+    ]
