@@ -62,9 +62,10 @@ class Expectation(_Section):
 
     @model_validator(mode="after")
     def _expects_something(self) -> Self:
-        if not self.model_fields_set:
+        said = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if not said:
             raise _fault("expects nothing; write one of `contains`, `equals`, `matches`, `error`")
-        if self.error is not None and len(self.model_fields_set) > 1:
+        if self.error is not None and len(said) > 1:
             raise _fault("`error` stands alone: a failed call has no result to compare")
         return self
 

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 import random
+import socket
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -15,14 +16,13 @@ from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.detached import CancelledItself, Detached
 from rlf.tools.failure import ToolFailure, describe, shorten
 from rlf.tools.kind import ToolRuntime
+from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.results import clean, cut, size_bytes
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Attempt, Outcome, ToolResult
 
 logger = logging.getLogger(__name__)
 
-MAX_ABANDONED = 64
-"""Calls of one tool that may be left behind, still running, before it is quarantined: refused at once."""
 FIRST_PAUSE_S = 0.05
 """Upper bound of the pause before the first retry; it doubles with each further one."""
 _RETRIED = frozenset({Outcome.TOOL_ERROR, Outcome.UNREACHABLE, Outcome.RATE_LIMITED})
@@ -107,6 +107,8 @@ class OpenTool:
             raise
         except ToolFailure as failure:
             return Ending(failure.outcome, failure.text)
+        except (ConnectionRefusedError, socket.gaierror) as fault:
+            return Ending(Outcome.UNREACHABLE, describe(fault))
         except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
             return Ending(Outcome.TOOL_ERROR, describe(fault))
 

@@ -23,7 +23,8 @@ class KVCache:
     ) -> None:
         shape = (num_layers, 2, num_slots, num_heads, max_tokens, head_dim)
         try:
-            self._data = torch.empty(shape, dtype=dtype, device=device)
+            # Zeroed, not left as found: a NaN in a masked place would still reach the sum, as 0 * NaN.
+            self._data = torch.zeros(shape, dtype=dtype, device=device)
         except (RuntimeError, torch.OutOfMemoryError) as error:
             size = 2 * num_layers * num_slots * num_heads * max_tokens * head_dim * dtype.itemsize
             raise RunError(

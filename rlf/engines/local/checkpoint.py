@@ -35,6 +35,8 @@ class Progress:
     """Updates made."""
     cursor: int = 0
     """Tasks drawn from the training set so far, over all its passes."""
+    evaluated: int = -1
+    """The last step whose evaluation is complete; -1 before the first."""
 
 
 def save_checkpoint(folder: Path, updater: Updater, progress: Progress) -> tuple[Path, str]:

@@ -158,15 +158,12 @@ class LocalEngine:
         )
 
     async def _run(self, sampler: Sampler) -> None:
-        spec = self.spec
-        if self.progress.step == 0:
-            await self._evaluate(sampler)
-        while self.progress.step < spec.train.steps:
+        await self._evaluate_if_due(sampler)
+        while self.progress.step < self.spec.train.steps:
             await self._step(sampler)
-            step, last = self.progress.step, self.progress.step == spec.train.steps
-            if last or (spec.eval.every and step % spec.eval.every == 0):
-                await self._evaluate(sampler)
-            if last or step % spec.checkpoint.every == 0:
+            await self._evaluate_if_due(sampler)
+            step = self.progress.step
+            if step == self.spec.train.steps or step % self.spec.checkpoint.every == 0:
                 self._checkpoint()
         publish_folder(self.folder / "model", lambda place: save_model(self._model, self._tokenizer, place))
 
@@ -185,7 +182,7 @@ class LocalEngine:
         metrics["memory/peak_bytes"] = _peak_bytes()
         advantage_by_id = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         self.emit(StepFinished(step, metrics, collected, [advantage_by_id.get(s.trajectory.id) for s in collected]))
-        self.progress = Progress(step, cursor)
+        self.progress = replace(self.progress, step=step, cursor=cursor)
         self._updating = False
 
     async def _collect(self, sampler: Sampler) -> tuple[list[Scored], int]:
@@ -230,13 +227,16 @@ class LocalEngine:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._updater.update, batch, step)
 
-    async def _evaluate(self, sampler: Sampler) -> None:
-        if not self.inputs.evaluation:
+    async def _evaluate_if_due(self, sampler: Sampler) -> None:
+        """Evaluates after the steps that the spec names, the first and the last; once each, also after a resume."""
+        spec, step = self.spec.eval, self.progress.step
+        due = step in (0, self.spec.train.steps) or (spec.every is not None and step % spec.every == 0)
+        if not due or not self.inputs.evaluation or self.progress.evaluated == step:
             return
-        spec = self.spec.eval
         await self._evaluate_mode(sampler, "sampled", self._harness.evaluation, spec.num_samples)
         if spec.greedy:
             await self._evaluate_mode(sampler, "greedy", self._harness.greedy, 1)
+        self.progress = replace(self.progress, evaluated=step)
 
     async def _evaluate_mode(self, sampler: Sampler, mode: str, sampling: Sampling, num_samples: int) -> None:
         started, step = time.perf_counter(), self.progress.step

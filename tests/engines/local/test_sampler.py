@@ -186,3 +186,8 @@ def test_a_failing_model_fails_every_waiting_trajectory_instead_of_hanging(model
         return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
 
     assert [str(error) for error in asyncio.run(main())] == ["out of order"] * 2
+
+
+def test_what_stands_in_unused_places_of_the_cache_never_counts(model):
+    cache = model.new_cache(4, 32)
+    assert not cache.write(0, torch.tensor([0]), torch.tensor([0]), *[torch.ones(1, 2, 1, 8)] * 2)[0][1:].any()
