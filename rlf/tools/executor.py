@@ -6,6 +6,7 @@ puts them in order and counts.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Self
 from rlf.core import RlfError, nearest
 from rlf.tools.cache import CacheKey, RunCache, canonical
 from rlf.tools.declaration import CacheScope, ToolDeclaration
+from rlf.tools.failure import MAX_NAME_CHARS, shorten
 from rlf.tools.open_tool import OpenTool, refusal
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolResult
 
@@ -51,8 +53,9 @@ class Executor:
         refuse_misfits(self._declarations)
         async with AsyncExitStack() as stack:
             for declaration in self._declarations:
+                source_hash = declaration.target.source_hash()
                 runtime = await declaration.target.open(declaration.limits)
-                tool = OpenTool(declaration, runtime, declaration.target.source_hash(), self._seed)
+                tool = OpenTool(declaration, runtime, source_hash, self._seed)
                 stack.push_async_callback(tool.close)
                 self._tools[declaration.name] = tool
             self._stack = stack.pop_all()
@@ -69,11 +72,12 @@ class Executor:
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
         """Runs one call. Cancelling it cancels the tool's work and frees its permit."""
         self._counts["calls"] += 1
-        result = None
         try:
             result = await self._answer(call, trajectory_id)
-        finally:
-            self._count(result)
+        except asyncio.CancelledError:
+            self._counts[Outcome.CANCELLED] += 1
+            raise
+        self._count(result)
         return result
 
     async def _answer(self, call: ToolCall, trajectory_id: str) -> ToolResult:
@@ -90,16 +94,11 @@ class Executor:
         return await self._cache.get(key, lambda: tool.run(call.arguments, trajectory_id))
 
     def _unknown(self, name: str) -> ToolResult:
-        known = list(self._tools)
-        return refusal(
-            Outcome.UNKNOWN_TOOL, f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
-        )
+        known, name = list(self._tools), shorten(name, MAX_NAME_CHARS)
+        text = f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
+        return refusal(Outcome.UNKNOWN_TOOL, text)
 
-    def _count(self, result: ToolResult | None) -> None:
-        """Adds a result to the counters; None is a call that was cancelled."""
-        if result is None:
-            self._counts[Outcome.CANCELLED] += 1
-            return
+    def _count(self, result: ToolResult) -> None:
         self._counts[result.outcome] += 1
         self._counts["cached"] += result.cached
         self._counts["truncated"] += result.truncated

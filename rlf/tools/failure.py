@@ -6,6 +6,8 @@ from rlf.types import Outcome
 
 MAX_ERROR_CHARS = 500
 """Longest error text the model is shown."""
+MAX_NAME_CHARS = 80
+"""Longest part of a name the model made up that is looked up or repeated."""
 
 
 class ToolFailure(Exception):

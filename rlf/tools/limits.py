@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MAX_ABANDONED = 64
+"""Calls of one tool that may be left behind, still running, before it is quarantined: refused at once."""
+
 
 class Limits(BaseModel):
     """Limits of one tool, set by its declaration alone: no argument of a call can change them."""

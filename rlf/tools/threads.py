@@ -1,25 +1,23 @@
 """Calls that run on threads, in a pool that a hung call cannot fill for others.
 
-Each tool has a pool of its own, so a tool that hangs starves none but itself. Threads are daemons: one that hangs
-is left behind, counted, and does not keep the process from ending. When it wakes up after all it serves again.
+Each tool has a pool of its own, so a tool that hangs starves none but itself. A thread that hangs is left behind and
+counted; no process waits for it at its end. When it wakes up after all it serves again.
 """
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.results import to_text
 from rlf.types import Outcome
-
-SPARE_THREADS = 64
-"""Threads of a tool beyond its concurrency: as many calls may hang before new ones wait for a thread."""
 
 
 class ThreadRuntime:
@@ -29,7 +27,7 @@ class ThreadRuntime:
 
     def __init__(self, function: Callable[..., Any], max_concurrency: int) -> None:
         self._function = function
-        self._pool = ThreadPool(max_concurrency + SPARE_THREADS)
+        self._pool = ThreadPool(max_concurrency + MAX_ABANDONED)
 
     @property
     def num_abandoned(self) -> int:
@@ -54,13 +52,12 @@ class ThreadRuntime:
 
 
 class _Job:
-    __slots__ = ("abandoned", "done", "future", "loop", "started", "work")
+    __slots__ = ("abandoned", "done", "future", "loop", "work")
 
     def __init__(self, work: Callable[[], str]) -> None:
         self.work = work
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[str] = self.loop.create_future()
-        self.started = False
         self.done = False
         self.abandoned = False
 
@@ -83,7 +80,7 @@ _Inbox: TypeAlias = "SimpleQueue[_Job | None]"
 
 
 class ThreadPool:
-    """Daemon threads, made when a job finds none idle, at most `max_threads`; jobs beyond that wait in line.
+    """Threads, made when a job finds none idle, at most `max_threads`.
 
     The lock keeps two invariants: a thread is in `_idle` or runs a job or is about to end; `num_abandoned` is the
     number of jobs that run and that nobody waits for.
@@ -95,16 +92,16 @@ class ThreadPool:
         self.num_abandoned = 0
         self._lock = threading.Lock()
         self._idle: list[_Inbox] = []
-        self._waiting: deque[_Job] = deque()
         self._closed = False
 
     async def run(self, work: Callable[[], str]) -> str:
-        """The result of `work`, which raises nothing but `Exception`.
+        """The result of `work`, which raises nothing but `Exception`. Cancelling leaves its thread behind.
 
-        Cancelling gives the job up: it never starts, or its thread is left behind.
+        Raises:
+            ToolFailure: every thread is busy, or the machine has none to give.
         """
         job = _Job(work)
-        self._submit(job)
+        self._start(job)
         try:
             return await job.future
         except asyncio.CancelledError:
@@ -119,56 +116,46 @@ class ThreadPool:
                 inbox.put(None)
             self.num_threads -= len(self._idle)
             self._idle.clear()
-            self._waiting.clear()
 
-    def _submit(self, job: _Job) -> None:
+    def _start(self, job: _Job) -> None:
         with self._lock:
             assert not self._closed, "a job for a closed pool"
-            if self._idle:
-                inbox = self._idle.pop()
-            elif self.num_threads < self.max_threads:
-                inbox = self._new_thread()
-            else:
-                self._waiting.append(job)
-                return
-            job.started = True
+            inbox = self._idle.pop() if self._idle else self._new_thread()
             inbox.put(job)
 
     def _new_thread(self) -> _Inbox:
+        if self.num_threads >= self.max_threads:
+            raise ToolFailure(Outcome.CIRCUIT_OPEN, f"all {self.num_threads} threads of the tool are busy")
         inbox: _Inbox = SimpleQueue()
-        threading.Thread(target=self._serve, args=(inbox,), name="rlf-tool", daemon=True).start()
+        try:
+            _thread.start_new_thread(self._serve, (inbox,))  # Thread.start() would hold up the loop until it runs
+        except RuntimeError as fault:
+            raise ToolFailure(Outcome.INFRA, "the machine has no thread left to run the tool on") from fault
         self.num_threads += 1
         return inbox
 
     def _abandon(self, job: _Job) -> None:
         with self._lock:
-            if job.done:
-                return
-            if job.started:
+            if not job.done:
                 job.abandoned = True
                 self.num_abandoned += 1
-            elif job in self._waiting:
-                self._waiting.remove(job)
 
     def _serve(self, inbox: _Inbox) -> None:
-        job = inbox.get()
-        while job is not None:
-            following = self._run(job, inbox)
+        while (job := inbox.get()) is not None:
+            self._run(job, inbox)
             del job  # an idle thread must not keep the last result alive
-            job = following or inbox.get()
 
-    def _run(self, job: _Job, inbox: _Inbox) -> _Job | None:
+    def _run(self, job: _Job, inbox: _Inbox) -> None:
         text: str | None = None
         error: Exception | None = None
         try:
             text = job.work()
         except Exception as fault:  # noqa: BLE001 - delivered to whoever waits
             error = fault
-        following = self._settle(job, inbox)
+        self._settle(job, inbox)
         job.deliver(text, error)
-        return following
 
-    def _settle(self, job: _Job, inbox: _Inbox) -> _Job | None:
+    def _settle(self, job: _Job, inbox: _Inbox) -> None:
         """Frees the thread before its result is delivered, so that who gets the result finds it idle."""
         with self._lock:
             job.done = True
@@ -176,10 +163,5 @@ class ThreadPool:
             if self._closed:
                 self.num_threads -= 1
                 inbox.put(None)
-            elif self._waiting:
-                following = self._waiting.popleft()
-                following.started = True
-                return following
             else:
                 self._idle.append(inbox)
-        return None

@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from rlf.core import nearest
-from rlf.tools.failure import shorten
+from rlf.tools.failure import MAX_NAME_CHARS, shorten
 from rlf.tools.schema import closed, compile_schema
 
 _MAX_COMPLAINTS = 4
@@ -50,7 +50,8 @@ class ArgumentCheck:
                 return f"{prefix}missing {name!r}"
             case ValidationErrorKind.AdditionalProperties(unexpected=names):
                 known = [] if where else list(self._schema.get("properties", {}))
-                return prefix + "; ".join(f"unknown {name!r}{nearest(name, known)}" for name in names[:_MAX_COMPLAINTS])
+                shown = [shorten(name, MAX_NAME_CHARS) for name in names[:_MAX_COMPLAINTS]]
+                return prefix + "; ".join(f"unknown {name!r}{nearest(name, known)}" for name in shown)
         return prefix + error.message
 
 

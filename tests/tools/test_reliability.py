@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,8 +16,9 @@ import pytest
 
 from rlf.core.callables import load_callable
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.open_tool import MAX_ABANDONED
-from rlf.tools.threads import SPARE_THREADS
+from rlf.tools.failure import ToolFailure
+from rlf.tools.limits import MAX_ABANDONED
+from rlf.tools.threads import ThreadPool
 from rlf.types import Outcome, ToolCall, ToolResult
 
 HOW = {"type": "object", "properties": {"how": {"type": "string"}}, "required": ["how"]}
@@ -36,6 +37,10 @@ def during(declarations: list[ToolDeclaration], story: Callable[[Executor], Awai
     told, left = asyncio.run(main())
     assert time.perf_counter() - left < 1.0
     return told
+
+
+def num_threads() -> int:
+    return _thread._count()  # type: ignore[attr-defined,no-any-return]  # threading knows only its own
 
 
 async def invoke(executor: Executor, name: str, **arguments: Any) -> ToolResult:
@@ -91,8 +96,8 @@ def test_a_cancelled_task_that_ends_is_not_counted(declare: Any, toolbox: Module
 
 
 def test_a_pool_full_of_hung_calls_starves_no_other_tool(declare: Any) -> None:
-    pool_size = 4 + SPARE_THREADS
-    before = threading.active_count()
+    pool_size = 4 + MAX_ABANDONED
+    before = num_threads()
 
     async def story(executor: Executor) -> None:
         async with asyncio.TaskGroup() as group:
@@ -102,23 +107,42 @@ def test_a_pool_full_of_hung_calls_starves_no_other_tool(declare: Any) -> None:
                 result, took = await timed(invoke(executor, "echo_sync", query="x"))
                 assert result.outcome is Outcome.OK
                 assert took < 0.05
-        assert threading.active_count() - before <= pool_size + 1
+        assert num_threads() - before <= pool_size + 1
         assert {task.result().outcome for task in hung} == {Outcome.TIMEOUT, Outcome.CIRCUIT_OPEN}
 
     limits = {"timeout_s": 0.05, "max_concurrency": 4}
     during([declare("hang_sync", OPEN, limits=limits), declare("echo_sync")], story)
 
 
-def test_calls_beyond_the_pool_wait_and_end_at_their_deadline(declare: Any) -> None:
+def test_a_tool_whose_calls_all_hang_is_refused_before_it_takes_more_threads(declare: Any) -> None:
+    before = num_threads()
+
     async def story(executor: Executor) -> None:
-        size = 100 + SPARE_THREADS
-        for _ in range(2):
-            calls = [timed(invoke(executor, "hang_sync")) for _ in range(100)]
-            for _, took in await asyncio.gather(*calls):
-                assert took < 0.35
-        assert threading.active_count() <= size + 4
+        for outcome in (Outcome.TIMEOUT, Outcome.CIRCUIT_OPEN):
+            results = await asyncio.gather(*(timed(invoke(executor, "hang_sync")) for _ in range(100)))
+            assert {result.outcome for result, _ in results} == {outcome}
+            assert max(took for _, took in results) < 0.35
+            assert num_threads() - before <= 100
 
     during([declare("hang_sync", OPEN, limits={"timeout_s": 0.15, "max_concurrency": 100})], story)
+
+
+def test_a_pool_makes_no_thread_beyond_its_bound(toolbox: ModuleType) -> None:
+    async def main() -> None:
+        pool = ThreadPool(2)
+        hung = [asyncio.create_task(pool.run(toolbox.hang_sync)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(ToolFailure) as caught:
+            await pool.run(toolbox.hang_sync)
+        assert caught.value.outcome is Outcome.CIRCUIT_OPEN
+        assert pool.num_threads == 2
+        toolbox.RELEASE.set()
+        assert await asyncio.gather(*hung) == ["late", "late"]
+        assert await pool.run(lambda: "again") == "again"
+        assert pool.num_threads == 2
+        pool.close()
+
+    asyncio.run(main())
 
 
 def test_a_thread_that_wakes_up_serves_again(declare: Any, toolbox: ModuleType) -> None:
@@ -135,17 +159,30 @@ def test_a_thread_that_wakes_up_serves_again(declare: Any, toolbox: ModuleType) 
     during([declare("hang_sync", OPEN, limits={"timeout_s": 0.05})], story)
 
 
+def test_a_machine_without_threads_is_no_fault_of_the_tool(declare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> int:
+        raise RuntimeError("can't start new thread")
+
+    async def story(executor: Executor) -> None:
+        monkeypatch.setattr("rlf.tools.threads._thread.start_new_thread", refuse)
+        assert (await invoke(executor, "echo_sync", query="x")).outcome is Outcome.INFRA
+        monkeypatch.undo()
+        assert (await invoke(executor, "echo_sync", query="x")).outcome is Outcome.OK
+
+    during([declare("echo_sync")], story)
+
+
 def test_no_thread_is_left_after_closing(declare: Any) -> None:
-    before = threading.active_count()
+    before = num_threads()
 
     async def story(executor: Executor) -> None:
         await asyncio.gather(*(invoke(executor, "echo_sync", query="x") for _ in range(50)))
 
     during([declare("echo_sync")], story)
     deadline = time.perf_counter() + 2
-    while threading.active_count() > before and time.perf_counter() < deadline:
+    while num_threads() > before and time.perf_counter() < deadline:
         time.sleep(0.005)
-    assert threading.active_count() <= before
+    assert num_threads() <= before
 
 
 def _error_names() -> tuple[str, ...]:
@@ -242,6 +279,7 @@ MALFORMED: list[Any] = [
     {"query": "x", "limit": -1},
     {"query": "x", "\ud800": 1},
     {"query": "x", "": 1},
+    {"query": "x", "y" * 10_000_000: 1},
     {"query": "x", "__class__": 1},
     {"query": "x", "self": 1},
     {"Query": "x"},
@@ -291,6 +329,18 @@ def test_odd_strings_are_strings(declare: Any, call_once: Any, query: str) -> No
     result = call_once(declare("echo", cache={"scope": "run"}), query=query)
     assert result.outcome is Outcome.OK
     result.text.encode()
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "x" * 10_000_000, "echo\0", "<tool_call>"])
+def test_an_odd_name_is_an_unknown_tool(declare: Any, name: str) -> None:
+    async def story(executor: Executor) -> None:
+        result, took = await timed(executor.invoke(ToolCall(name, {}), trajectory_id="t"))
+        assert result.outcome is Outcome.UNKNOWN_TOOL
+        assert len(result.text) < 200
+        assert took < 0.05
+        result.text.encode()
+
+    during([declare("echo")], story)
 
 
 def test_a_thousand_malformed_calls_at_once_are_all_answered(declare: Any) -> None:

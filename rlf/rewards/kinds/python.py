@@ -34,7 +34,7 @@ class PythonTerm(Term):
 
     def prepare(self) -> None:
         """Imports the function."""
-        assert callable(self._function), f"{self.callable} was loaded and is no callable"
+        load_callable(self.callable)
 
     async def score(self, trajectory: Trajectory) -> Verdict:
         """What the function returns: a number, or None when it cannot score."""
