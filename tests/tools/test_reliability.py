@@ -207,6 +207,15 @@ def test_whatever_a_tool_raises_is_a_tool_error(declare: Any, how: str, function
     during([declare(function, HOW, isolation=isolation), declare("echo")], story)
 
 
+@pytest.mark.parametrize(("how", "words"), [("refused", "nobody listens"), ("no_host", "no such host")])
+def test_a_host_that_cannot_be_reached_is_infrastructure(declare: Any, call_once: Any, how: str, words: str) -> None:
+    result = call_once(declare("unreachable", HOW, idempotent=True, limits={"retries": 2}), how=how)
+    assert result.outcome is Outcome.UNREACHABLE
+    assert result.outcome.is_infrastructure
+    assert words in result.text
+    assert len(result.attempts) == 3
+
+
 def test_the_words_of_an_exception_reach_the_model(declare: Any, call_once: Any) -> None:
     assert call_once(declare("fail", HOW), how="value").text == "error: ValueError: division by zero"
     assert "its text cannot be shown (SystemExit)" in call_once(declare("fail", HOW), how="unprintable").text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -89,6 +90,10 @@ async def fail(how: str) -> str:
 
 def fail_sync(how: str) -> str:
     raise _ERRORS[how]
+
+
+async def unreachable(how: str) -> str:
+    raise {"refused": ConnectionRefusedError("nobody listens"), "no_host": socket.gaierror("no such host")}[how]
 
 
 async def hang(query: str = "") -> str:
