@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.api.inputs import load_inputs
+from rlf.api.lineage import open_lineage
+from rlf.api.plans import checked_plan
 from rlf.api.provenance import code_version, host, packages
-from rlf.core.errors import RlfError, SpecError
+from rlf.core.errors import RlfError
 from rlf.core.ids import new_run_id
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import FileRecord, RunRecord
 from rlf.lineage.run import begin_resume, start_run
-from rlf.lineage.store import Store, open_store
+from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json, plan_to_json
-from rlf.plan.compiler import compile as compile_spec
-from rlf.spec import check_inputs, load_spec
 from rlf.types.events import EventSink, Notice, RunEvent, RunFinished, RunStatus
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class RunOutcome:
     run_id: str
     status: RunStatus
     step: int
-    error: str | None
 
 
 View = Callable[[RunInfo], EventSink]
@@ -72,7 +71,7 @@ def run(
     plan = checked_plan(files, overrides)
     run_id = new_run_id()
     folder = runs_folder / run_id
-    with open_lineage(runs_folder) as store:
+    with open_lineage(runs_folder, create=True) as store:
         sink = _Sink()
         engine = _engine(plan, folder, sink)
         start_run(store, _record(plan, run_id, folder, engine, command))
@@ -107,22 +106,6 @@ def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) 
         return _drive(store, engine, sink, info, view)
 
 
-def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
-    """The plan of a spec whose data, model and tools have been looked at too. Raises SpecError with every fault."""
-    loaded = load_spec(files, overrides)
-    plan = compile_spec(loaded)
-    faults = check_inputs(loaded)
-    if faults:
-        raise SpecError(faults)
-    return plan
-
-
-def open_lineage(runs_folder: Path) -> Store:
-    """The lineage of a runs folder."""
-    runs_folder.mkdir(parents=True, exist_ok=True)
-    return open_store(runs_folder / "rlf.db")
-
-
 class _Sink:
     """Hands each event to the recorder first, then to the view."""
 
@@ -145,21 +128,26 @@ def _drive(store: Store, engine: LocalEngine, sink: _Sink, info: RunInfo, view: 
     """Runs an engine to its end, whatever that is, and writes the end down."""
     with Recorder(store, info.run_id) as recorder:
         sink.recorder = recorder
-        sink.shown = view(info)
         try:
+            sink.shown = view(info)
             if sink.first is not None:
                 sink(sink.first)
             asyncio.run(engine.run())
         except KeyboardInterrupt:
-            outcome = RunOutcome(info.run_id, RunStatus.INTERRUPTED, engine.progress.step, None)
-        except BaseException as error:
-            message = str(error) or type(error).__name__
-            sink(RunFinished(RunStatus.FAILED, engine.progress.step, message))
+            sink(RunFinished(RunStatus.INTERRUPTED, engine.progress.step))
+            return _outcome(RunStatus.INTERRUPTED, engine, info)
+        except BrokenPipeError:  # nobody reads what the view prints any more
+            recorder(RunFinished(RunStatus.INTERRUPTED, engine.progress.step))
             raise
-        else:
-            outcome = RunOutcome(info.run_id, RunStatus.FINISHED, engine.progress.step, None)
-        sink(RunFinished(outcome.status, outcome.step, None))
-        return outcome
+        except BaseException as error:
+            recorder(RunFinished(RunStatus.FAILED, engine.progress.step, str(error) or type(error).__name__))
+            raise
+        sink(RunFinished(RunStatus.FINISHED, engine.progress.step))
+        return _outcome(RunStatus.FINISHED, engine, info)
+
+
+def _outcome(status: RunStatus, engine: LocalEngine, info: RunInfo) -> RunOutcome:
+    return RunOutcome(info.run_id, status, engine.progress.step)
 
 
 def _engine(plan: Plan, folder: Path, sink: _Sink) -> LocalEngine:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
 from rlf.core.errors import SpecError
 
-if TYPE_CHECKING:
-    from rlf.plan import Plan
-
 
 def check(arguments: SpecArguments, as_json: AsJson = False) -> None:
     """Report every fault of a spec and of what it names, without running it."""
+    from rlf.api.plans import checked_plan
+
     files, overrides = split_arguments(arguments)
     try:
-        plan = _checked_plan(files, overrides)
+        plan = checked_plan(files, overrides)
     except SpecError as error:
         if as_json:
             print_envelope("check", {"ok": False, "faults": error.faults})
@@ -30,19 +25,3 @@ def check(arguments: SpecArguments, as_json: AsJson = False) -> None:
     size = f"{spec.train.steps} steps of {plan.num_trajectories_per_step} trajectories"
     parts = [f"{len(spec.tools)} tools", f"{len(spec.rewards)} reward terms", size, f"plan {plan.plan_hash[:12]}"]
     print(f"{' '.join(str(file) for file in files)}: ok: {spec.name}, {', '.join(parts)}")
-
-
-def _checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
-    """The plan; raises SpecError with the faults of the spec as a whole and of what it names, all at once."""
-    from rlf.plan import compile as compile_plan
-    from rlf.spec import check_inputs, load_spec
-
-    loaded = load_spec(files, overrides)
-    faults = check_inputs(loaded)
-    try:
-        plan = compile_plan(loaded)
-    except SpecError as error:
-        raise SpecError([*faults, *error.faults]) from error
-    if faults:
-        raise SpecError(faults)
-    return plan

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 @contextmanager
 def open_reader(runs_folder: Path) -> Iterator[Reader]:
     """A reader of the runs in a folder. Raises RlfError when there are none; makes no folder."""
-    from rlf.lineage import Reader, open_store
+    from rlf.api.lineage import open_lineage
+    from rlf.lineage import Reader
 
-    with open_store(runs_folder / "rlf.db", create=False) as store:
+    with open_lineage(runs_folder) as store:
         yield Reader(store)

@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -101,4 +102,5 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    sys.path.insert(0, str(Path.cwd()))  # callables of a spec are found as `python -m` would find them
     app()

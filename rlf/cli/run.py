@@ -62,8 +62,6 @@ def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None
     with open_reader(runs_folder) as reader:
         summary = read_summary(reader, outcome.run_id)
     console.print(Rule(style="dim"), summary_view(summary, runs_option(runs_folder)), Text(), crop=False)
-    if outcome.error is not None:
-        print(outcome.error, file=sys.stderr)
     console.print(_commands(outcome, runs_folder), soft_wrap=True)
 
 

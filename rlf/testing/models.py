@@ -9,7 +9,7 @@ import torch
 
 def save_random_model(folder: Path, *, vocab_size: int = 96, kv_heads: int = 2, seed: int = 0) -> Path:
     """Writes a random Qwen3 with two layers to `folder` and returns it. Its weights follow from the seed."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -24,5 +24,6 @@ def save_random_model(folder: Path, *, vocab_size: int = 96, kv_heads: int = 2, 
         max_position_embeddings=512,
         tie_word_embeddings=True,
     )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    model: PreTrainedModel = Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]  # transformers' own
+    model.save_pretrained(folder)
     return folder

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlf.api.runs import open_lineage, resume, run
+from rlf.api.lineage import open_lineage
+from rlf.api.runs import resume, run
 from rlf.core import RlfError
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.types import EvaluationFinished, RunStatus, StepFinished, StopReason
@@ -45,9 +46,7 @@ def history(folder, run_id):
         steps = [(s.step, {n: s.metrics.get(n) for n in NUMBERS}) for s in reader.steps(run_id)]
         evaluations = [(e.step, e.mode, e.metrics.get("success")) for e in reader.evaluations(run_id)]
         tokens = [
-            reader.trajectory(run_id, k=k, step=step).scored.trajectory.tokens
-            for step, _ in steps
-            for k in range(8)
+            reader.trajectory(run_id, k=k, step=step).scored.trajectory.tokens for step, _ in steps for k in range(8)
         ]
         checkpoint = reader.checkpoints(run_id)[-1].path
     weights = load_file(Path(checkpoint) / "weights.safetensors")

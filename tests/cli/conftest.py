@@ -48,7 +48,7 @@ def play(
             recorder(event)
             show(event)
     assert isinstance(event, RunFinished)
-    return RunOutcome(RUN, event.status, event.step, event.error)
+    return RunOutcome(RUN, event.status, event.step)
 
 
 def script_of(status: RunStatus, error: str | None = None) -> Callable[[], Sequence[RunEvent]]:

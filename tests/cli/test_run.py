@@ -43,14 +43,6 @@ def test_an_interrupted_run_exits_with_130_and_says_how_to_go_on(rlf: Rlf, engin
     assert f"  rlf resume {RUN}\n" in result.stdout
 
 
-def test_a_failed_run_exits_with_1_and_its_error_on_stderr(rlf: Rlf, engine: UseEngine) -> None:
-    engine(RunStatus.FAILED, "out of memory: write micro_batch_tokens: 4096")
-    result = rlf("run", "search.yaml", "--runs", "elsewhere")
-    assert result.exit_code == 1
-    assert result.stderr == "out of memory: write micro_batch_tokens: 4096\n"
-    assert f"rlf resume {RUN} --runs elsewhere" in result.stdout
-
-
 def test_every_command_shown_finds_the_run_in_its_folder(rlf: Rlf, engine: UseEngine) -> None:
     engine()
     result = rlf("run", "search.yaml", "--runs", "my runs")
@@ -80,7 +72,7 @@ def test_json_is_one_object_per_event_and_the_outcome_last(rlf: Rlf, engine: Use
     assert lines[-1] == {
         "rlf": "1",
         "command": "run",
-        "data": {"run_id": RUN, "status": "finished", "step": 12, "error": None},
+        "data": {"run_id": RUN, "status": "finished", "step": 12},
     }
 
 

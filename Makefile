@@ -1,0 +1,36 @@
+# Each target does all of its own set-up, in a virtual environment of this folder's.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+
+.PHONY: run test lint embedded clean
+
+run: .venv/installed  ## Trains the embedded model: the main job.
+	$(BIN)/rlf run specs/search.yaml
+
+test: .venv/installed-dev  ## Passes the tests.
+	$(BIN)/python -m pytest
+
+lint: .venv/installed-dev  ## Style, types, and the direction of imports.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+embedded: .venv/installed  ## Makes the built-in encyclopedia and model again from their seeds.
+	$(BIN)/python -m rlf.builtin.encyclopedia.build
+	$(BIN)/python -m rlf.builtin.tiny.build
+
+clean:
+	rm -rf .venv
+
+.venv/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e .
+	touch $@
+
+# OpenRLHF comes without its dependencies: the tests hold rlf's maths against its own, which needs torch alone.
+.venv/installed-dev: .venv/installed
+	$(PIP) -e '.[dev]'
+	$(PIP) --no-deps openrlhf==0.11.2
+	touch $@
