@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.core import Registry, RlfError
 from rlf.types import FailureClass, Message, ParseFailure, ToolCall, ToolDescription
@@ -63,9 +63,15 @@ class ChatFormat(ABC):
 
     stop_token_ids: tuple[int, ...]
     """Tokens that end a sampled turn; the one sampled stays in the trajectory."""
+    stop_strings: tuple[str, ...] = ()
+    """Strings that end a sampled turn too; the sampler keeps them in the tokens."""
+    by_name: ClassVar[bool] = False
+    """Whether the format asks nothing of the model's template, so that only its name in the spec chooses it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         self.tokenizer = tokenizer
+        self.tools = tuple(tools)
+        """The declared tools: formats that write arguments as bare text read their types from the schemas."""
 
     @classmethod
     @abstractmethod
@@ -77,12 +83,13 @@ class ChatFormat(ABC):
         """Tokens of a conversation up to where the policy begins to sample; contents are data, system text is not."""
 
     @abstractmethod
-    def observation(self, results: Sequence[str], *, closed: bool) -> list[int]:
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
         """Tokens fed after a sampled turn, to the end of the next generation prompt.
 
         Args:
             results: at least one; tool results and corrective texts in the order of `Parsed.observed`. All are data.
             closed: whether the turn ended with one of `stop_token_ids`; if not, the end of the turn is fed first.
+            turn: the text that was parsed, for formats whose results repeat the names or ids of the calls.
         """
 
     @abstractmethod

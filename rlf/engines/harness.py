@@ -46,7 +46,7 @@ def build_harness(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Harness:
         max_tool_calls=rollout.max_tool_calls,
         max_parse_failures=rollout.max_parse_failures,
     )
-    plain = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=rollout.stop)
+    plain = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=(*chat.stop_strings, *rollout.stop))
     training = replace(
         plain, temperature=rollout.temperature, top_p=rollout.top_p, top_k=rollout.top_k, min_p=rollout.min_p
     )
@@ -66,4 +66,4 @@ def build_chat(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> ChatFormat:
     name = spec.chat.format
     if name == "auto":
         name, _ = detect_format(tokenizer)
-    return FORMATS.get(name)(tokenizer)
+    return FORMATS.get(name)(tokenizer, [tool.description_for_model for tool in spec.tools])

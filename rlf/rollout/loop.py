@@ -131,7 +131,7 @@ class _Play:
         turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
         stop = stop or self._infrastructure_stop(records)
         if stop is None:
-            stop = self._observe(parsed, records, sample)
+            stop = self._observe(parsed, records, sample, turn.text)
         self.turns.append(replace(turn, observation_end=len(self.record)))
         return stop
 
@@ -181,12 +181,12 @@ class _Play:
         self.error = f"tool {first.call.name!r}: {first.result.outcome}: {first.result.text}"
         return StopReason.INFRA_FAILURE
 
-    def _observe(self, parsed: Parsed, records: Sequence[CallRecord], sample: Sample) -> StopReason | None:
+    def _observe(self, parsed: Parsed, records: Sequence[CallRecord], sample: Sample, text: str) -> StopReason | None:
         """Feeds results and corrections back, in the order of the turn's text."""
         results = iter(record.result.text for record in records)
         texts = [next(results) if isinstance(item, ToolCall) else item.message for item in parsed.observed]
         closed = bool(sample.tokens) and sample.tokens[-1] in self.setting.chat.stop_token_ids
-        observation = self.setting.chat.observation(texts, closed=closed)
+        observation = self.setting.chat.observation(texts, closed=closed, turn=text)
         if len(self.record) + len(observation) >= self.limits.max_total_tokens:
             return StopReason.LENGTH
         self.record.observe(observation)

@@ -67,11 +67,13 @@ def _chat(loaded: LoadedSpec, folder: Path) -> list[Fault]:
         template = _chat_template(folder)
     except ValueError as error:
         return [loaded.fault(("model", "path"), f"{shown_path(folder)}: tokenizer_config.json is not JSON: {error}.")]
+    chosen = loaded.spec.chat.format
+    if chosen in FORMATS.names() and FORMATS.get(chosen).by_name:
+        return []
     if template is None:
         mend = "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
         return [loaded.fault(("model", "path"), f"{shown_path(folder)}: has no chat template. {mend}")]
     matching = [name for name in FORMATS.names() if FORMATS.get(name).matches(template) is not None]
-    chosen = loaded.spec.chat.format
     known = ", ".join(FORMATS.names())
     if chosen == "auto" and len(matching) != 1:
         got = " and ".join(matching) or "no known chat format"

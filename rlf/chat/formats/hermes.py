@@ -59,8 +59,8 @@ _MESSAGES = {
 class HermesFormat(ChatFormat):
     """The format of Qwen2.5, Qwen3 and the Hermes models."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().__init__(tokenizer)
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
         if self.matches(template_of(tokenizer)) is None:
             raise RlfError(
                 "chat.format: hermes contradicts the model's chat template, which does not ask for JSON calls in "
@@ -86,7 +86,7 @@ class HermesFormat(ChatFormat):
         """Rendered by the model's own template."""
         return self._renderer.prompt(messages, tools)
 
-    def observation(self, results: Sequence[str], *, closed: bool) -> list[int]:
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
         """`\\n<|im_start|>user\\n<tool_response>\\n...` as the model's own template lays out tool messages."""
         tokens = self._renderer.observation(results)
         return tokens[1:] if closed else tokens
