@@ -1,16 +1,21 @@
 """Text to tokens in two kinds: template text, where markup becomes special tokens, and data, where nothing can.
 
-Invariant: no id of an added token (`<|im_end|>`, `<tool_call>`, ...) is ever in what `encode_data` returns, so no byte
-of a question or of a tool result can end a turn, open a role or write a call. The decoded text is unchanged.
-A tokenizer is taken as it is when first seen: adding tokens to it afterwards goes unnoticed.
+Invariants: no id of an added token (`<|im_end|>`, `<tool_call>`, ...) is ever in what `encode_data` returns, so no byte
+of a question or of a tool result can end a turn, open a role or write a call; and the decoded text is unchanged.
+
+Text is encoded in pieces, so a tokenizer that marks the beginning of every text (SentencePiece's `▁`) is asked for the
+continuation of a text instead: a piece holds no space that nobody wrote. A tokenizer is taken as it is when first
+seen: adding tokens to it afterwards goes unnoticed.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlf.core import RlfError
 
@@ -19,6 +24,10 @@ if TYPE_CHECKING:
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PROBE = " a\n\n é 中 <|im_end|>b  <tool_call>c\t"
+_ANCHOR = "a"
+"""Text put before tokens that a decoder would take for the beginning of a text."""
+
+_Encode = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,40 +39,74 @@ class _Markup:
     """Matches, with no width, wherever the text of an added token begins."""
 
 
-def encode_template(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Tokens of text that rlf or the model's template wrote; special tokens become their ids."""
-    return list(_encode_template(tokenizer, text))
+@dataclass(frozen=True, slots=True)
+class _Continuation:
+    """How a tokenizer that marks the beginning of a text encodes and decodes what stands inside one."""
+
+    encode: _Encode
+    anchor: tuple[int, ...]
+    """Tokens of `_ANCHOR`."""
+    bytes: tuple[int, ...] | None
+    """The token of each byte (`<0x0A>`), for characters that the vocabulary lacks; None when it has none."""
+
+
+def encode_template(tokenizer: PreTrainedTokenizerBase, text: str, *, first: bool = False) -> list[int]:
+    """Tokens of text that rlf or the model's template wrote; special tokens become their ids.
+
+    Args:
+        first: whether the conversation begins with this text, so that its beginning is marked as the tokenizer does.
+    """
+    return list(_encode_template(tokenizer, text, first))
 
 
 def encode_data(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Tokens of text from outside, none of them an added token; lone surrogates become U+FFFD.
 
-    Raises RlfError for a single character that the tokenizer only knows as a special token.
+    Raises RlfError for a single character that the tokenizer only knows as a special token, or not at all.
     """
     text = _SURROGATE.sub("\ufffd", text)
-    markup = _markup(tokenizer)
-    tokens = _encode(tokenizer, text)
+    markup, encode = _markup(tokenizer), _encoder(tokenizer)
+    tokens = encode(text)
     if not markup.ids.isdisjoint(tokens):
-        tokens = [token for piece in _cut(text, markup.start) for token in _encode_piece(tokenizer, piece, markup.ids)]
+        tokens = [token for piece in _cut(text, markup.start) for token in _encode_piece(encode, piece, markup.ids)]
+    if _continuation(tokenizer) is not None and decode(tokenizer, tokens) != text:
+        tokens = _spelt(tokenizer, text, markup.ids)
     assert markup.ids.isdisjoint(tokens), f"data became special tokens: {sorted(markup.ids.intersection(tokens))}"
     return tokens
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
+    """Text of tokens from anywhere in a conversation, special tokens and every space kept."""
+    continuation = _continuation(tokenizer)
+    anchor = () if continuation is None else continuation.anchor
+    text = tokenizer.decode([*anchor, *tokens], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    assert isinstance(text, str), f"decoded to {type(text).__name__}"
+    return text[len(_ANCHOR) :] if anchor else text
 
 
 def check_lossless(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises RlfError for a tokenizer that changes text when it is encoded in pieces."""
     letters = [t.content for t in tokenizer.added_tokens_decoder.values() if len(t.content) == 1 and not t.special]
     probe = _PROBE + "".join(letters)
-    decoded = tokenizer.decode(encode_data(tokenizer, probe), clean_up_tokenization_spaces=False)
+    try:
+        decoded = decode(tokenizer, encode_data(tokenizer, probe))
+    except RlfError as error:
+        raise RlfError(f"model.path: {error}") from error
     if decoded != probe:
         raise RlfError(
             f"model.path: the tokenizer turns {probe!r} into {decoded!r}; expected the same text back. "
-            "Use a model with a byte-level tokenizer (Qwen, Llama 3, GPT-2, ...)."
+            "Use a model with a byte-level tokenizer (Qwen, Llama 3, GPT-2, ...) or with byte fallback (Llama 2, ...)."
         )
 
 
 @lru_cache(maxsize=4096)
-def _encode_template(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    return tuple(_encode(tokenizer, text))
+def _encode_template(tokenizer: PreTrainedTokenizerBase, text: str, first: bool) -> tuple[int, ...]:
+    tokens = _encoder(tokenizer)(text)
+    if first and _continuation(tokenizer) is not None:
+        own = _encode(tokenizer, text)
+        # Marks after special tokens, which legacy tokenizers put, would be spaces that the template did not write.
+        tokens = own if tokenizer.decode(own, clean_up_tokenization_spaces=False) == text else tokens
+    return tuple(tokens)
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
@@ -71,17 +114,42 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return tokens
 
 
-def _encode_piece(tokenizer: PreTrainedTokenizerBase, piece: str, forbidden: frozenset[int]) -> list[int]:
+def _encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
+    continuation = _continuation(tokenizer)
+    if continuation is not None:
+        return continuation.encode
+    return lambda text: _encode(tokenizer, text)
+
+
+def _encode_piece(encode: _Encode, piece: str, forbidden: frozenset[int]) -> list[int]:
     """Encodes text that holds no added token as written; a normaliser may still make one, so it is looked for."""
-    tokens = _encode(tokenizer, piece)
+    tokens = encode(piece)
     if forbidden.isdisjoint(tokens):
         return tokens
     if len(piece) == 1:
         raise RlfError(
-            f"the tokenizer knows the character {piece!r} of the data only as a special token; "
+            f"the tokenizer knows the character {piece!r} of the data only as a special token, or not at all; "
             "take it out of the data, or use a model with a byte-level tokenizer"
         )
-    return [token for character in piece for token in _encode_piece(tokenizer, character, forbidden)]
+    return [token for character in piece for token in _encode_piece(encode, character, forbidden)]
+
+
+def _spelt(tokenizer: PreTrainedTokenizerBase, text: str, forbidden: frozenset[int]) -> list[int]:
+    """Encodes text character by character, in bytes where a character is not kept (`▁` itself, `<0x0A>` as text)."""
+    continuation = _continuation(tokenizer)
+    assert continuation is not None, "only the pieces of a marked text are spelt"
+    tokens: list[int] = []
+    for character in text:
+        piece = continuation.encode(character)
+        if not forbidden.isdisjoint(piece) or decode(tokenizer, piece) != character:
+            piece = [continuation.bytes[byte] for byte in character.encode()] if continuation.bytes else []
+        tokens += piece
+    if decode(tokenizer, tokens) != text:
+        raise RlfError(
+            f"the tokenizer turns {text[:40]!r} of the data into {decode(tokenizer, tokens)[:40]!r}; expected the same "
+            "text back. Use a model with a byte-level tokenizer, or with byte fallback"
+        )
+    return tokens
 
 
 def _cut(text: str, start: re.Pattern[str]) -> list[str]:
@@ -100,3 +168,53 @@ def _markup(tokenizer: PreTrainedTokenizerBase) -> _Markup:
     texts = sorted({token.content for token in added.values() if len(token.content) > 1})
     pattern = "|".join(re.escape(text) for text in texts) or "(?!)"
     return _Markup(frozenset(added), re.compile(f"(?={pattern})"))
+
+
+@lru_cache(maxsize=16)
+def _continuation(tokenizer: PreTrainedTokenizerBase) -> _Continuation | None:
+    """None for a tokenizer that encodes the beginning of a text as it does the rest."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not any(_marks(_state(part)) for part in (backend.normalizer, backend.pre_tokenizer)):
+        return None
+    from tokenizers import Tokenizer  # type: ignore[import-untyped]  # ships no stubs
+
+    state = json.loads(backend.to_str())
+    for part in ("normalizer", "pre_tokenizer"):
+        state[part] = _unmarked(state[part])
+    inside = Tokenizer.from_str(json.dumps(state))
+
+    def encode(text: str) -> list[int]:
+        tokens: list[int] = inside.encode(text, add_special_tokens=False).ids
+        return tokens
+
+    ids = [backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+    return _Continuation(encode, tuple(encode(_ANCHOR)), None if None in ids else tuple(ids))
+
+
+def _state(part: Any) -> Any:
+    """A part of a tokenizer as JSON; None when it is absent or written in Python."""
+    try:
+        return None if part is None else json.loads(part.__getstate__())
+    except (TypeError, ValueError):
+        return None
+
+
+def _marks(state: Any) -> bool:
+    """Whether a part of a tokenizer marks the beginning of every text."""
+    return state is not None and _unmarked(state) != state
+
+
+def _unmarked(state: Any) -> Any:
+    """The same part without the marks."""
+    match state:
+        case {"type": "Sequence"}:
+            (key,) = state.keys() - {"type"}
+            parts = [_unmarked(part) for part in state[key]]
+            return {**state, key: [part for part in parts if part is not None]}
+        case {"type": "Prepend"}:
+            return None
+        case {"type": "Metaspace", "prepend_scheme": _}:
+            return {**state, "prepend_scheme": "never"}
+        case {"type": "ByteLevel", "add_prefix_space": True}:
+            return {**state, "add_prefix_space": False}
+    return state

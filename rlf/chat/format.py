@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rlf.chat.encoding import decode
 from rlf.core import Registry, RlfError
 from rlf.types import FailureClass, Message, ParseFailure, ToolCall, ToolDescription
 
@@ -106,10 +107,8 @@ class ChatFormat(ABC):
         """The canonical text of a call as a model should write it; `parse` reads it back to the same call."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of tokens, special tokens kept."""
-        text = self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        assert isinstance(text, str), f"decoded to {type(text).__name__}"
-        return text
+        """Text of tokens from anywhere in a conversation, special tokens and every space kept."""
+        return decode(self.tokenizer, tokens)
 
 
 FORMATS = Registry(

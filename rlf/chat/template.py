@@ -102,7 +102,7 @@ class TemplateRenderer:
         tools = json.loads(tools_json)
         text = self._render(filled, tools, add_generation_prompt=True)
         self._check_tools_are_told(text, tools)
-        return self._split(text, slots)
+        return self._split(text, slots, first=True)
 
     def _render_observation(self, num_results: int) -> _Skeleton:
         turn = [{"role": "user", "content": "probe"}, {"role": "assistant", "content": _TURN}]
@@ -115,7 +115,7 @@ class TemplateRenderer:
                 f"the model's chat template writes {after[:40]!r} after an assistant's turn; expected it to keep the "
                 f"turn's content and to close it with {self._end_of_turn}. Choose another `chat.format`."
             )
-        return self._split(after, slots)
+        return self._split(after, slots, first=False)
 
     def _render(self, messages: list[dict[str, str]], tools: _Tools, *, add_generation_prompt: bool) -> str:
         from jinja2 import TemplateError
@@ -133,7 +133,7 @@ class TemplateRenderer:
         assert isinstance(text, str), f"the template rendered to {type(text).__name__}"
         return text
 
-    def _split(self, text: str, slots: list[int]) -> _Skeleton:
+    def _split(self, text: str, slots: list[int], *, first: bool) -> _Skeleton:
         """Cuts rendered text at its sentinels. Raises RlfError when the template loses, repeats or rewrites one."""
         parts = _SENTINEL.split(text)
         found = [int(index) for index in parts[2::4]]
@@ -146,7 +146,7 @@ class TemplateRenderer:
         skeleton: list[tuple[int, ...] | _Slot] = []
         for place, part in enumerate(parts):
             if place % 4 == 0 and part:
-                skeleton.append(tuple(encode_template(self._tokenizer, part)))
+                skeleton.append(tuple(encode_template(self._tokenizer, part, first=first and not place)))
             elif place % 4 == 2:
                 skeleton.append(_Slot(int(part), parts[place - 1] is None, parts[place + 1] is None))
         return tuple(skeleton)
