@@ -1,15 +1,22 @@
-"""A small byte-level tokenizer and one chat template per format, `templates/<format>.jinja`."""
+"""A small byte-level tokenizer and one chat template per format, `templates/<format>.jinja`.
 
+What a format's family has beside (special tokens, calls it can write) stands in `families/<format>.py`; see `family`.
+"""
+
+import importlib.util
+from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from rlf.chat import FORMATS
-from rlf.types import ToolDescription
+from rlf.types import ToolCall, ToolDescription
 
 TEMPLATES = Path(__file__).parent / "templates"
+FAMILIES = Path(__file__).parent / "families"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 PLAIN = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>", "  ", "中"]
 CORPUS = [
@@ -18,16 +25,23 @@ CORPUS = [
 ]
 
 
-def train_tokenizer(template: str | None, *, eos: str = "<|im_end|>", nfkc: bool = False) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    template: str | None,
+    *,
+    eos: str = "<|im_end|>",
+    nfkc: bool = False,
+    special: list[str] = SPECIAL,
+    plain: list[str] = PLAIN,
+) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False, min_frequency=1
+        vocab_size=400, special_tokens=special, initial_alphabet=alphabet, show_progress=False, min_frequency=1
     )
     tokenizer.train_from_iterator(CORPUS, trainer)
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=nfkc) for text in PLAIN])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=nfkc) for text in plain])
     if nfkc:
         tokenizer.normalizer = normalizers.NFKC()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, chat_template=template)
@@ -59,8 +73,54 @@ def tools():
     return (ToolDescription("search", "Find a passage.", schema), ToolDescription("add", "Add.", {"type": "object"}))
 
 
+def family(name):
+    """What the conformance suite needs to know of a format; `families/<format>.py` changes what differs.
+
+    SPECIAL and PLAIN: added tokens. EOS: the end-of-text token. TOOLS: the declared tools. CALLS: a strategy of the
+    calls that the format can write, None for every call. MAX_CALLS: of one turn. CALL: one of them. SAY and ANSWER:
+    how text before a call and the final answer are written.
+    """
+    known = SimpleNamespace(
+        SPECIAL=SPECIAL, PLAIN=PLAIN, EOS="<|im_end|>", TOOLS=(), CALLS=None, MAX_CALLS=3, SAY="{} ", ANSWER="{}"
+    )
+    known.CALL = ToolCall("search", {"query": "a"})
+    file = FAMILIES / f"{name}.py"
+    if file.exists():
+        spec = importlib.util.spec_from_file_location(f"family_{name}", file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        vars(known).update({key: value for key, value in vars(module).items() if key.isupper()})
+    return known
+
+
+def build_format(name, template=None):
+    """A format over a tokenizer of its family, with its test template or another one."""
+    file = TEMPLATES / f"{name}.jinja"
+    assert file.exists(), f"a new chat format needs a test template: {file}"
+    known = family(name)
+    tokenizer = train_tokenizer(template or file.read_text(), eos=known.EOS, special=known.SPECIAL, plain=known.PLAIN)
+    chat = FORMATS.get(name)(tokenizer, known.TOOLS)
+    chat.family = known
+    return chat
+
+
 @pytest.fixture(scope="session", params=FORMATS.names())
 def any_format(request):
-    file = TEMPLATES / f"{request.param}.jinja"
-    assert file.exists(), f"a new chat format needs a test template: {file}"
-    return FORMATS.get(request.param)(train_tokenizer(file.read_text()))
+    return build_format(request.param)
+
+
+@pytest.fixture(scope="session")
+def make_format():
+    return build_format
+
+
+@pytest.fixture(scope="session")
+def trl_template():
+    """Reads a real chat template from TRL's wheel; skips the test, with the mend, where TRL is not installed."""
+
+    def read(name):
+        if importlib.util.find_spec("trl") is None:
+            pytest.skip("TRL's chat templates are not here: pip install --no-deps trl")
+        return files("trl").joinpath("chat_templates", f"{name}.jinja").read_text()
+
+    return read

@@ -26,16 +26,22 @@ def stop_text(chat):
     return chat.decode(chat.stop_token_ids[:1])
 
 
-@given(written=st.lists(calls, min_size=1, max_size=3))
+def calls_of(chat):
+    return calls if chat.family.CALLS is None else chat.family.CALLS
+
+
+@given(data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_written_call_reads_back_as_itself(any_format, written):
+def test_a_written_call_reads_back_as_itself(any_format, data):
+    written = data.draw(st.lists(calls_of(any_format), min_size=1, max_size=any_format.family.MAX_CALLS))
     text = "\n".join(any_format.write_call(call) for call in written) + stop_text(any_format)
     assert any_format.parse(text, truncated=False).items == tuple(written)
 
 
-@given(call=calls)
+@given(data=st.data())
 @settings(max_examples=50, deadline=None)
-def test_a_call_survives_the_way_through_tokens(any_format, call):
+def test_a_call_survives_the_way_through_tokens(any_format, data):
+    call = data.draw(calls_of(any_format))
     text = any_format.write_call(call)
     tokens = any_format.tokenizer.encode(text, add_special_tokens=False)
     assert any_format.parse(any_format.decode(tokens), truncated=False).items == (call,)
@@ -52,8 +58,8 @@ def test_any_text_has_a_typed_reading(any_format, text, truncated):
 
 
 def test_every_cut_of_a_turn_is_truncated_or_whole(any_format):
-    call = ToolCall("search", {"query": "a"})
-    turn = "I look it up. " + any_format.write_call(call)
+    call = any_format.family.CALL
+    turn = any_format.family.SAY.format("I look it up.") + any_format.write_call(call)
     for length in range(len(turn)):
         parsed = any_format.parse(turn[:length], truncated=True)
         assert parsed.calls == () and parsed.answer is None
@@ -94,7 +100,8 @@ def test_its_own_template_is_detected(any_format):
 
 
 def test_plain_text_is_the_answer(any_format):
-    parsed = any_format.parse("  It is 42. \u4e2d\U0001f600\n" + stop_text(any_format), truncated=False)
+    answer = any_format.family.ANSWER.format("  It is 42. \u4e2d\U0001f600\n")
+    parsed = any_format.parse(answer + stop_text(any_format), truncated=False)
     assert (parsed.items, parsed.answer) == ((), "It is 42. \u4e2d\U0001f600")
 
 
