@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlf.chat.call_json import FORM, CallFault, as_call, read_json
-from rlf.chat.encoding import check_lossless
+from rlf.chat.ends import contradiction, opens_thinking, turn_ends
 from rlf.chat.format import ChatFormat, Parsed, template_of
-from rlf.chat.scan import END_THINK, THINK, Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
-from rlf.core import RlfError
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _END_OF_TURN = "<|im_end|>"
+_MODELS = "a Qwen2.5, Qwen3 or Hermes model"
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 # Marks of families that write something else than JSON in the same tags: Qwen3-Coder and GLM.
 _RIVALS = ("<function=", "<arg_key>")
@@ -62,16 +62,11 @@ class HermesFormat(ChatFormat):
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)
         if self.matches(template_of(tokenizer)) is None:
-            raise RlfError(
-                "chat.format: hermes contradicts the model's chat template, which does not ask for JSON calls in "
-                f"{_OPEN} tags. Write `chat: {{format: auto}}`, or use a Qwen2.5, Qwen3 or Hermes model."
-            )
-        self.stop_token_ids = _stop_token_ids(tokenizer)
-        check_lossless(tokenizer)
-        self._stop_texts = tuple(str(tokenizer.convert_ids_to_tokens(token)) for token in self.stop_token_ids)
+            raise contradiction("hermes", f"JSON calls in {_OPEN} tags", _MODELS)
+        self._ends = turn_ends(tokenizer, [_END_OF_TURN], "hermes", _MODELS)
+        self.stop_token_ids = self._ends.token_ids
         self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
-        opening = self._renderer.generation_prompt
-        self._opens_thinking = opening.rfind(THINK) > opening.rfind(END_THINK)
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -93,27 +88,12 @@ class HermesFormat(ChatFormat):
 
     def parse(self, text: str, *, truncated: bool) -> Parsed:
         """Reads a turn in one pass; the rules stand at the top of this file."""
-        for stop in self._stop_texts:
-            if text.endswith(stop):
-                text = text[: -len(stop)]
-                break
-        return _Scan(text, truncated).run(self._opens_thinking)
+        return _Scan(self._ends.cut_from(text), truncated).run(self._opens_thinking)
 
     def write_call(self, call: ToolCall) -> str:
         """As Qwen's template writes a call of the history."""
         value = {"name": call.name, "arguments": dict(call.arguments)}
         return f"{_OPEN}\n{json.dumps(value, ensure_ascii=False, allow_nan=False)}\n{_CLOSE}"
-
-
-def _stop_token_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    ids = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
-    if _END_OF_TURN not in ids:
-        raise RlfError(
-            f"chat.format: hermes: the model's tokenizer has no special token {_END_OF_TURN} to end a turn with. "
-            "Use a Qwen2.5, Qwen3 or Hermes model, or another `chat.format`."
-        )
-    end, eos = ids[_END_OF_TURN], tokenizer.eos_token_id
-    return (end,) if eos is None or eos == end else (end, int(eos))
 
 
 class _Scan(Scan):
