@@ -22,9 +22,18 @@ if TYPE_CHECKING:
 
 # White space around a sentinel shows whether the template strips contents; the \v tells it from the template's own.
 _LEFT, _RIGHT = "\n\n\n\v", "\v\n\n\n"
-_SENTINEL = re.compile(rf"({_LEFT})?@@rlf:(\d+)@@({_RIGHT})?")
+# A template that writes contents as JSON shows the white space escaped.
+_SENTINEL = re.compile(rf"({_LEFT}|\\n\\n\\n\\u000b)?@@rlf:(\d+)@@({_RIGHT}|\\u000b\\n\\n\\n)?")
 _TURN = "@@rlf:turn@@"
 _PROBE_TOOL = ToolDescription("probe", "", {"type": "object", "properties": {}}).as_openai()
+
+
+@dataclass(frozen=True, slots=True)
+class CallId:
+    """What a template repeats of a call beside its result."""
+
+    name: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +43,12 @@ class _Slot:
     index: int
     strip_left: bool
     strip_right: bool
+    is_json: bool
+    """Whether the template writes the content as a JSON string."""
 
     def take(self, content: str) -> str:
+        if self.is_json:
+            return json.dumps(content, ensure_ascii=False)[1:-1]
         content = content.lstrip() if self.strip_left else content
         return content.rstrip() if self.strip_right else content
 
@@ -68,10 +81,20 @@ class TemplateRenderer:
         skeleton = self._prompt_skeleton(shape, json.dumps([tool.as_openai() for tool in tools]))
         return self._fill(skeleton, [message.content for message in messages])
 
-    def observation(self, results: Sequence[str]) -> list[int]:
-        """Tokens after a sampled turn, from its end-of-turn token to the next generation prompt."""
-        assert results, "an observation without a result"
-        return self._fill(self._observation_skeleton(len(results)), results)
+    def observation(self, results: Sequence[str], calls: Sequence[CallId] = ()) -> list[int]:
+        """Tokens after a sampled turn, from its end-of-turn token to the next generation prompt.
+
+        Args:
+            results: at least one; each becomes a message of the role `tool`.
+            calls: the call of each result, in a template that needs them.
+        """
+        assert results and len(calls) in (0, len(results)), f"{len(results)} results of {len(calls)} calls"
+        roles = tuple("tool" for _ in results)
+        return self._fill(self._observation_skeleton(roles, tuple(calls), self._end_of_turn), results)
+
+    def reply(self, text: str, end_of_turn: str) -> list[int]:
+        """Tokens after a sampled turn that calls nothing, as `observation`: the text is what the user says next."""
+        return self._fill(self._observation_skeleton(("user",), (), end_of_turn), [text])
 
     @cached_property
     def generation_prompt(self) -> str:
@@ -104,20 +127,26 @@ class TemplateRenderer:
         self._check_tools_are_told(text, tools)
         return self._split(text, slots, first=True)
 
-    def _render_observation(self, num_results: int) -> _Skeleton:
-        turn = [{"role": "user", "content": "probe"}, {"role": "assistant", "content": _TURN}]
-        slots = list(range(num_results))
-        messages = turn + [_put("tool", index) for index in slots]
-        text = self._render(messages, [_PROBE_TOOL], add_generation_prompt=True)
+    def _render_observation(self, roles: tuple[str, ...], calls: tuple[CallId, ...], end_of_turn: str) -> _Skeleton:
+        turn = [{"role": "user", "content": "probe"}, _calling(calls)]
+        slots = list(range(len(roles)))
+        results = [_put(role, index) for index, role in enumerate(roles)]
+        for result, call in zip(results, calls, strict=False):
+            result |= {"name": call.name, "tool_call_id": call.id}
+        text = self._render(turn + results, [_PROBE_TOOL], add_generation_prompt=True)
         _, _, after = text.partition(_TURN)
-        if text.count(_TURN) != 1 or not after.startswith(self._end_of_turn):
+        if calls:
+            # The calls themselves stand between what the turn says and its end.
+            _, end, rest = after.partition(end_of_turn)
+            after = end + rest
+        if text.count(_TURN) != 1 or not after.startswith(end_of_turn):
             raise RlfError(
                 f"the model's chat template writes {after[:40]!r} after an assistant's turn; expected it to keep the "
-                f"turn's content and to close it with {self._end_of_turn}. Choose another `chat.format`."
+                f"turn's content and to close it with {end_of_turn}. Choose another `chat.format`."
             )
         return self._split(after, slots, first=False)
 
-    def _render(self, messages: list[dict[str, str]], tools: _Tools, *, add_generation_prompt: bool) -> str:
+    def _render(self, messages: list[dict[str, Any]], tools: _Tools, *, add_generation_prompt: bool) -> str:
         from jinja2 import TemplateError
 
         try:
@@ -148,7 +177,8 @@ class TemplateRenderer:
             if place % 4 == 0 and part:
                 skeleton.append(tuple(encode_template(self._tokenizer, part, first=first and not place)))
             elif place % 4 == 2:
-                skeleton.append(_Slot(int(part), parts[place - 1] is None, parts[place + 1] is None))
+                left, right = parts[place - 1], parts[place + 1]
+                skeleton.append(_Slot(int(part), left is None, right is None, bool(left) and left[0] == "\\"))
         return tuple(skeleton)
 
     def _check_tools_are_told(self, text: str, tools: _Tools) -> None:
@@ -164,9 +194,16 @@ def _trusted(message: Message) -> bool:
     return message.role == "system"
 
 
-def _plain(message: Message) -> dict[str, str]:
+def _plain(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": message.content}
 
 
-def _put(role: str, index: int) -> dict[str, str]:
+def _calling(calls: Sequence[CallId]) -> dict[str, Any]:
+    """An assistant's turn of the probe, with calls in the OpenAI form."""
+    functions = [{"name": call.name, "arguments": {}} for call in calls]
+    asked = [{"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]
+    return {"role": "assistant", "content": _TURN} | ({"tool_calls": asked} if asked else {})
+
+
+def _put(role: str, index: int) -> dict[str, Any]:
     return {"role": role, "content": f"{_LEFT}@@rlf:{index}@@{_RIGHT}"}
