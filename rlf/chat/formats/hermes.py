@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rlf.chat.call_json import FORM, CallFault, as_call, read_json
 from rlf.chat.ends import contradiction, opens_thinking, turn_ends
 from rlf.chat.format import ChatFormat, Parsed, template_of
-from rlf.chat.scan import Grammar, Scan, messages
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
@@ -41,12 +41,7 @@ _BETWEEN = f"Write {FORM} between {_OPEN} and {_CLOSE}."
 _GRAMMAR = Grammar(
     tag=re.compile(r"(</?(?:tool_call|think)>)[ \t\r\n]*"),
     rehearsal=re.compile(rf"{_OPEN}(?:.*?{_CLOSE}|.*)", re.DOTALL),
-    # Another family's tag, a misspelt one, or a bare call object.
-    lookalike=re.compile(
-        r"""<[\s|/]{0,2}(?:(?:tool|function)[-_ ]?calls?\b|function=|python_tag\|>)|\[TOOL_CALLS\]"""
-        r"""|\{\s*["']name["']\s*:\s*["'][^"'\n]*["']\s*,\s*["'](?:arguments|parameters)["']\s*:""",
-        re.IGNORECASE,
-    ),
+    lookalike=LOOKALIKE,
     messages=messages(
         _BETWEEN,
         unterminated=f"The call was not run: {_CLOSE} is missing. {_BETWEEN}",
