@@ -13,6 +13,9 @@ from rlf.core import RlfError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.chat.format import ChatFormat
+    from rlf.types import ToolCall
+
 
 @dataclass(frozen=True, slots=True)
 class TurnEnds:
@@ -54,6 +57,16 @@ def contradiction(name: str, lacks: str, models: str) -> RlfError:
     return RlfError(
         f"chat.format: {name} contradicts the model's chat template, which does not ask for {lacks}. "
         f"Write `chat: {{format: auto}}`, or use {models}."
+    )
+
+
+def check_written(chat: ChatFormat, name: str, call: ToolCall, text: str) -> str:
+    """The text of a call, where it reads back as the same call. Raises RlfError for what the format cannot write."""
+    if chat.parse(text, truncated=False).items == (call,):
+        return text
+    raise RlfError(
+        f"chat.format: {name} cannot write the call {call.name!r} with the arguments {str(dict(call.arguments))[:80]}. "
+        "Use a format that writes calls as JSON, e.g. hermes, or other arguments."
     )
 
 

@@ -18,7 +18,7 @@ from rlf.types import FailureClass, ParseFailure, ToolCall
 THINK, END_THINK = "<think>", "</think>"
 
 LOOKALIKE = re.compile(
-    r"""<[\s|/]{0,2}(?:(?:tool|function)[-_ ]?calls?\b|(?:function|parameter)=|python_tag\|>)"""
+    r"""<[\s|/]{0,2}(?:(?:tool|function)[-_ ]?calls?\b|(?:function|parameter)=|arg_(?:key|value)>|python_tag\|>)"""
     r"""|<[|｜]tool[▁_]|\[TOOL_CALLS\]"""
     r"""|\{\s*["']name["']\s*:\s*["'][^"'\n]*["']\s*,\s*["'](?:arguments|parameters)["']\s*:""",
     re.IGNORECASE,
@@ -38,16 +38,6 @@ class Grammar:
     """What looks like a call but is none; another family's, a misspelt one."""
     messages: Mapping[FailureClass, str]
     """What the model reads of each failure; a fault in a call brings its own words."""
-
-
-def lookalike(own: str = "(?!)") -> re.Pattern[str]:
-    """What looks like a call of any family, misspelt tags and bare call objects too; `own` adds a format's pattern."""
-    return re.compile(
-        rf"""{own}|<[\s|/]{{0,2}}(?:(?:tool|function)[-_ ]?calls?\b|function=|python_tag\|>|arg_(?:key|value)>)"""
-        r"""|<\|tool_calls?_|<｜tool▁call|\[TOOL_CALLS\]"""
-        r"""|\{\s*["']name["']\s*:\s*["'][^"'\n]*["']\s*,\s*["'](?:arguments|parameters)["']\s*:""",
-        re.IGNORECASE,
-    )
 
 
 def messages(call: str, **other: str) -> Mapping[FailureClass, str]:

@@ -12,8 +12,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rlf.chat import FORMATS
-from rlf.types import ToolCall, ToolDescription
+from rlf.chat import FORMATS, encode_template
+from rlf.types import Message, ToolCall, ToolDescription
 
 TEMPLATES = Path(__file__).parent / "templates"
 FAMILIES = Path(__file__).parent / "families"
@@ -112,6 +112,47 @@ def any_format(request):
 @pytest.fixture(scope="session")
 def make_format():
     return build_format
+
+
+@pytest.fixture(scope="session")
+def read():
+    """Parses a turn and checks what holds of every failure."""
+
+    def read(chat, text, truncated=False):
+        parsed = chat.parse(text, truncated=truncated)
+        for failure in parsed.failures:
+            assert text[failure.position : failure.position + len(failure.raw)] == failure.raw
+            assert 3 <= len(failure.message.split()) <= 40, failure.message
+        positions = [failure.position for failure in parsed.failures]
+        assert positions == sorted(positions)
+        return parsed
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def kinds():
+    """The items of a parsed turn in short: a call's name or a failure's class."""
+    return lambda parsed: [getattr(item, "name", None) or item.kind.value for item in parsed.items]
+
+
+@pytest.fixture(scope="session")
+def assert_is_the_templates():
+    """Asserts that a trajectory decodes to what the model's own template renders of the same conversation."""
+
+    def check(chat, tools, turns, question="How many live in Vell?", **options):
+        conversation = [{"role": "user", "content": question}]
+        tokens = chat.prompt([Message("user", question)], tools)
+        for sampled, message, results in turns:
+            tokens += encode_template(chat.tokenizer, sampled)
+            tokens += chat.observation([result["content"] for result in results], closed=True, turn=sampled)
+            conversation += [{"role": "assistant", **message}, *({"role": "tool", **result} for result in results)]
+        expected = chat.tokenizer.apply_chat_template(
+            conversation, tools=[t.as_openai() for t in tools], add_generation_prompt=True, tokenize=False, **options
+        )
+        assert chat.decode(tokens) == expected
+
+    return check
 
 
 @pytest.fixture(scope="session")
