@@ -1,0 +1,184 @@
+"""Rollouts of the embedded model: rlf's sampler beside transformers' `generate` with a barrier per turn.
+
+Both play the same questions with the same tools, sampling settings and limits; the two take turns in one process and
+the medians are printed with their ratio. The baseline generates a whole left-padded batch until its last row stops,
+runs every tool call, and feeds the whole conversation again for the next turn, as simple loops do.
+
+    python benchmarks/rollout.py [--trajectories 128] [--rounds 5] [--tool-latency 0.0] [--cores 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from rlf.api.inputs import load_inputs
+from rlf.api.plans import checked_plan
+from rlf.core.seeds import derive_seed
+from rlf.engines.harness import build_harness
+from rlf.engines.local.model import load_model, load_tokenizer
+from rlf.engines.local.sampler import Sampler
+from rlf.rollout.collect import collect
+from rlf.rollout.loop import Rollout
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass
+class Played:
+    """One collection."""
+
+    wall_s: float
+    num_sampled: int
+    success: float
+
+
+class SlowTools:
+    """The spec's tools, each call slowed by the same latency."""
+
+    def __init__(self, tools, latency_s):
+        self.tools, self.latency_s = tools, latency_s
+
+    @property
+    def descriptions(self):
+        return self.tools.descriptions
+
+    async def invoke(self, call, *, trajectory_id):
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
+        return await self.tools.invoke(call, trajectory_id=trajectory_id)
+
+
+async def play_rlf(harness, tools, sampler, rollouts):
+    setting = harness.setting(sampler, harness.training)
+    object.__setattr__(setting, "tools", tools)
+    started = time.perf_counter()
+    scored = await collect(rollouts, setting, harness.reward)
+    sampled = sum(item.trajectory.num_sampled for item in scored)
+    return Played(time.perf_counter() - started, sampled, sum(s.reward or 0 for s in scored) / len(scored))
+
+
+async def play_barrier(harness, tools, model, rollouts, pad_id):
+    chat, limits = harness.chat, harness.limits
+    started = time.perf_counter()
+    rows = [chat.prompt(r.task.messages, tools.descriptions) for r in rollouts]
+    active, num_sampled, right = list(range(len(rows))), 0, 0
+    for turn in range(limits.max_turns):
+        new = generate(model, [rows[i] for i in active], limits, chat, pad_id)
+        results = []
+        for i, tokens in zip(active, new, strict=True):
+            rows[i] = rows[i] + tokens
+            num_sampled += len(tokens)
+            parsed = chat.parse(chat.decode(tokens), truncated=tokens[-1] not in chat.stop_token_ids)
+            if parsed.answer is not None:
+                right += parsed.answer.strip().lower() == str(rollouts[i].task.answer).strip().lower()
+            elif turn + 1 < limits.max_turns and tokens[-1] in chat.stop_token_ids:
+                results.append((i, parsed))
+        calls = [tools.invoke(call, trajectory_id=str(i)) for i, parsed in results for call in parsed.calls]
+        replies = iter(await asyncio.gather(*calls))  # the barrier: everyone waits for the slowest call
+        active = []
+        for i, parsed in results:
+            texts = [next(replies).text if hasattr(item, "arguments") else item.message for item in parsed.observed]
+            observation = chat.observation(texts, closed=True)
+            if len(rows[i]) + len(observation) < limits.max_total_tokens:
+                rows[i] = rows[i] + observation
+                active.append(i)
+        if not active:
+            break
+    return Played(time.perf_counter() - started, num_sampled, right / len(rollouts))
+
+
+def generate(model, rows, limits, chat, pad_id):
+    width = max(map(len, rows))
+    tokens = torch.full((len(rows), width), pad_id)
+    mask = torch.zeros_like(tokens)
+    for row, ids in enumerate(rows):
+        tokens[row, width - len(ids) :] = torch.tensor(ids)
+        mask[row, width - len(ids) :] = 1
+    out = model.generate(
+        tokens,
+        attention_mask=mask,
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=max(1, limits.max_total_tokens - width),
+        eos_token_id=list(chat.stop_token_ids),
+        pad_token_id=pad_id,
+    )
+    return [until_stop(ids.tolist(), chat.stop_token_ids) for ids in out[:, width:]]
+
+
+def until_stop(ids, stops):
+    return next((ids[: i + 1] for i, token in enumerate(ids) if token in stops), ids)
+
+
+async def main(arguments):
+    plan = checked_plan([ROOT / "specs" / "search.yaml"], [])
+    inputs = load_inputs(plan)
+    tokenizer = load_tokenizer(inputs.model_path)
+    harness = build_harness(plan.spec, tokenizer)
+    ours = load_model(inputs.model_path, dtype=torch.float32, device=torch.device("cpu"))
+    theirs = AutoModelForCausalLM.from_pretrained(inputs.model_path, attn_implementation="sdpa")
+    theirs.generation_config.max_length = None
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as executor:
+        async with harness.tools:
+            tools = SlowTools(harness.tools, arguments.tool_latency)
+            played = {"rlf": [], "barrier": []}
+            for round_ in range(arguments.rounds + 1):
+                size = arguments.trajectories // 8
+                tasks = inputs.train[round_ * size : (round_ + 1) * size]
+                rollouts = [
+                    Rollout(f"{round_}/{task.id}/{k}", task, k, derive_seed(round_, task.id, k))
+                    for task in tasks
+                    for k in range(8)
+                ]
+                sampler = Sampler(
+                    ours,
+                    num_slots=len(rollouts),
+                    max_tokens=harness.limits.max_total_tokens,
+                    logical=not arguments.tool_latency,
+                    executor=executor,
+                    decode=harness.chat.decode,
+                )
+                one = await play_rlf(harness, tools, sampler, rollouts)
+                await sampler.close()
+                torch.set_num_threads(arguments.cores)
+                torch.manual_seed(round_)
+                other = await play_barrier(harness, tools, theirs, rollouts, tokenizer.pad_token_id)
+                if round_:  # the first round warms both up
+                    played["rlf"].append(one)
+                    played["barrier"].append(other)
+    report(played)
+
+
+def report(played):
+    rates = {name: median(p.num_sampled / p.wall_s for p in runs) for name, runs in played.items()}
+    print(
+        f"{'':10} {'wall s':>8} {'sampled':>8} {'tokens/s':>9} {'success':>8}   medians of {len(played['rlf'])} rounds"
+    )
+    for name, runs in played.items():
+        wall, sampled = median(p.wall_s for p in runs), median(p.num_sampled for p in runs)
+        print(f"{name:10} {wall:8.3f} {sampled:8.0f} {rates[name]:9.0f} {median(p.success for p in runs):8.3f}")
+    ratios = [
+        (a.num_sampled / a.wall_s) / (b.num_sampled / b.wall_s)
+        for a, b in zip(played["rlf"], played["barrier"], strict=True)
+    ]
+    print(f"tokens/s, rlf / barrier: {median(ratios):.2f} (least {min(ratios):.2f}, most {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--trajectories", type=int, default=128, help="per round, a multiple of 8")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tool-latency", type=float, default=0.0, help="seconds added to each tool call")
+    parser.add_argument("--cores", type=int, default=1, help="threads of the baseline")
+    asyncio.run(main(parser.parse_args()))
