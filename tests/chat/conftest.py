@@ -4,6 +4,7 @@ What a format's family has beside (special tokens, calls it can write) stands in
 """
 
 import importlib.util
+import time
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,6 +152,19 @@ def assert_is_the_templates():
             conversation, tools=[t.as_openai() for t in tools], add_generation_prompt=True, tokenize=False, **options
         )
         assert chat.decode(tokens) == expected
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def assert_linear():
+    """Asserts that long turns of one repeated piece cost no quadratic time."""
+
+    def check(chat, pieces, num_characters=60_000):
+        for piece in pieces:
+            started = time.perf_counter()
+            chat.parse(piece * (num_characters // len(piece)), truncated=False)
+            assert time.perf_counter() - started < 3, piece
 
     return check
 

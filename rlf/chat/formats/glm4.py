@@ -1,0 +1,166 @@
+"""GLM-4.5 to 4.7: calls as `<tool_call>name` with `<arg_key>` and `<arg_value>` tags, values as text or JSON.
+
+How a turn is read:
+- A value is text where the tool's schema says string, JSON where it says something else; see `schema_text`.
+- A value ends at the `</arg_value>` that an `<arg_key>` or `</tool_call>` follows, so a closing tag inside a string
+  ends nothing. A value that holds opening tags of arguments is two calls run together: neither its text nor what it
+  seems to call is run.
+- Thinking, prose, and what looks like a call are read as in every format with tags; see `rlf.chat.scan`.
+- A turn ends with the token that opens the next role: `<|observation|>` after calls, `<|user|>` after an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlf.chat.call_json import CallFault
+from rlf.chat.ends import check_written, contradiction, opens_thinking, turn_ends
+from rlf.chat.format import ChatFormat, Parsed, template_of
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.schema_text import parameter_schemas, read_value, write_value
+from rlf.chat.template import TemplateRenderer
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_OBSERVATION, _USER = "<|observation|>", "<|user|>"
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_MODELS = "a GLM-4.5, 4.6 or 4.7 model"
+_FORM = f"{_OPEN}name, then <arg_key>key</arg_key> and <arg_value>value</arg_value> for each argument, then {_CLOSE}"
+
+_NAME = re.compile(r"([\w.\-/:]+)[ \t\r\n]*(?=<arg_key>|</tool_call>)")
+_KEY = re.compile(r"<arg_key>([^<]*)</arg_key>[ \t\r\n]*<arg_value>")
+_VALUE_END = re.compile(r"</arg_value>[ \t\r\n]*(?=<arg_key>|</tool_call>)")
+_ARGUMENT_TAG = re.compile(r"<arg_(?:key|value)>")
+_NEXT_CALL = re.compile(rf"(?:</arg_value>|{_CLOSE})[ \t\r\n]*(?={_OPEN})")
+_GRAMMAR = Grammar(
+    tag=re.compile(r"(</?(?:tool_call|think)>)[ \t\r\n]*"),
+    rehearsal=re.compile(rf"{_OPEN}(?:.*?{_CLOSE}|.*)", re.DOTALL),
+    lookalike=LOOKALIKE,
+    messages=messages(
+        f"Write {_FORM}.",
+        unterminated=f"The call was not run: a closing tag is missing. Write {_FORM}.",
+        stray_tag=f"{_CLOSE} has no {_OPEN} before it. Write {_FORM}.",
+        missing_name=f"The call has no name of a tool. Write {_FORM}.",
+    ),
+)
+
+
+class Glm4Format(ChatFormat):
+    """The format of GLM-4.5, 4.6 and 4.7."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        if self.matches(template_of(tokenizer)) is None:
+            raise contradiction("glm4", f"calls with <arg_key> in {_OPEN} tags", _MODELS)
+        self._ends = turn_ends(tokenizer, [_OBSERVATION, _USER], "glm4", _MODELS)
+        self.stop_token_ids = self._ends.token_ids
+        self._renderer = TemplateRenderer(tokenizer, _OBSERVATION)
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
+        self._schemas = parameter_schemas(tools)
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Templates that name `<arg_key>` and `<|observation|>`."""
+        if "<arg_key>" not in chat_template or _OBSERVATION not in chat_template:
+            return None
+        return f"its chat template asks for calls with <arg_key> and <arg_value> in {_OPEN} tags"
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Rendered by the model's own template."""
+        return self._renderer.prompt(messages, tools)
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """`<|observation|>\\n<tool_response>...`; what follows a turn that gave the word to the user is the user's."""
+        if closed and turn.endswith(_USER) and not self.parse(turn, truncated=False).calls:
+            return self._renderer.reply("\n".join(results), _USER)[1:]
+        tokens = self._renderer.observation(results)
+        return tokens[1:] if closed and (not turn or turn.endswith(_OBSERVATION)) else tokens
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._ends.cut_from(text), truncated, self._schemas).run(self._opens_thinking)
+
+    def write_call(self, call: ToolCall) -> str:
+        """As GLM's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
+        schemas = self._schemas.get(call.name, {})
+        lines = [f"{_OPEN}{call.name}"]
+        for key, value in call.arguments.items():
+            shown = write_value(value, schemas.get(key))
+            lines += [f"<arg_key>{key}</arg_key>", f"<arg_value>{shown}</arg_value>"]
+        text = "\n".join([*lines, _CLOSE])
+        prompt = "</think>" if self._opens_thinking else ""
+        check_written(self, "glm4", call, prompt + text)
+        return text
+
+
+class _Scan(Scan):
+    """Reads the calls of one turn."""
+
+    __slots__ = ("schemas",)
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__(text, truncated)
+        self.schemas = schemas
+
+    def read(self, tag: re.Match[str]) -> int:
+        if tag[1] == _CLOSE:
+            self.fail(FailureClass.STRAY_TAG, tag.start(), tag.end(1))
+            return tag.end(1)
+        start, name = tag.start(), _NAME.match(self.text, tag.end())
+        if name is None:
+            unnamed = self.text.startswith(("<arg_key>", _CLOSE), tag.end())
+            return self._broken(FailureClass.MISSING_NAME if unnamed else FailureClass.BAD_CALL, start, tag.end())
+        return self._arguments(start, name[1], name.end())
+
+    def _arguments(self, start: int, name: str, position: int) -> int:
+        """Reads the arguments of the call that begins at `start`, and its end."""
+        text, schemas = self.text, self.schemas.get(name, {})
+        arguments: dict[str, Any] = {}
+        fault = ""
+        while key := _KEY.match(text, position):
+            end = _VALUE_END.search(text, key.end())
+            if end is None:
+                return self._broken(FailureClass.UNTERMINATED, start, key.end())
+            if _ARGUMENT_TAG.search(text, key.end(), end.start()):
+                return self._run_together(start, key.end(), end.start())
+            label = key[1].strip()
+            value = read_value(text[key.end() : end.start()], schemas.get(label))
+            if isinstance(value, CallFault):
+                fault = fault or f"The value of {label[:24]!r} is wrong: {value.message}."
+            elif label in arguments or not label:
+                fault = fault or f"The argument {label[:24]!r} is given twice, or has no key."
+            arguments[label] = value
+            position = end.end()
+        if not text.startswith(_CLOSE, position):
+            return self._broken(FailureClass.BAD_CALL, start, position)
+        position += len(_CLOSE)
+        if fault:
+            self.fail(FailureClass.BAD_ARGUMENTS, start, position, f"{fault} The call was not run.")
+        else:
+            self.found.append((start, ToolCall(name, arguments)))
+        return position
+
+    def _run_together(self, start: int, value: int, end: int) -> int:
+        """Records a value that swallowed other arguments. Only a call that plainly begins after it is read on."""
+        other = _NEXT_CALL.search(self.text, value, end)
+        if other is None:
+            close = self.text.index(_CLOSE, end) + len(_CLOSE) if _CLOSE in self.text[end:] else len(self.text)
+            message = "An <arg_value> holds tags of other arguments: a closing tag is missing. The call was not run."
+            self.fail(FailureClass.BAD_ARGUMENTS, start, close, message)
+            return close
+        self.fail(FailureClass.UNTERMINATED, start, other.end())
+        return other.end()
+
+    def _broken(self, kind: FailureClass, start: int, search_from: int) -> int:
+        """Records a call that cannot be read. It ends at a close tag, or before the tag that shows one is missing."""
+        tag = _GRAMMAR.tag.search(self.text, search_from)
+        if tag is None:
+            return self.cut(FailureClass.UNTERMINATED, start)
+        end = tag.end(1) if tag[1] == _CLOSE else tag.start()
+        self.fail(kind if tag[1] == _CLOSE else FailureClass.UNTERMINATED, start, end)
+        return end
