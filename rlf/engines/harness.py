@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlf.chat.format import FORMATS, ChatFormat, detect_format
+from rlf.chat.policy import ChatPolicy, FailurePolicy
+from rlf.core import RlfError
 from rlf.rewards.function import RewardFunction
 from rlf.rollout.loop import Limits, Setting
 from rlf.tools.executor import Executor
 from rlf.types.policy import Policy, Sampling
+from rlf.types.trajectory import FailureClass
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -29,10 +32,11 @@ class Harness:
     training: Sampling
     evaluation: Sampling
     greedy: Sampling
+    handling: ChatPolicy
 
     def setting(self, policy: Policy, sampling: Sampling) -> Setting:
         """The setting of a collection."""
-        return Setting(policy, self.chat, self.tools, self.limits, sampling)
+        return Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling)
 
 
 def build_harness(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Harness:
@@ -46,7 +50,10 @@ def build_harness(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Harness:
         max_tool_calls=rollout.max_tool_calls,
         max_parse_failures=rollout.max_parse_failures,
     )
-    plain = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=(*chat.stop_strings, *rollout.stop))
+    handling = _handling(spec, chat)
+    call_ends = chat.call_ends if handling.stop_after_call else ()
+    stop_strings = (*chat.stop_strings, *call_ends, *rollout.stop)
+    plain = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=stop_strings)
     training = replace(
         plain, temperature=rollout.temperature, top_p=rollout.top_p, top_k=rollout.top_k, min_p=rollout.min_p
     )
@@ -58,7 +65,21 @@ def build_harness(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Harness:
         training=training,
         evaluation=replace(plain, temperature=spec.eval.temperature),
         greedy=replace(plain, temperature=0.0),
+        handling=handling,
     )
+
+
+def _handling(spec: RunSpec, chat: ChatFormat) -> ChatPolicy:
+    declared = spec.chat
+    if declared.stop_after_call and not chat.call_ends:
+        raise RlfError(
+            "chat.stop_after_call: got true; in the model's chat format a call ends with the turn, so that there is "
+            "nothing to stop at. Remove it."
+        )
+    policies = dict(declared.failures)
+    otherwise = policies.pop("default", FailurePolicy.FEEDBACK)
+    failures = {FailureClass(kind): policy for kind, policy in policies.items()}
+    return ChatPolicy(declared.repair, failures, otherwise, declared.stop_after_call)
 
 
 def build_chat(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> ChatFormat:

@@ -1,0 +1,135 @@
+"""Open trajectories and the cache slots they hold: those that decode come first, without gaps.
+
+Rows that decode are slots 0 to `num_active`, so that attention reads one contiguous block of the cache; the others
+keep their keys and values behind it while their tools run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlf.engines.local.cache import KVCache
+from rlf.engines.local.draw import uniforms
+from rlf.types.policy import Finish, Sample, SampleRequest
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One open trajectory."""
+
+    id: str
+    due: int = 0
+    """Tick at which the row goes on, or ends."""
+    request: SampleRequest | None = None
+    """The turn to sample; None while the trajectory's tools run."""
+    reply: asyncio.Future[Sample] | None = None
+    slot: int = -1
+    """Place in the cache; -1 before the row is admitted."""
+    context: list[int] = field(default_factory=list)
+    """Tokens fed or sampled so far; all but the last sampled one are cached."""
+    num_cached: int = 0
+    noise: np.ndarray | None = None
+    """Uniform numbers for every token the trajectory may sample."""
+    tokens: list[int] = field(default_factory=list)
+    """Sampled in this turn."""
+    logprobs: list[float] = field(default_factory=list)
+    finish: Finish | None = None
+    released: bool = False
+
+    def begin(self, request: SampleRequest, reply: asyncio.Future[Sample], max_tokens: int) -> None:
+        """Takes the next turn. Its context must extend what is known."""
+        known = len(self.context)
+        assert list(request.tokens[:known]) == self.context, f"{self.id}: the context does not extend the last turn's"
+        if self.noise is None:
+            self.noise = uniforms(request.seed, max_tokens)
+        self.context += request.tokens[known:]
+        self.request, self.reply = request, reply
+        self.tokens, self.logprobs, self.finish = [], [], None
+
+    def deliver(self) -> None:
+        """Hands the finished turn to whoever waits for it."""
+        reply, self.reply, self.request = self.reply, None, None
+        assert reply is not None and self.finish is not None, f"{self.id} was not sampled"
+        if not reply.done():
+            reply.set_result(Sample(self.tokens, self.logprobs, self.finish))
+
+    @property
+    def turn(self) -> SampleRequest:
+        """The turn being sampled."""
+        assert self.request is not None, f"{self.id} has nothing to sample"
+        return self.request
+
+    @property
+    def pending(self) -> list[int]:
+        """Tokens known and not yet cached."""
+        return self.context[self.num_cached :]
+
+    @property
+    def next_uniform(self) -> float:
+        """The number that decides the next token."""
+        assert self.noise is not None, f"{self.id} has no noise"
+        return float(self.noise[self.turn.num_sampled + len(self.tokens)])
+
+
+class Slots:
+    """The cache and the rows that hold its slots."""
+
+    def __init__(self, cache: KVCache) -> None:
+        self.cache = cache
+        self.rows: list[Row] = []
+        """By slot."""
+        self.num_active = 0
+
+    @property
+    def active(self) -> list[Row]:
+        """Rows that decode, by slot."""
+        return self.rows[: self.num_active]
+
+    @property
+    def away(self) -> list[Row]:
+        """Rows that wait: for their tools, or for their turn to join."""
+        return self.rows[self.num_active :]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a slot is free."""
+        return len(self.rows) < self.cache.num_slots
+
+    def admit(self, row: Row) -> None:
+        """Gives a row a slot."""
+        row.slot = len(self.rows)
+        self.rows.append(row)
+
+    def activate(self, row: Row) -> None:
+        """Moves a waiting row to the end of those that decode."""
+        self._exchange(row.slot, self.num_active)
+        self.num_active += 1
+
+    def deactivate(self, row: Row) -> None:
+        """Moves a row behind those that decode, if it is one of them."""
+        if row.slot < self.num_active:
+            self.num_active -= 1
+            self._exchange(row.slot, self.num_active)
+
+    def free(self, row: Row) -> None:
+        """Takes a row's slot back."""
+        self.deactivate(row)
+        self._exchange(row.slot, len(self.rows) - 1)
+        self.rows.pop()
+        row.slot = -1
+
+    def clear(self) -> None:
+        """Takes every slot back."""
+        self.rows.clear()
+        self.num_active = 0
+
+    def _exchange(self, left: int, right: int) -> None:
+        if left == right:
+            return
+        one, other = self.rows[left], self.rows[right]
+        self.cache.swap(left, right, max(one.num_cached, other.num_cached))
+        self.rows[left], self.rows[right] = other, one
+        one.slot, other.slot = right, left
