@@ -1,0 +1,72 @@
+import json
+
+import pytest
+import torch
+
+from rlf.algo.advantages.gae import Gae
+from rlf.core import RunError
+from rlf.engines.local.checkpoint import (
+    Progress,
+    is_whole,
+    load_checkpoint,
+    prune_checkpoints,
+    read_progress,
+    save_checkpoint,
+)
+from rlf.engines.local.model import load_model
+from rlf.spec.models import LoraSpec
+from rlf.testing.models import save_random_model
+from tests.engines.local.test_update import batch_of, new_updater, weights
+
+
+def model_in(folder, lora=None, **keys):
+    path = folder if folder.exists() else save_random_model(folder, **keys)
+    return load_model(str(path), dtype=torch.float32, device=torch.device("cpu"), lora=lora)
+
+
+@pytest.mark.parametrize("lora", [None, LoraSpec(rank=4, alpha=8)])
+@pytest.mark.parametrize("algorithm", ["grpo", "gae"])
+def test_a_restored_updater_goes_on_to_the_same_bits(tmp_path, lora, algorithm):
+    keys = {"algorithm": Gae()} if algorithm == "gae" else {}
+    torch.manual_seed(1)
+    straight = new_updater(model_in(tmp_path / "m", lora), **keys)
+    straight.update(batch_of(), 1)
+    path, _ = save_checkpoint(tmp_path / "c", straight, Progress(1, 16))
+    torch.manual_seed(1)
+    resumed = new_updater(model_in(tmp_path / "m", lora), **keys)
+    load_checkpoint(path, resumed)
+    assert read_progress(path) == Progress(1, 16)
+    first, second = straight.update(batch_of(), 2), resumed.update(batch_of(), 2)
+    assert first.metrics == second.metrics
+    assert torch.equal(weights(straight.model), weights(resumed.model))
+
+
+def test_a_checkpoint_with_a_changed_or_missing_file_is_not_whole(tmp_path):
+    path, _ = save_checkpoint(tmp_path / "c", new_updater(model_in(tmp_path / "m")), Progress(1))
+    assert is_whole(path)
+    kept = (path / "progress.json").read_text()
+    (path / "progress.json").write_text(kept.replace("1", "2"))
+    assert not is_whole(path)
+    (path / "progress.json").unlink()
+    assert not is_whole(path)
+    assert not is_whole(tmp_path / "nowhere")
+
+
+def test_the_manifest_names_every_file(tmp_path):
+    path, _ = save_checkpoint(tmp_path / "c", new_updater(model_in(tmp_path / "m")), Progress(1))
+    named = set(json.loads((path / "manifest.json").read_text()))
+    assert named == {p.name for p in path.iterdir()} - {"manifest.json"}
+
+
+def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):
+    path, _ = save_checkpoint(tmp_path / "c", new_updater(model_in(tmp_path / "m")), Progress(1))
+    with pytest.raises(RunError, match="does not fit the model"):
+        load_checkpoint(path, new_updater(model_in(tmp_path / "other", vocab_size=64)))
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path):
+    updater = new_updater(model_in(tmp_path / "m"))
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path / "c", updater, Progress(step))
+    prune_checkpoints(tmp_path / "c", 2)
+    assert sorted(p.name for p in (tmp_path / "c").iterdir()) == ["step-000002", "step-000003"]
