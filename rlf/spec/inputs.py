@@ -5,37 +5,42 @@ Apart from `rlf.plan`, which opens nothing: this reads data files whole and impo
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.chat import FORMATS
+from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError
 from rlf.data import load_tasks
+from rlf.spec.budget import budget_faults
 from rlf.spec.load import LoadedSpec
+from rlf.spec.model_folder import named_folder
 from rlf.spec.models import DataSource
 from rlf.spec.nodes import KeyPath
-from rlf.spec.paths import is_local
 from rlf.spec.reader import shown_path
+from rlf.types import Task
 
 
 def check_inputs(loaded: LoadedSpec) -> list[Fault]:
     """The faults of everything that a spec names. Hugging Face models are not fetched for it, datasets are."""
-    faults = [fault for name in ("train", "eval") for fault in _data(loaded, name)]
-    faults += _model(loaded)
+    faults: list[Fault] = []
+    train = _tasks(loaded, "train", faults)
+    _tasks(loaded, "eval", faults)
+    about_model = _model(loaded)
+    faults += about_model or budget_faults(loaded, train)
     faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
     faults += [fault for index in range(len(loaded.spec.rewards)) for fault in _term(loaded, index)]
     return sorted(faults)
 
 
-def _data(loaded: LoadedSpec, name: str) -> list[Fault]:
+def _tasks(loaded: LoadedSpec, name: str, faults: list[Fault]) -> list[Task]:
+    """The rows of one dataset; none where there is no such dataset or it has faults."""
     source: DataSource | None = getattr(loaded.spec.data, name)
     if source is None:
         return []
     try:
-        load_tasks(**source.model_dump())
+        return load_tasks(**source.model_dump())
     except SpecError as error:
-        return [_about_data(loaded, name, fault) for fault in error.faults]
+        faults += [_about_data(loaded, name, fault) for fault in error.faults]
     return []
 
 
@@ -48,7 +53,7 @@ def _about_data(loaded: LoadedSpec, name: str, fault: Fault) -> Fault:
 
 def _model(loaded: LoadedSpec) -> list[Fault]:
     path: KeyPath = ("model", "path")
-    folder = _model_folder(loaded.spec.model.path)
+    folder = named_folder(loaded.spec.model.path)
     if folder is None:
         return []
     shown = shown_path(folder)
@@ -64,7 +69,7 @@ def _model(loaded: LoadedSpec) -> list[Fault]:
 
 def _chat(loaded: LoadedSpec, folder: Path) -> list[Fault]:
     try:
-        template = _chat_template(folder)
+        template = read_chat_template(folder)
     except ValueError as error:
         return [loaded.fault(("model", "path"), f"{shown_path(folder)}: tokenizer_config.json is not JSON: {error}.")]
     chosen = loaded.spec.chat.format
@@ -84,25 +89,6 @@ def _chat(loaded: LoadedSpec, folder: Path) -> list[Fault]:
         message = f"got {chosen!r}, but the model's chat template is not of that format. {mend}"
         return [loaded.fault(("chat", "format"), message)]
     return []
-
-
-def _chat_template(folder: Path) -> str | None:
-    """The template as transformers would find it, without loading transformers."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    template = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template")
-    if isinstance(template, list):
-        named = {entry.get("name"): entry.get("template") for entry in template}
-        template = named.get("tool_use") or named.get("default")
-    return template if isinstance(template, str) else None
-
-
-def _model_folder(path: str) -> Path | None:
-    """The folder of a model that is on this machine; None for a Hugging Face id."""
-    if path.startswith(BUILTIN):
-        return builtin_path(path.removeprefix(BUILTIN))
-    return Path(path) if is_local(path) else None
 
 
 def _tool(loaded: LoadedSpec, index: int) -> list[Fault]:

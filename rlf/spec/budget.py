@@ -1,0 +1,99 @@
+"""Whether `rollout.max_total_tokens` holds what a trajectory begins with, counted with the model's own tokenizer.
+
+Measured only where the tokenizer is on this machine; nothing is fetched and transformers is not loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlf.chat import FORMATS, ChatFormat, detect_format
+from rlf.chat.on_disk import read_tokenizer
+from rlf.core import Fault, RlfError
+from rlf.spec.load import LoadedSpec
+from rlf.spec.model_folder import folder_on_disk
+from rlf.spec.models import RunSpec
+from rlf.spec.nodes import KeyPath
+from rlf.types import Task, ToolCall
+
+MAX_MEASURED = 256
+"""Prompts that are counted, evenly over the data: enough for a share, few enough for a second."""
+_NUM_SHORTEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSizes:
+    """Tokens that trajectories begin with, system message and tools included."""
+
+    tokens: tuple[int, ...]
+    """Of the measured prompts."""
+    shortest: int
+    """Of the shortest prompt that was found: the measured ones and those of the fewest characters."""
+    turn: int
+    """The shortest turn that leads on: a call without arguments, or one token, and the token that ends it."""
+    turn_words: str
+    """What that turn is."""
+
+    @property
+    def least(self) -> int:
+        """Tokens below which no trajectory can take a single turn."""
+        return self.shortest + self.turn
+
+    def share_cut(self, max_total_tokens: int) -> float:
+        """Share of the measured prompts that leave no room for a turn."""
+        return sum(size + self.turn > max_total_tokens for size in self.tokens) / len(self.tokens)
+
+
+def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
+    """Renders prompts as the run will; None where the model's tokenizer is not on this machine.
+
+    Raises RlfError where the chat format cannot be used with the model.
+    """
+    folder = folder_on_disk(spec.model.path)
+    tokenizer = None if folder is None else read_tokenizer(folder)
+    if tokenizer is None or not tasks:
+        return None
+    name = detect_format(tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
+    tools = [tool.description_for_model for tool in spec.tools]
+    chat = FORMATS.get(name)(tokenizer, tools)
+    step = -(-len(tasks) // MAX_MEASURED)
+    shortest = sorted(tasks, key=_num_characters)[:_NUM_SHORTEST]
+    sizes = [len(chat.prompt(task.messages, tools)) for task in tasks[::step]]
+    least = min(*sizes, *(len(chat.prompt(task.messages, tools)) for task in shortest))
+    return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, [tool.name for tool in spec.tools]))
+
+
+def budget_faults(loaded: LoadedSpec, tasks: Sequence[Task]) -> list[Fault]:
+    """The fault of a token budget that no trajectory fits, or of a chat format that cannot render the prompts."""
+    budget = loaded.spec.rollout.max_total_tokens
+    try:
+        sizes = measure_prompts(loaded.spec, tasks)
+    except RlfError as error:
+        return [_about_chat(loaded, str(error))]
+    if sizes is None or sizes.least <= budget:
+        return []
+    message = (
+        f"got {budget}; the system prompt, the tools and the shortest question take {sizes.shortest} tokens, and "
+        f"{sizes.turn_words} {sizes.turn} more. Write at least {sizes.least}, better the length of a whole trajectory."
+    )
+    return [loaded.fault(("rollout", "max_total_tokens"), message)]
+
+
+def _shortest_turn(chat: ChatFormat, tool_names: Sequence[str]) -> tuple[int, str]:
+    calls = [(len(chat.tokenizer.encode(chat.write_call(ToolCall(name, {})))) + 1, name) for name in tool_names]
+    if not calls:
+        return 2, "an answer of one token with its end"
+    size, name = min(calls)
+    return size, f"the shortest turn, a call of {name!r} without arguments,"
+
+
+def _num_characters(task: Task) -> int:
+    return sum(len(message.content) for message in task.messages)
+
+
+def _about_chat(loaded: LoadedSpec, message: str) -> Fault:
+    """A format names the key that it is about before its words."""
+    keys: dict[str, KeyPath] = {"chat.format": ("chat", "format"), "model.path": ("model", "path")}
+    key, _, words = message.partition(": ")
+    return loaded.fault(keys[key], words) if key in keys else loaded.fault(keys["model.path"], message)

@@ -1,0 +1,69 @@
+"""A folder's tokenizer read without transformers renders and counts as transformers' own does."""
+
+import pytest
+from transformers import AutoTokenizer
+
+from rlf.builtin.names import builtin_path
+from rlf.chat import FORMATS, encode_data
+from rlf.chat.on_disk import read_tokenizer
+from rlf.core import RlfError
+from rlf.types import Message
+
+from .tokenizers import MARKUP_BY_FAMILY, byte_level, byte_level_with_prefix
+
+MESSAGES = (Message("system", "Be brief."), Message("user", "Where does é 中 <|im_end|> lie?\n"))
+
+
+def test_every_format_renders_the_same_tokens(any_format, tmp_path):
+    any_format.tokenizer.save_pretrained(tmp_path)
+    found = read_tokenizer(tmp_path)
+    twin = type(any_format)(found, any_format.tools)
+    assert twin.stop_token_ids == any_format.stop_token_ids
+    messages = MESSAGES if _takes_system(any_format) else MESSAGES[1:]
+    assert twin.prompt(messages, any_format.tools) == any_format.prompt(messages, any_format.tools)
+    call = any_format.write_call(any_format.family.CALL)
+    assert found.encode(call) == any_format.tokenizer.encode(call, add_special_tokens=False)
+
+
+def _takes_system(chat):
+    try:
+        chat.prompt(MESSAGES, chat.tools)
+    except RlfError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("make", [byte_level, byte_level_with_prefix])
+def test_data_is_encoded_the_same(make, tmp_path):
+    tokenizer = make(MARKUP_BY_FAMILY["qwen"])
+    tokenizer.save_pretrained(tmp_path)
+    for text in (" a\n\n é 中", "<|im_end|>", "tool call"):
+        assert encode_data(read_tokenizer(tmp_path), text) == encode_data(tokenizer, text)
+
+
+def test_the_built_in_model_is_read_as_transformers_reads_it():
+    folder = builtin_path("tiny")
+    ours, theirs = read_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    hermes = FORMATS.get("hermes")
+    assert ours.special_tokens_map == {k: v for k, v in theirs.special_tokens_map.items() if isinstance(v, str)}
+    assert hermes(ours).prompt(MESSAGES[1:], ()) == hermes(theirs).prompt(MESSAGES[1:], ())
+
+
+def test_a_template_has_what_transformers_gives_it(make_tokenizer, tmp_path):
+    template = (
+        "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
+        "{% generation %}{{ m | tojson }}{% endgeneration %}{% endfor %}{{ strftime_now('%Y')[:2] }}{{ eos_token }}"
+    )
+    tokenizer = make_tokenizer(template)
+    tokenizer.save_pretrained(tmp_path)
+    wanted = dict(tools=None, add_generation_prompt=False, tokenize=False)
+    conversation = [{"role": "user", "content": "é <b>"}, {"role": "user", "content": "y"}]
+    expected = tokenizer.apply_chat_template(conversation, **wanted)
+    assert read_tokenizer(tmp_path).apply_chat_template(conversation, **wanted) == expected
+
+
+def test_a_folder_without_a_tokenizer_file_has_none_and_a_broken_one_is_told(tmp_path):
+    assert read_tokenizer(tmp_path) is None
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(RlfError, match=r"^model.path: .*tokenizer.json is no tokenizer: "):
+        read_tokenizer(tmp_path)
