@@ -169,38 +169,38 @@ class LocalEngine:
 
     async def _step(self, sampler: Sampler) -> None:
         started = time.perf_counter()
-        collected, cursor = await self._collect(sampler)
+        collected, kept, cursor = await self._collect(sampler)
         generated = time.perf_counter()
         step = self.progress.step + 1
-        used = [item for item in collected if trainable(item)]
+        used = [item for item in kept if trainable(item)]
         self._updating = True
         result = await self._update(used, step)
         finished = time.perf_counter()
         metrics = rollout_metrics(collected) | result.metrics
         metrics |= _times(collected, used, started, generated, finished)
-        metrics["groups/dead_share"] = _dead_share(used)
+        metrics["groups/dead_share"] = _dead_share(collected)
+        metrics["groups/kept"] = float(len({item.trajectory.task.id for item in kept}))
         metrics["memory/peak_bytes"] = _peak_bytes()
         advantage_by_id = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         self.emit(StepFinished(step, metrics, collected, [advantage_by_id.get(s.trajectory.id) for s in collected]))
         self.progress = replace(self.progress, step=step, cursor=cursor)
         self._updating = False
 
-    async def _collect(self, sampler: Sampler) -> tuple[list[Scored], int]:
-        """Trajectories of one step, and the training set's cursor after them."""
+    async def _collect(self, sampler: Sampler) -> tuple[list[Scored], list[Scored], int]:
+        """Trajectories of one step, those of them that dynamic filtering keeps, and the cursor after them."""
         train, num = self.spec.train, self.spec.rollout.num_generations
-        cursor, kept = self.progress.cursor, list[Scored]()
-        wanted = train.prompts_per_step
-        rounds = train.dynamic_filtering.max_rounds if train.dynamic_filtering else 1
-        for _ in range(rounds):
-            rollouts = self._rollouts(cursor, wanted, num)
-            cursor += wanted
-            setting = self._harness.setting(sampler, self._harness.training)
-            scored = await collect(rollouts, setting, self._harness.reward)
-            kept += keep_mixed_groups(scored, train.dynamic_filtering) if train.dynamic_filtering else scored
+        setting = self._harness.setting(sampler, self._harness.training)
+        filtering, cursor = train.dynamic_filtering, self.progress.cursor
+        collected, kept = list[Scored](), list[Scored]()
+        for _ in range(filtering.max_rounds if filtering else 1):
             wanted = train.prompts_per_step - len({item.trajectory.task.id for item in kept})
             if wanted <= 0:
                 break
-        return kept, cursor
+            scored = await collect(self._rollouts(cursor, wanted, num), setting, self._harness.reward)
+            cursor += wanted
+            collected += scored
+            kept += keep_mixed_groups(scored, filtering) if filtering else scored
+        return collected, kept, cursor
 
     def _rollouts(self, cursor: int, num_tasks: int, num_generations: int) -> list[Rollout]:
         rollouts = []
@@ -273,11 +273,12 @@ def _times(
     }
 
 
-def _dead_share(used: Sequence[Scored]) -> float:
+def _dead_share(collected: Sequence[Scored]) -> float:
     """Share of groups whose rewards are all equal, so that group-relative advantages vanish."""
-    groups: dict[str, set[float | None]] = {}
-    for item in used:
-        groups.setdefault(item.trajectory.task.id, set()).add(item.reward)
+    groups: dict[str, set[float]] = {}
+    for item in collected:
+        if item.reward is not None:
+            groups.setdefault(item.trajectory.task.id, set()).add(item.reward)
     return fmean(len(rewards) == 1 for rewards in groups.values()) if groups else 0.0
 
 
