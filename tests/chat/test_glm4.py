@@ -1,9 +1,10 @@
 """GLM's format against its real template, well-formed calls as vLLM reads them, and a corpus of malformed ones.
 
-Where vLLM 0.29.0 reads otherwise: it runs a call written inside thinking that never closes; it takes every value for
-text first and a string that looks like JSON for JSON where the schema is silent, as here; it keeps the last of two
-arguments of one key; it drops calls whose name it does not know. Here each of these is a typed failure, or is answered
-by the executor (unknown names), so that the model reads why.
+Where vLLM 0.29.0 reads otherwise: it runs a call written inside thinking; it ends a call at a `</tool_call>` inside a
+value and runs it without its arguments; a value that is not of its declared type goes to the tool as text (here:
+BAD_ARGUMENTS), a value without a declared type is always text (here: JSON where it is JSON); Python's `True` is a
+boolean; of one key given twice the last counts; text between arguments is dropped; a call of an unknown name is dropped
+(here the executor answers it). Here each is a typed failure, so that the model reads why.
 """
 
 import pytest
