@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -11,18 +12,21 @@ from rlf.algo import ESTIMATORS, Estimator
 from rlf.algo.kl import KlKind
 from rlf.algo.loss_config import PolicyLossConfig
 from rlf.algo.schedule import LrSchedule
+from rlf.chat.policy import FailurePolicy, HistoryPolicy, RepairPolicy
 from rlf.rewards.term import Term
 from rlf.spec.engine import ENGINES, EngineSpec
 from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.kinds import KindOf
 from rlf.spec.section import Section
 from rlf.tools.declaration import ToolDeclaration
+from rlf.types import FailureClass
 
 
 class LoraSpec(Section):
     """Low-rank adapters in place of full weights (Hu et al. 2021)."""
 
     rank: int = Field(16, ge=1)
+    """Width of the adapters."""
     alpha: int = Field(32, ge=1)
     """Scale; the adapter's output is multiplied by alpha / rank."""
     target_modules: str | tuple[str, ...] = "all-linear"
@@ -35,7 +39,7 @@ class ModelSpec(Section):
     path: str
     """`builtin:NAME`, a folder, or a Hugging Face id."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """`auto`: bfloat16 on a GPU, float32 on a CPU."""
+    """What is computed in; `auto`: bfloat16 on a GPU, float32 on a CPU. Weights trained whole stay float32."""
     lora: LoraSpec | None = None
     """None trains all weights."""
 
@@ -45,6 +49,14 @@ class ChatSpec(Section):
 
     format: str = "auto"
     """A chat format's name; `auto` decides from the model's own chat template."""
+    repair: RepairPolicy = RepairPolicy.NONE
+    """`safe` runs calls with a slip that cannot change their meaning, and counts it; `none` answers them as failures."""
+    failures: Mapping[FailureClass | Literal["default"], FailurePolicy] = {}
+    """`feedback`, `penalise` or `end` by failure class; `default` for the classes that are not named."""
+    history: HistoryPolicy = HistoryPolicy.KEEP
+    """For templates that rewrite earlier turns: `keep` the tokens as they were sampled, or `refuse` the template."""
+    stop_after_call: bool = False
+    """Ends a turn with its first call, without sampling to the end of the turn; rules out parallel calls."""
 
 
 class DataSource(Section):
@@ -70,6 +82,7 @@ class DataSpec(Section):
     """What is trained on and what is evaluated on."""
 
     train: DataSource
+    """The tasks that rollouts are collected on, shuffled anew for each pass."""
     eval: DataSource | None = None
     """None: no evaluation."""
 
@@ -97,10 +110,13 @@ class RolloutSpec(Section):
     max_total_tokens: int = Field(1024, ge=8)
     """Tokens of the whole trajectory: prompt, actions and observations."""
     temperature: float = Field(1.0, gt=0)
+    """Divides the logits of rollouts: 1 samples the policy itself."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Sampling keeps the likeliest tokens whose probabilities add up to this; 1 keeps all."""
     top_k: int = Field(0, ge=0)
     """Number of likeliest tokens kept; 0 keeps all."""
     min_p: float = Field(0.0, ge=0, lt=1)
+    """Sampling drops tokens less likely than this share of the likeliest; 0 keeps all."""
     stop: tuple[str, ...] = ()
     """Strings that end a turn, beside the chat format's own stop tokens. They stay in the tokens."""
     max_parse_failures: int = Field(1, ge=0)
@@ -123,6 +139,7 @@ class KlSpec(Section):
     """Distance to a frozen copy of the starting policy. A coefficient of 0 loads no reference."""
 
     coef: float = Field(0.0, ge=0)
+    """Weight of the distance; 0 turns it off."""
     kind: KlKind = KlKind.K3
     place: KlPlace = KlPlace.LOSS
 
@@ -131,7 +148,9 @@ class FilterSpec(Section):
     """Dynamic filtering: groups whose mean reward lies outside (low, high) are dropped and replaced."""
 
     low: float = 0.0
+    """A group is kept when its mean reward is above this ..."""
     high: float = 1.0
+    """... and below this."""
     max_rounds: int = Field(4, ge=1)
     """Collections per step at the most; then the step goes on with what was kept."""
 
@@ -140,7 +159,9 @@ class CriticSpec(Section):
     """The value model of `gae`, started from the policy's weights."""
 
     learning_rate: float = Field(9e-6, gt=0)
+    """Peak rate of the critic's AdamW; it follows the policy's schedule."""
     value_clip: float = Field(0.2, gt=0)
+    """Distance from its old value beyond which a value has no gradient."""
 
 
 class TrainSpec(Section):
@@ -149,15 +170,22 @@ class TrainSpec(Section):
     algorithm: Annotated[Estimator, KindOf(ESTIMATORS)]
     """Advantage estimator: a name, or a mapping with `kind` and its settings."""
     steps: int = Field(100, ge=1)
+    """Updates of the policy over the whole run, each on a collection of its own."""
     prompts_per_step: int = Field(16, ge=1)
+    """Tasks drawn for one step."""
     learning_rate: float = Field(1e-6, gt=0)
+    """Peak rate of the policy's AdamW."""
     lr_schedule: LrSchedule = LrSchedule.CONSTANT
     warmup_steps: int = Field(0, ge=0)
+    """Optimiser updates over which the rate rises to its peak; 0 starts at the peak."""
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
     """Floor of `cosine_with_min_lr`, as a share of learning_rate."""
     weight_decay: float = Field(0.0, ge=0)
+    """AdamW's decoupled decay."""
     adam_betas: tuple[float, float] = (0.9, 0.95)
+    """Decay of AdamW's running mean and of its running square."""
     max_grad_norm: float = Field(1.0, gt=0)
+    """Gradients are scaled down to this norm over all parameters."""
     epochs: int = Field(1, ge=1)
     """Passes over the collected trajectories."""
     mini_batches: int = Field(1, ge=1)
@@ -167,7 +195,9 @@ class TrainSpec(Section):
     loss: PolicyLossConfig = PolicyLossConfig()
     kl: KlSpec = KlSpec()
     entropy_coef: float = Field(0.0, ge=0)
+    """Weight of the mean entropy of the policy's distributions, in nats, added as a bonus."""
     reward_clip: tuple[float, float] = (-10.0, 10.0)
+    """Bounds on each trajectory's reward after baseline and group scaling."""
     dynamic_filtering: FilterSpec | None = None
     """None keeps every group."""
     critic: CriticSpec = CriticSpec()
@@ -185,6 +215,7 @@ class EvalSpec(Section):
     greedy: bool = True
     """Whether a greedy pass is made beside the sampled one."""
     temperature: float = Field(1.0, gt=0)
+    """Divides the logits of the sampled evaluation."""
     limit: int = Field(256, ge=1)
     """Number of questions, from the start of the set."""
 
@@ -202,14 +233,18 @@ class RunSpec(Section):
     """A whole run."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """What the run is called in lists and reports."""
     model: ModelSpec
     chat: ChatSpec = ChatSpec()
     data: DataSpec
     tools: tuple[ToolDeclaration, ...] = ()
+    """Tools that the policy may call: files, or declarations in place."""
     rewards: tuple[SerializeAsAny[Term], ...] = Field(min_length=1)
+    """Terms of the reward, summed by weight; the first one is what counts as success."""
     rollout: RolloutSpec = RolloutSpec()
     train: TrainSpec
     eval: EvalSpec = EvalSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     engine: Annotated[EngineSpec, KindOf(ENGINES)] = LocalEngineSpec()
     seed: int = Field(0, ge=0)
+    """Every random number of the run derives from it."""

@@ -48,8 +48,8 @@ class KVCache:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Stores key and value [1, KV, N, D] of N tokens; returns the layer's whole cache, twice [S, KV, T, D]."""
         keys, values = self._data[layer, 0], self._data[layer, 1]
-        keys[slots_N, :, positions_N] = key[0].transpose(0, 1)
-        values[slots_N, :, positions_N] = value[0].transpose(0, 1)
+        keys[slots_N, :, positions_N] = key[0].transpose(0, 1).to(keys.dtype)
+        values[slots_N, :, positions_N] = value[0].transpose(0, 1).to(values.dtype)
         return keys, values
 
     def copy(self, source: int, target: int, num_tokens: int) -> None:

@@ -100,9 +100,9 @@ class LocalEngine:
         tokenizer = load_tokenizer(inputs.model_path)
         self._tokenizer = tokenizer
         self._harness: Harness = build_harness(spec, tokenizer)
-        self._model = self._load(lora=True)
+        self._model = self._load(frozen=False)
         train = spec.train
-        reference = self._load(lora=False) if train.kl.coef > 0 else None
+        reference = self._load(frozen=True) if train.kl.coef > 0 else None
         self._updater = Updater(
             self._model,
             train,
@@ -112,11 +112,12 @@ class LocalEngine:
             workers=self._workers if self.device.type == "cpu" else None,
         )
 
-    def _load(self, *, lora: bool) -> PolicyModel:
+    def _load(self, *, frozen: bool) -> PolicyModel:
         spec = self.spec.model
         torch.manual_seed(derive_seed(self.spec.seed, "weights"))  # adapters and heads start from the run's seed
         dtype = resolve_dtype(spec.dtype, self.device)
-        return load_model(self.inputs.model_path, dtype=dtype, device=self.device, lora=spec.lora if lora else None)
+        lora = None if frozen else spec.lora
+        return load_model(self.inputs.model_path, dtype=dtype, device=self.device, lora=lora, frozen=frozen)
 
     def restore(self, checkpoint: Path) -> None:
         """Puts the run where a checkpoint left it."""

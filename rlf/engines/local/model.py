@@ -29,6 +29,8 @@ class PolicyModel:
     """The whole model, adapters included: what is trained and saved."""
     backbone: torch.nn.Module
     head: torch.nn.Module
+    dtype: torch.dtype
+    """What is computed in. Weights that are trained whole stay float32, so that small updates are not rounded away."""
 
     @property
     def config(self) -> Any:
@@ -42,14 +44,19 @@ class PolicyModel:
 
     def hidden(self, tokens_BT: torch.Tensor, positions_BT: torch.Tensor | None = None) -> torch.Tensor:
         """Last hidden states [B, T, H] of right-padded rows (or of a ragged row inside `attention.using`)."""
-        output = self.backbone(input_ids=tokens_BT, position_ids=positions_BT, use_cache=False)
+        with self._autocast():
+            output = self.backbone(input_ids=tokens_BT, position_ids=positions_BT, use_cache=False)
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits [..., V] of hidden states [..., H], in the model's dtype."""
-        logits: torch.Tensor = self.head(hidden)
+        """Logits [..., V] of hidden states [..., H]."""
+        with self._autocast():
+            logits: torch.Tensor = self.head(hidden)
         return logits
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != self.full.dtype)
 
     def new_cache(self, num_slots: int, max_tokens: int) -> KVCache:
         """An empty key-value cache for sampling."""
@@ -61,7 +68,7 @@ class PolicyModel:
             num_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
             max_tokens=max_tokens,
             head_dim=head_dim,
-            dtype=self.full.dtype,
+            dtype=self.dtype,
             device=self.device,
         )
 
@@ -76,32 +83,46 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
         raise RlfError(f"model.path: no tokenizer at {path!r}: {_first_line(error)}") from error
 
 
-def load_model(path: str, *, dtype: torch.dtype, device: torch.device, lora: LoraSpec | None = None) -> PolicyModel:
-    """The model of a folder or Hugging Face id, ready to sample and to train. Raises RlfError with the mend."""
+def load_model(
+    path: str, *, dtype: torch.dtype, device: torch.device, lora: LoraSpec | None = None, frozen: bool = False
+) -> PolicyModel:
+    """The model of a folder or Hugging Face id, ready to sample and to train.
+
+    Args:
+        path: a folder or a Hugging Face id.
+        dtype: what is computed in, and held in where the weights themselves are not trained.
+        device: where it runs.
+        lora: adapters to train in place of the weights.
+        frozen: whether nothing of it is trained.
+
+    Raises:
+        RlfError: it does not load, or is no model that this engine can run; with the mend.
+    """
     from transformers import AttentionInterface, AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     AttentionInterface.register(ATTENTION, ragged_attention)
     try:
-        full = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=ATTENTION)
+        held = dtype if frozen or lora is not None else torch.float32
+        full = AutoModelForCausalLM.from_pretrained(path, dtype=held, attn_implementation=ATTENTION)
     except (OSError, ValueError, RuntimeError) as error:
         why = _first_line(error)
         raise RlfError(f"model.path: {path!r} does not load as a causal language model: {why}") from error
     full.to(device)  # type: ignore[arg-type]  # transformers wraps it without its signature
     if lora is not None:
         full = _with_adapters(full, lora)
-    model = split(full)
+    model = split(full, dtype)
     _check(model, path)
     return model
 
 
-def split(full: PreTrainedModel) -> PolicyModel:
-    """Backbone and head of a model, through its adapters if it has any."""
+def split(full: PreTrainedModel, dtype: torch.dtype) -> PolicyModel:
+    """Backbone and head of a model that computes in `dtype`, through its adapters if it has any."""
     peft: Any = full
     base = peft.get_base_model() if hasattr(peft, "get_base_model") else full
     head = base.get_output_embeddings()
-    return PolicyModel(full, base.base_model, head)
+    return PolicyModel(full, base.base_model, head, dtype)
 
 
 def _with_adapters(full: PreTrainedModel, lora: LoraSpec) -> Any:
@@ -128,7 +149,8 @@ def _check(model: PolicyModel, path: str) -> None:
         )
     model.full.eval()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     tokens_BT = torch.arange(1, 9, device=model.device)[None] % model.config.vocab_size
-    whole = model.full(input_ids=tokens_BT, use_cache=False).logits
+    with model._autocast():
+        whole = model.full(input_ids=tokens_BT, use_cache=False).logits
     ours = model.logits(model.hidden(tokens_BT))
     if not torch.allclose(whole, ours, atol=1e-2, rtol=1e-2):
         raise RlfError(

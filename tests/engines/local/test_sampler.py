@@ -4,7 +4,9 @@ import random
 import pytest
 import torch
 
+from rlf.engines.local.model import load_model
 from rlf.engines.local.sampler import Sampler
+from rlf.testing.models import save_random_model
 from rlf.types import Finish, SampleRequest, Sampling
 
 STOP = 1
@@ -191,3 +193,13 @@ def test_a_failing_model_fails_every_waiting_trajectory_instead_of_hanging(model
 def test_what_stands_in_unused_places_of_the_cache_never_counts(model):
     cache = model.new_cache(4, 32)
     assert not cache.write(0, torch.tensor([0]), torch.tensor([0]), *[torch.ones(1, 2, 1, 8)] * 2)[0][1:].any()
+
+
+def test_a_model_that_computes_in_bfloat16_samples_what_its_trainer_sees(tmp_path, executor):
+    folder = save_random_model(tmp_path / "m")
+    coarse = load_model(str(folder), dtype=torch.bfloat16, device=torch.device("cpu"))
+    differences = []
+    for tokens, mask, logprobs in play(new_sampler(coarse, executor)):
+        plain = [0.0, *recomputed(coarse, tokens)]
+        differences += [abs(logprobs[i] - plain[i]) for i, sampled in enumerate(mask) if sampled]
+    assert max(differences) < 0.5 and sum(differences) / len(differences) < 0.05

@@ -178,3 +178,13 @@ def test_any_number_of_workers_gives_the_same_bits(tmp_path):
             metrics = [updater.update(batch_of(), step).metrics for step in (1, 2)]
         results.append((weights(model).tolist(), metrics))
     assert results[0] == results[1] == results[2]
+
+
+def test_weights_stay_float32_when_bfloat16_is_computed_in(tmp_path):
+    folder = str(save_random_model(tmp_path))
+    model = load_model(folder, dtype=torch.bfloat16, device=torch.device("cpu"))
+    before = weights(model)
+    assert model.logits(model.hidden(torch.tensor([[5, 6]]))).dtype == torch.bfloat16
+    new_updater(model, learning_rate=1e-6).update(batch_of(), 1)
+    moved = (weights(model) - before).abs()
+    assert before.dtype == torch.float32 and 0 < moved.max() < 3e-6
