@@ -66,7 +66,7 @@ class OffPolicyCorrection(BaseModel):
     Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training".
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     level: CorrectionLevel = CorrectionLevel.OFF
     mode: CorrectionMode = CorrectionMode.MASK
@@ -90,13 +90,13 @@ class OffPolicyCorrection(BaseModel):
 class PolicyLossConfig(BaseModel):
     """Settings of `rlf.algo.losses.policy_loss`; the defaults are OpenRLHF's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     kind: PolicyLossKind = PolicyLossKind.PPO
     clip_low: float = Field(default=0.2, ge=0.0, le=1.0)
-    """The ratio's gain ends at 1 - clip_low ..."""
+    """The importance ratio gains nothing below 1 - clip_low."""
     clip_high: float = Field(default=0.2, ge=0.0)
-    """... and at 1 + clip_high; DAPO sets it higher (arXiv:2503.14476, equation 10)."""
+    """Nor above 1 + clip_high; DAPO sets it higher (arXiv:2503.14476, equation 10)."""
     dual_clip: Annotated[float, Field(gt=1.0)] | None = None
     """Bound on the loss of a negative advantage, in advantages (arXiv:1912.09729, equation 5). None: unbounded."""
     aggregation: Aggregation = Aggregation.TOKEN_MEAN

@@ -42,6 +42,7 @@ class Term(BaseModel, ABC):
     """Whether a task without a gold answer is unscorable."""
 
     kind: str
+    """What decides the term's value."""
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")
     """What the term is called in scores and metrics; unique within a spec."""
     weight: float = Field(default=1.0, allow_inf_nan=False)

@@ -10,6 +10,7 @@ class EngineSpec(Section):
     """Which engine trains, and the keys that only it understands."""
 
     kind: str
+    """The engine's name."""
 
 
 ENGINES: Registry[EngineSpec] = Registry("engine", "rlf.spec.engines", EngineSpec)

@@ -74,6 +74,7 @@ class ToolTest(_Section):
     """One example call with what it must give; `rlf tools test` runs it."""
 
     arguments: dict[str, Any]
+    """Arguments of the call, which satisfy inputSchema."""
     expect: Expectation
 
 
@@ -93,6 +94,7 @@ class ToolDeclaration(_Section):
     """Whether calling twice does no more than calling once, so that a failed call may be tried again."""
     cache: CacheSpec = CacheSpec()
     tests: tuple[ToolTest, ...] = ()
+    """Example calls; `rlf tools test` runs them."""
 
     @field_validator("input_schema")
     @classmethod

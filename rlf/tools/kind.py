@@ -46,6 +46,7 @@ class ToolKind(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     kind: str
+    """How the tool is reached."""
 
     @model_validator(mode="wrap")
     @classmethod

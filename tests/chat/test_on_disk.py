@@ -56,7 +56,7 @@ def test_a_template_has_what_transformers_gives_it(make_tokenizer, tmp_path):
     )
     tokenizer = make_tokenizer(template)
     tokenizer.save_pretrained(tmp_path)
-    wanted = dict(tools=None, add_generation_prompt=False, tokenize=False)
+    wanted = {"tools": None, "add_generation_prompt": False, "tokenize": False}
     conversation = [{"role": "user", "content": "é <b>"}, {"role": "user", "content": "y"}]
     expected = tokenizer.apply_chat_template(conversation, **wanted)
     assert read_tokenizer(tmp_path).apply_chat_template(conversation, **wanted) == expected

@@ -18,6 +18,7 @@ class Rule(Term):
 
     kind: Literal["rule"] = "rule"
     rule: str
+    """The formula's name."""
 
     @model_validator(mode="wrap")
     @classmethod
