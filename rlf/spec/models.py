@@ -111,7 +111,6 @@ class RolloutSpec(Section):
     """Tokens of the whole trajectory: prompt, actions and observations."""
     temperature: float = Field(1.0, gt=0)
     """Divides the logits of rollouts: 1 samples the policy itself."""
-    """Divides the logits of rollouts: 1 samples the policy itself."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Sampling keeps the likeliest tokens whose probabilities add up to this; 1 keeps all."""
     top_k: int = Field(0, ge=0)
@@ -216,7 +215,6 @@ class EvalSpec(Section):
     greedy: bool = True
     """Whether a greedy pass is made beside the sampled one."""
     temperature: float = Field(1.0, gt=0)
-    """Divides the logits of the sampled evaluation."""
     """Divides the logits of the sampled evaluation."""
     limit: int = Field(256, ge=1)
     """Number of questions, from the start of the set."""
