@@ -1,7 +1,8 @@
 """Arguments written as bare text, read by the type that the tool's schema declares.
 
 A parameter that can only be a string is its text, verbatim. Any other is JSON; where the schema does not say, what is
-no JSON is text. `write_value` writes what `read_value` reads back as the same value.
+no JSON is text, as is JSON of no type that the schema names beside string. `write_value` writes what `read_value` reads
+back as the same value.
 """
 
 from __future__ import annotations
@@ -13,6 +14,16 @@ from typing import Any
 from rlf.chat.call_json import CallFault, read_json
 from rlf.types import FailureClass, ToolDescription
 
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int, float),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "null": (type(None),),
+}
+
 
 def parameter_schemas(tools: Sequence[ToolDescription]) -> Mapping[str, Mapping[str, Any]]:
     """The schema of each parameter, by tool."""
@@ -21,17 +32,19 @@ def parameter_schemas(tools: Sequence[ToolDescription]) -> Mapping[str, Mapping[
 
 def read_value(text: str, schema: Any) -> Any | CallFault:
     """The value that a text is, or why it is none. Never raises."""
-    if _is_text(schema):
+    types = _types(schema)
+    if types == {"string"}:
         return text
     stripped = text.strip(" \t\r\n")
     read = read_json(stripped, 0)
     whole = not isinstance(read, CallFault) and read[1] == len(stripped)
     if isinstance(read, CallFault) or not whole:
-        if _may_be_text(schema):
+        if not types or "string" in types:
             return text
-        expected = schema.get("type") if isinstance(schema, Mapping) else None
-        return CallFault(FailureClass.BAD_ARGUMENTS, f"expected JSON{f' of type {expected}' if expected else ''}")
-    return read[0]
+        named = " or ".join(sorted(types))
+        return CallFault(FailureClass.BAD_ARGUMENTS, f"expected JSON of type {named}")
+    value = read[0]
+    return text if "string" in types and not any(_is_of(value, name) for name in types) else value
 
 
 def write_value(value: Any, schema: Any) -> str:
@@ -41,13 +54,21 @@ def write_value(value: Any, schema: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _is_text(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and schema.get("type") == "string"
-
-
-def _may_be_text(schema: Any) -> bool:
-    """Whether a string satisfies the schema, as far as its `type` says."""
+def _types(schema: Any) -> frozenset[str]:
+    """The types that a schema names itself or in its choices; empty where any may be meant."""
     if not isinstance(schema, Mapping):
-        return True
-    kinds = schema.get("type")
-    return kinds is None or (isinstance(kinds, str | list) and "string" in kinds)
+        return frozenset()
+    named = schema.get("type")
+    if isinstance(named, str):
+        return frozenset((named,))
+    if isinstance(named, list):
+        return frozenset(name for name in named if isinstance(name, str))
+    choices = schema.get("anyOf") or schema.get("oneOf")
+    found = [_types(choice) for choice in choices] if isinstance(choices, list) else []
+    return frozenset().union(*found) if all(found) else frozenset()
+
+
+def _is_of(value: Any, name: str) -> bool:
+    """Whether a JSON value is of the type; a boolean is no number."""
+    kinds = _PYTHON_TYPES.get(name, ())
+    return isinstance(value, kinds) and (name == "boolean" or not isinstance(value, bool))
