@@ -24,7 +24,7 @@ READERS: dict[str, Reader] = {
 """By the file's suffix."""
 
 
-def read_rows(path: str, split: str, limit: int | None) -> list[Row]:
+def read_rows(path: str, config: str | None, split: str, limit: int | None) -> list[Row]:
     """The first `limit` rows of a builtin name, a file, or a Hugging Face dataset. Raises SpecError."""
     file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
     shown = shown_name(path)
@@ -37,7 +37,7 @@ def read_rows(path: str, split: str, limit: int | None) -> list[Row]:
     if file.is_absolute() or file.exists():
         message = f"this is no data file; expected one that ends in {', '.join(READERS)}. Name or convert one."
         raise fail(Place(shown), "", message)
-    return list(islice(read_hub(path, split), limit))
+    return list(islice(read_hub(path, config, split), limit))
 
 
 def _check_is_file(file: Path, shown: str) -> None:

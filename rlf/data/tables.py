@@ -23,16 +23,17 @@ def read_parquet(path: Path, shown: str) -> Iterator[Row]:
         raise fail(Place(shown), "", f"not parquet: {error}. Write it anew with pyarrow or pandas.") from error
 
 
-def read_hub(name: str, split: str) -> Iterator[Row]:
+def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:
     """The rows of a Hugging Face dataset, from the local cache or the hub; a row's line is its number."""
     import datasets
 
     try:
-        table = datasets.load_dataset(name, split=split)
+        table = datasets.load_dataset(name, config, split=split)
     except Exception as error:
         reason = str(error).split("\n")[0]
+        with_config = "" if config is None else f"a configuration {config!r} and "
         message = (
-            f"{type(error).__name__}: {reason}. Expected a Hugging Face dataset with a split {split!r}; "
+            f"{type(error).__name__}: {reason}. Expected a Hugging Face dataset with {with_config}a split {split!r}; "
             "for a file, write its path with its suffix."
         )
         raise fail(Place(name), "", message) from error

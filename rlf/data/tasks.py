@@ -20,6 +20,7 @@ _ROLES = ("system", "user", "assistant")
 def load_tasks(
     path: str,
     *,
+    config: str | None = None,
     split: str = "train",
     prompt: str = "prompt",
     answer: str | None = "answer",
@@ -31,6 +32,7 @@ def load_tasks(
 
     Args:
         path: `builtin:NAME`, a .jsonl, .json, .csv or .parquet file, or a Hugging Face dataset id.
+        config: configuration of a Hugging Face dataset.
         split: split of a Hugging Face dataset.
         prompt: column with the question, or with a list of {role, content} messages.
         answer: column with the gold answer or answers; None when there is none.
@@ -41,7 +43,7 @@ def load_tasks(
     Raises:
         SpecError: the file, a column or a row is missing or wrong; every faulty row is counted.
     """
-    rows = read_rows(path, split, limit)
+    rows = read_rows(path, config, split, limit)
     if not rows:
         raise fail(
             Place(shown_name(path)), "", "there are no rows; expected at least one. Check the file and its split."

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rlf.core import Fault, hash_bytes
 from rlf.spec.interpolation import interpolate_path
+from rlf.spec.names import canonical_names
 from rlf.spec.nodes import UNREADABLE, Key, Node, merge, plain
 from rlf.spec.reader import read_file, shown_path
 from rlf.spec.sentences import show
@@ -74,7 +75,8 @@ class Reading:
         own = replace(root, value={key: child for key, child in root.mapping.items() if key != "extends"})
         bases = [self.layer(base, node, (*chain, path)) for base, node in self._bases(extends)]
         trees = [tree for tree in bases if tree is not None]
-        return stack([*trees, self.spell_out(own)]) if len(trees) == len(bases) else None
+        own = canonical_names(self.spell_out(own), self.faults)
+        return stack([*trees, own]) if len(trees) == len(bases) else None
 
     def _bases(self, extends: Node | None) -> list[tuple[Path, Node]]:
         if extends is None:
@@ -94,7 +96,7 @@ class Reading:
     def spell_out(self, root: Node) -> Node:
         """Bare kinds as mappings, and list items that name files as what the files hold."""
         for path in BARE_KINDS:
-            root = _edit(root, path, _bare_kind)
+            root = _edit(root, path, bare_kind)
         for key, role in ITEM_LISTS.items():
             root = _edit(root, (key,), lambda node, role=role: self._items(node, role))  # type: ignore[misc]
         return root
@@ -156,7 +158,8 @@ def _is_file(item: Node) -> bool:
     return item.path == ()
 
 
-def _bare_kind(node: Node) -> Node:
+def bare_kind(node: Node) -> Node:
+    """A kind's bare name as the mapping that it stands for."""
     return replace(node, value={"kind": node}) if isinstance(node.value, str) else node
 
 

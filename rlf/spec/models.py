@@ -64,6 +64,8 @@ class DataSource(Section):
 
     path: str
     """`builtin:NAME/SPLIT`, a .jsonl, .json, .csv or .parquet file, or a Hugging Face dataset id."""
+    config: str | None = None
+    """Configuration of a Hugging Face dataset; None takes its default one."""
     split: str = "train"
     """Split of a Hugging Face dataset; files have none."""
     prompt: str = "prompt"

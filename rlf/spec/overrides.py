@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.core import Fault, Place, nearest
-from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, dotted, merge
+from rlf.spec.layers import ITEM_LISTS
+from rlf.spec.names import Move, aliased, take_aliases
+from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, merge
 from rlf.spec.reader import read_value
 
 _FORM = re.compile(r"(?P<sign>[+~]?)(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -22,14 +24,16 @@ class _Refused(Exception):
 class _Override:
     sign: str
     path: tuple[str, ...]
-    value: str | None
+    value: str | Node | None
+    """The text, or what was read from it; None deletes."""
 
 
 def apply_override(root: Node, text: str, faults: list[Fault]) -> Node:
     """The tree with one override applied, or the same tree and a fault."""
     try:
-        override = _parse(text)
-        return _change(root, override, (), faults)
+        for override in _under_our_names(_parse(text), faults):
+            root = _change(root, override, (), faults)
+        return root
     except _Refused as refused:
         faults.append(Fault(_PLACE, text, str(refused)))
         return root
@@ -46,6 +50,34 @@ def _parse(text: str) -> _Override:
     if match["sign"] != "~" and match["value"] is None:
         raise _Refused(f"got no value. Write {text}=VALUE, or ~{match['path']} to delete the key.")
     return _Override(match["sign"], path, match["value"])
+
+
+def _under_our_names(override: _Override, faults: list[Fault]) -> list[_Override]:
+    """The same override for our own keys, where it or a mapping that it sets uses names of other libraries."""
+    path = override.path
+    if override.value is None:
+        return [replace(override, path=target) for target in aliased(path)] or [override]
+    if any(key.isdecimal() for key in path) or (override.sign == "+" and path[0] in ITEM_LISTS):
+        return [override]
+    value = read_value(str(override.value), _PLACE, path, Path.cwd(), faults)
+    if value is None:
+        return []
+    for key in reversed(path):
+        value = _said({key: value}, ())
+    rest, moves = take_aliases(value, faults)
+    if not moves:
+        return [override]
+    kept, depth = find(rest, path)
+    own = [replace(override, value=kept)] if depth == len(path) and kept.mapping else []
+    strong = {move.path for move in moves if not move.weak}
+    return own + [_moved(override.sign, move) for move in moves if not move.weak or move.path not in strong]
+
+
+def _moved(sign: str, move: Move) -> _Override:
+    """A kind is set as the mapping around it: it takes the place of another kind with its keys."""
+    if move.path[-1] == "kind":
+        return _Override(sign, move.path[:-1], replace(move.node, value={"kind": move.node}))
+    return _Override("" if move.weak else sign, move.path, move.node)
 
 
 def _change(node: Node, override: _Override, done: KeyPath, faults: list[Fault]) -> Node:
@@ -75,7 +107,9 @@ def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: lis
         raise _Refused(f"`{dotted(path)}` is set already; `+` adds what is not there. Write it without the +.")
     adds_item = override.sign == "+" and child is not None
     said_at = (*path, len(child.items)) if adds_item and child is not None else path
-    value = read_value(override.value or "", _PLACE, said_at, Path.cwd(), faults)
+    value = override.value
+    if not isinstance(value, Node):
+        value = read_value(value or "", _PLACE, said_at, Path.cwd(), faults)
     if value is None:
         return node
     if adds_item and child is not None:

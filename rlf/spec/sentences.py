@@ -98,11 +98,16 @@ def missing(key: str, field: FieldInfo | None, choices: Sequence[str]) -> str:
     return f"the key {key!r} is missing{f' ({what})' if what else ''}. Write `{key}: ...`."
 
 
-def unknown(key: str, known: Sequence[str]) -> str:
-    """The sentence for a key that nothing reads."""
+def unknown(key: str, known: Sequence[str], accepted: Sequence[str] = ()) -> str:
+    """The sentence for a key that nothing reads.
+
+    Args:
+        known: keys that could stand there.
+        accepted: other names for some of them; suggested, not listed.
+    """
+    close = nearest(key, [*known, *accepted])
     if not known:
-        return f"unknown key {key!r}. Remove it."
-    close = nearest(key, list(known))
+        return f"unknown key {key!r}{close or '.'} {'Rename' if close else 'Remove'} it."
     mend = "Rename it" if close else "Remove it"
     return f"unknown key {key!r}{close} (known: {', '.join(sorted(known))}). {mend}."
 

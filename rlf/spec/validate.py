@@ -13,6 +13,7 @@ from rlf.rewards.term import Term
 from rlf.spec.fields import field_at, known_keys, known_kinds
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.models import RunSpec
+from rlf.spec.names import unknown_key
 from rlf.spec.nodes import UNREADABLE, Key, KeyPath, Node, dotted, find, plain, walk
 from rlf.spec.sentences import boolean_for_number, missing, own_words, show, unknown, wrong_value
 from rlf.tools.declaration import ToolDeclaration
@@ -104,7 +105,8 @@ def _fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[E
     if errors[0]["type"] == "missing":
         return _missing(model, root, path)
     if errors[0]["type"] == "extra_forbidden":
-        return node.fault(unknown(key, known_keys(model, root, path[:-1])), at_key=True)
+        known = known_keys(model, root, path[:-1])
+        return node.fault(unknown_key(path, known) if model is RunSpec else unknown(key, known), at_key=True)
     assert depth == len(path), f"an error about {path}, which the tree does not hold"
     if errors[0]["type"] == "unknown_kind":
         return node.fault(f"{own_words(errors[0])} Write one of these.")

@@ -58,17 +58,17 @@ def test_every_format_gives_the_same_tasks(write, tmp_path):
 def test_a_hugging_face_dataset_is_read_by_its_split(monkeypatch):
     asked = []
 
-    def load_dataset(name, split):
-        asked.append((name, split))
+    def load_dataset(name, config, split):
+        asked.append((name, config, split))
         return datasets.Dataset.from_list(ROWS)
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    tasks = load_tasks("org/set", split="test", limit=1)
-    assert (asked, [task.answer for task in tasks]) == ([("org/set", "test")], ["1"])
+    tasks = load_tasks("org/set", config="hard", split="test", limit=1)
+    assert (asked, [task.answer for task in tasks]) == ([("org/set", "hard", "test")], ["1"])
 
 
 def test_a_hugging_face_dataset_that_cannot_be_had_is_told(monkeypatch):
-    def load_dataset(name, split):
+    def load_dataset(name, config, split):
         raise ConnectionError("no way there")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)

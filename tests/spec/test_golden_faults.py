@@ -15,6 +15,7 @@ from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
 from rlf.spec import check_inputs, load_spec
 from rlf.spec.engine import ENGINES
+from rlf.spec.models import TrainSpec
 from rlf.tools.kind import TOOL_KINDS
 
 from .project import FILES, write_project
@@ -43,6 +44,7 @@ def filled_in(line: str, folder: Path) -> str:
     for name, registry in REGISTRIES.items():
         if name in line:
             line = line.replace(name, ", ".join(registry.names())).replace("{first}", registry.names()[0])
+    line = line.replace("{train keys}", ", ".join(sorted(TrainSpec.model_fields)))
     return line.replace("{folder}", str(folder))
 
 

@@ -1,0 +1,223 @@
+"""Names that TRL, verl and OpenRLHF give to what the spec has a name for: accepted, stored under the spec's own name.
+
+A name is here only if it means exactly what ours means; where it nearly does, `NEAR_MISSES` says the difference. The
+table of the documentation is made from this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Source(StrEnum):
+    """Whose name it is."""
+
+    TRL = "TRL"
+    """`GRPOConfig` and `ModelConfig`; its keys are flat and go under `train`."""
+    VERL = "verl"
+    """`ppo_trainer.yaml`, by whole path or in the spec's own section."""
+    OPENRLHF = "OpenRLHF"
+    """The dotted flags of `train_ppo_ray`, and the flat ones before 0.10 under `train`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Names of one library for one value."""
+
+    source: Source
+    names: tuple[str, ...]
+    """Dotted keys, from the top of a spec."""
+    canonical: tuple[str, ...]
+    """The dotted key of ours; several take the items of a list, in order."""
+    also: tuple[str, ...] = ()
+    """Keys that take the same value, unless the same file gives them another."""
+    implies: Mapping[str, str] = field(default_factory=dict)
+    """Settings that the name stands for beside its value, unless the same file says otherwise."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """The library's words for values that are called otherwise here."""
+
+
+_LOSS_KL = {"train.kl.place": "loss", "train.kl.kind": "k3"}
+_REWARD_KL = {"train.kl.place": "reward", "train.kl.kind": "k1"}
+_AGGREGATIONS = {"token-mean": "token_mean", "seq-mean-token-mean": "seq_mean_token_mean"}
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+_CLIP, _BOTH_CLIPS = "train.loss.clip_low", ("train.loss.clip_high",)
+
+
+def _alias(
+    source: Source,
+    names: str,
+    canonical: str,
+    *,
+    also: tuple[str, ...] = (),
+    implies: Mapping[str, str] | None = None,
+    values: Mapping[str, str] | None = None,
+) -> Alias:
+    return Alias(source, tuple(names.split()), tuple(canonical.split()), also, implies or {}, values or {})
+
+
+_TRL = (
+    _alias(Source.TRL, "train.num_generations", "rollout.num_generations"),
+    _alias(Source.TRL, "train.temperature", "rollout.temperature"),
+    _alias(Source.TRL, "train.top_p", "rollout.top_p"),
+    _alias(Source.TRL, "train.top_k", "rollout.top_k"),
+    _alias(Source.TRL, "train.min_p", "rollout.min_p"),
+    _alias(Source.TRL, "train.beta train.kl.beta", "train.kl.coef", implies=_LOSS_KL),
+    _alias(Source.TRL, "train.epsilon train.loss.epsilon", _CLIP, also=_BOTH_CLIPS),
+    _alias(Source.TRL, "train.epsilon_high train.loss.epsilon_high", "train.loss.clip_high"),
+    _alias(Source.TRL, "train.num_iterations", "train.epochs"),
+    _alias(Source.TRL, "train.num_generations_eval", "eval.num_samples"),
+    _alias(Source.TRL, "train.save_total_limit", "checkpoint.keep"),
+    _alias(Source.TRL, "model.model_name_or_path", "model.path"),
+    _alias(Source.TRL, "model.lora_r", "model.lora.rank"),
+    _alias(Source.TRL, "model.lora_target_modules", "model.lora.target_modules"),
+    _alias(Source.TRL, "data.dataset_name", "data.train.path"),
+    _alias(Source.TRL, "data.dataset_config", "data.train.config"),
+    _alias(Source.TRL, "data.dataset_train_split", "data.train.split"),
+)
+_VERL = (
+    _alias(Source.VERL, f"rollout.n {_ROLLOUT}.n", "rollout.num_generations"),
+    _alias(Source.VERL, f"{_ROLLOUT}.temperature", "rollout.temperature"),
+    _alias(Source.VERL, f"{_ROLLOUT}.top_p", "rollout.top_p"),
+    _alias(
+        Source.VERL,
+        f"rollout.multi_turn.max_assistant_turns {_ROLLOUT}.multi_turn.max_assistant_turns",
+        "rollout.max_turns",
+    ),
+    _alias(
+        Source.VERL,
+        f"train.kl_loss_coef train.kl.kl_loss_coef {_ACTOR}.kl_loss_coef",
+        "train.kl.coef",
+        implies=_LOSS_KL,
+    ),
+    _alias(
+        Source.VERL,
+        f"train.kl_loss_type {_ACTOR}.kl_loss_type",
+        "train.kl.kind",
+        values={"low_var_kl": "k3", "mse": "k2", "kl": "k1"},
+    ),
+    _alias(Source.VERL, "algorithm.kl_ctrl.kl_coef", "train.kl.coef", implies=_REWARD_KL),
+    _alias(Source.VERL, f"train.clip_ratio train.loss.clip_ratio {_ACTOR}.clip_ratio", _CLIP, also=_BOTH_CLIPS),
+    _alias(Source.VERL, f"train.clip_ratio_low train.loss.clip_ratio_low {_ACTOR}.clip_ratio_low", _CLIP),
+    _alias(
+        Source.VERL,
+        f"train.clip_ratio_high train.loss.clip_ratio_high {_ACTOR}.clip_ratio_high",
+        "train.loss.clip_high",
+    ),
+    _alias(Source.VERL, f"train.clip_ratio_c train.loss.clip_ratio_c {_ACTOR}.clip_ratio_c", "train.loss.dual_clip"),
+    _alias(Source.VERL, f"train.loss_agg_mode {_ACTOR}.loss_agg_mode", "train.loss.aggregation", values=_AGGREGATIONS),
+    _alias(Source.VERL, f"train.entropy_coeff {_ACTOR}.entropy_coeff", "train.entropy_coef"),
+    _alias(Source.VERL, f"train.ppo_epochs {_ACTOR}.ppo_epochs", "train.epochs"),
+    _alias(Source.VERL, f"train.lr {_ACTOR}.optim.lr", "train.learning_rate"),
+    _alias(Source.VERL, f"{_ACTOR}.optim.weight_decay", "train.weight_decay"),
+    _alias(Source.VERL, f"train.grad_clip {_ACTOR}.grad_clip {_ACTOR}.optim.clip_grad", "train.max_grad_norm"),
+    _alias(Source.VERL, "train.adv_estimator algorithm.adv_estimator", "train.algorithm.kind"),
+    _alias(Source.VERL, "algorithm.gamma", "train.algorithm.gamma"),
+    _alias(Source.VERL, "algorithm.lam", "train.algorithm.lam"),
+    _alias(Source.VERL, "data.train_batch_size", "train.prompts_per_step"),
+    _alias(Source.VERL, "data.train_files", "data.train.path"),
+    _alias(Source.VERL, "data.val_files", "data.eval.path"),
+    _alias(Source.VERL, "data.train.prompt_key", "data.train.prompt"),
+    _alias(Source.VERL, "data.eval.prompt_key", "data.eval.prompt"),
+    _alias(Source.VERL, "actor_rollout_ref.model.path", "model.path"),
+    _alias(Source.VERL, "model.lora_rank actor_rollout_ref.model.lora_rank", "model.lora.rank"),
+    _alias(Source.VERL, "model.lora_alpha actor_rollout_ref.model.lora_alpha", "model.lora.alpha"),
+    _alias(Source.VERL, "critic.optim.lr", "train.critic.learning_rate"),
+    _alias(Source.VERL, "critic.cliprange_value", "train.critic.value_clip"),
+    _alias(Source.VERL, "rollout.val_kwargs.n actor_rollout_ref.rollout.val_kwargs.n", "eval.num_samples"),
+    _alias(Source.VERL, "actor_rollout_ref.rollout.val_kwargs.temperature", "eval.temperature"),
+    _alias(Source.VERL, "train.total_training_steps trainer.total_training_steps", "train.steps"),
+    _alias(Source.VERL, "trainer.test_freq", "eval.every"),
+    _alias(Source.VERL, "trainer.save_freq", "checkpoint.every"),
+    _alias(Source.VERL, "trainer.max_actor_ckpt_to_keep", "checkpoint.keep"),
+    _alias(Source.VERL, "trainer.experiment_name", "name"),
+)
+_OPENRLHF = (
+    _alias(Source.OPENRLHF, "rollout.n_samples_per_prompt train.n_samples_per_prompt", "rollout.num_generations"),
+    _alias(Source.OPENRLHF, "rollout.batch_size train.rollout_batch_size", "train.prompts_per_step"),
+    _alias(Source.OPENRLHF, "data.max_len", "rollout.max_total_tokens"),
+    _alias(
+        Source.OPENRLHF, "algo.kl.init_coef train.init_kl_coef train.kl.init_coef", "train.kl.coef", implies=_REWARD_KL
+    ),
+    _alias(Source.OPENRLHF, "algo.kl.estimator", "train.kl.kind"),
+    _alias(Source.OPENRLHF, "algo.kl.use_loss", "train.kl.place", values={"true": "loss", "false": "reward"}),
+    _alias(Source.OPENRLHF, "actor.eps_clip train.eps_clip train.loss.eps_clip", _CLIP, also=_BOTH_CLIPS),
+    _alias(
+        Source.OPENRLHF,
+        "actor.eps_clip_low_high train.eps_clip_low_high train.loss.eps_clip_low_high",
+        "train.loss.clip_low train.loss.clip_high",
+    ),
+    _alias(Source.OPENRLHF, "actor.dual_clip", "train.loss.dual_clip"),
+    _alias(Source.OPENRLHF, "actor.policy_loss_type", "train.loss.kind"),
+    _alias(Source.OPENRLHF, "actor.loss_agg_mode", "train.loss.aggregation", values=_AGGREGATIONS),
+    _alias(Source.OPENRLHF, "actor.entropy_coef", "train.entropy_coef"),
+    _alias(Source.OPENRLHF, "actor.adam.lr train.actor_learning_rate", "train.learning_rate"),
+    _alias(Source.OPENRLHF, "actor.adam.betas", "train.adam_betas"),
+    _alias(Source.OPENRLHF, "actor.adam.weight_decay", "train.weight_decay"),
+    _alias(Source.OPENRLHF, "actor.lr_scheduler", "train.lr_schedule"),
+    _alias(Source.OPENRLHF, "actor.min_lr_ratio", "train.min_lr_ratio"),
+    _alias(Source.OPENRLHF, "actor.max_norm", "train.max_grad_norm"),
+    _alias(Source.OPENRLHF, "train.max_epochs", "train.epochs"),
+    _alias(
+        Source.OPENRLHF,
+        "algo.advantage.estimator train.advantage_estimator",
+        "train.algorithm.kind",
+        values={"group_norm": "grpo"},
+    ),
+    _alias(Source.OPENRLHF, "algo.advantage.gamma", "train.algorithm.gamma"),
+    _alias(Source.OPENRLHF, "algo.advantage.lambd", "train.algorithm.lam"),
+    _alias(Source.OPENRLHF, "critic.adam.lr train.critic_learning_rate", "train.critic.learning_rate"),
+    _alias(Source.OPENRLHF, "critic.value_clip", "train.critic.value_clip"),
+    _alias(Source.OPENRLHF, "actor.model_name_or_path model.pretrain", "model.path"),
+    _alias(Source.OPENRLHF, "data.prompt_dataset", "data.train.path"),
+    _alias(Source.OPENRLHF, "data.prompt_split", "data.train.split"),
+    _alias(Source.OPENRLHF, "data.input_key data.train.input_key", "data.train.prompt"),
+    _alias(Source.OPENRLHF, "data.label_key data.train.label_key", "data.train.answer"),
+    _alias(Source.OPENRLHF, "eval.dataset", "data.eval.path"),
+    _alias(Source.OPENRLHF, "eval.split", "data.eval.split"),
+    _alias(Source.OPENRLHF, "data.eval.input_key", "data.eval.prompt"),
+    _alias(Source.OPENRLHF, "data.eval.label_key", "data.eval.answer"),
+    _alias(Source.OPENRLHF, "eval.steps", "eval.every"),
+    _alias(Source.OPENRLHF, "eval.n_samples_per_prompt", "eval.num_samples"),
+    _alias(Source.OPENRLHF, "ckpt.save_steps", "checkpoint.every"),
+    _alias(Source.OPENRLHF, "ckpt.max_num", "checkpoint.keep"),
+    _alias(Source.OPENRLHF, "train.seed", "seed"),
+)
+ALIASES: tuple[Alias, ...] = (*_TRL, *_VERL, *_OPENRLHF)
+"""Every accepted name."""
+
+NEAR_MISSES: Mapping[str, str] = {
+    "max_completion_length": "it counts tool results of all turns too. Write rollout.max_new_tokens for one turn, "
+    "rollout.max_total_tokens for the whole trajectory with its prompt.",
+    "response_length": "it counts tool results of all turns too. Write rollout.max_new_tokens for one turn, "
+    "rollout.max_total_tokens for the whole trajectory with its prompt.",
+    "max_prompt_length": "prompts have no budget of their own. Write rollout.max_total_tokens, which counts them.",
+    "train_batch_size": "libraries count prompts, trajectories or devices by it. Write train.prompts_per_step, and "
+    "train.mini_batches for the updates of a step.",
+    "ppo_mini_batch_size": "a step is divided by number, not by size. Write train.mini_batches: prompts per step / "
+    "mini-batch size.",
+    "per_device_train_batch_size": "it depends on the devices. Write train.prompts_per_step, and "
+    "train.micro_batch_tokens for the memory of one pass.",
+    "gradient_accumulation_steps": "micro-batches are cut by tokens. Write train.micro_batch_tokens.",
+    "max_steps": "it counts optimiser updates. Write train.steps, which counts collections, and train.mini_batches.",
+    "lr_warmup_steps": "it counts steps where ours counts optimiser updates. Write train.warmup_steps.",
+    "num_train_epochs": "runs are measured in steps. Write train.steps: rows / prompts_per_step for one epoch.",
+    "num_episodes": "runs are measured in steps. Write train.steps: rows / prompts_per_step for one epoch.",
+    "max_tool_calling_iterations": "it leaves the answer out. Write rollout.max_turns, which is one more.",
+}
+"""Names that look like ours and mean something else, by their last part, with what to write."""
+
+
+def names_below(path: Sequence[str | int]) -> list[str]:
+    """Accepted keys of the mapping at a path, beside its own."""
+    prefix = tuple(map(str, path))
+    parts = [tuple(name.split(".")) for alias in ALIASES for name in alias.names]
+    found = [name[len(prefix)] for name in parts if len(name) == len(prefix) + 1 and name[: len(prefix)] == prefix]
+    return list(dict.fromkeys(found))
+
+
+def sections() -> frozenset[str]:
+    """First parts of all accepted names."""
+    return frozenset(name.partition(".")[0] for alias in ALIASES for name in alias.names)
