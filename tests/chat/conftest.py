@@ -79,11 +79,12 @@ def family(name):
 
     SPECIAL and PLAIN: added tokens. EOS: the end-of-text token. TOOLS: the declared tools. CALLS: a strategy of the
     calls that the format can write, None for every call. MAX_CALLS: of one turn. CALL: one of them. SAY and ANSWER:
-    how text before a call and the final answer are written.
+    how text before a call and the final answer are written. SHOWN: how a result is.
     """
     known = SimpleNamespace(
         SPECIAL=SPECIAL, PLAIN=PLAIN, EOS="<|im_end|>", TOOLS=(), CALLS=None, MAX_CALLS=3, SAY="{} ", ANSWER="{}"
     )
+    known.SHOWN = str
     known.CALL = ToolCall("search", {"query": "a"})
     file = FAMILIES / f"{name}.py"
     if file.exists():

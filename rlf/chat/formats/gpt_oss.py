@@ -1,0 +1,231 @@
+"""gpt-oss: messages of the harmony format on the channels analysis (thinking), commentary (calls) and final (answer).
+
+How a turn is read:
+- It begins after `<|start|>assistant` and is a row of messages; `<|call|>` and `<|return|>` end the turn.
+- A call is a message to `functions.NAME` on the commentary channel; it ends where its JSON ends and `<|call|>` follows,
+  so a token inside a string ends nothing.
+- What stands on the analysis channel up to its `<|end|>` was thought: nothing in it is run.
+- The answer is the message on the final channel; text on no channel is neither answer nor call. Commentary without a
+  recipient is prose beside the call.
+- A result comes back from `functions.NAME`, as the model wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlf.chat.brackets import balanced_end, bracket_pattern
+from rlf.chat.call_json import CallFault, read_json
+from rlf.chat.encoding import encode_template
+from rlf.chat.ends import contradiction, turn_ends
+from rlf.chat.format import ChatFormat, Parsed, template_of
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.template import CallId, TemplateRenderer
+from rlf.core import RlfError
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_CALL, _RETURN, _END = "<|call|>", "<|return|>", "<|end|>"
+_MODELS = "a gpt-oss model"
+_FORM = " to=functions.NAME<|channel|>commentary json<|message|>{...}<|call|>"
+_FINAL = "<|channel|>final<|message|>"
+_UNKNOWN = "unknown"
+
+_HEADER = re.compile(
+    r"(?P<start><\|start\|>assistant)?(?: ?to=(?P<first>[^\s<]+))?[ \t]*<\|channel\|>(?P<channel>\w+)"
+    r"(?: to=(?P<then>[^\s<]+))?[ \t]*(?:<\|constrain\|>)?[ \t]*\w*[ \t]*<\|message\|>"
+)
+_TAG = re.compile(f"({_HEADER.pattern})")
+_RECIPIENT = re.compile(r"functions\.([\w.\-/]+)")
+_ENDS = re.compile(r"<\|(?:end|return|call)\|>|(?=<\|start\|>)")
+_CALL_CLOSING = re.compile(r"[ \t\r\n]*<\|call\|>")
+_BRACKETS = bracket_pattern(r"<\|(?:start|end|return|call|message|channel)\|>")
+_MAX_BALANCED = 64
+"""Broken calls of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
+_GRAMMAR = Grammar(
+    tag=_TAG,
+    rehearsal=re.compile(r"(?: ?to=functions\.|<\|channel\|>|<\|message\|>|<\|start\|>).*", re.DOTALL),
+    lookalike=re.compile(
+        rf"{LOOKALIKE.pattern}|to=functions\.|<\|(?:channel|message|constrain|start)\|>", LOOKALIKE.flags
+    ),
+    messages=messages(
+        f"Write {_FORM}",
+        in_thinking=f"A call on the analysis channel is not run. End the thinking with {_END}, then call.",
+        unclosed_thinking=f"The analysis was not ended. Write {_END}, then the call or the final message.",
+        unterminated=f"The call was not run: it must end with {_CALL}. Write {_FORM}",
+        missing_name=f"The call has no name of a tool. Write {_FORM}",
+        bad_arguments=f"The arguments are no JSON object. Write {_FORM}",
+        bad_json=f"There is text between the JSON and {_CALL}. Write {_FORM}",
+        two_answers=f"There are several final messages. Write one: {_FINAL}the answer{_RETURN}",
+        empty=f"There is no final message and no call. Write {_FINAL}the answer{_RETURN} or call a tool.",
+    ),
+)
+
+
+class GptOssFormat(ChatFormat):
+    """The format of gpt-oss."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        if self.matches(template_of(tokenizer)) is None:
+            raise contradiction("gpt_oss", "messages on the channels analysis, commentary and final", _MODELS)
+        self.stop_token_ids = turn_ends(tokenizer, [_CALL, _RETURN], "gpt_oss", _MODELS).token_ids
+        self._renderer = TemplateRenderer(tokenizer, _CALL)
+        self._speak = encode_template(tokenizer, self._renderer.generation_prompt)
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Templates that write harmony channels and calls `to=functions`."""
+        if "<|channel|>" not in chat_template or "functions." not in chat_template or _CALL not in chat_template:
+            return None
+        return "its chat template writes harmony channels and calls to=functions.NAME"
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Rendered by the model's own template."""
+        return self._renderer.prompt(messages, tools)
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """A message from `functions.NAME` per result; what follows a turn that names no tool is said by the user."""
+        scan = _Scan(turn, truncated=False)
+        observed = scan.run(False).observed[: len(results)]
+        names = [item.name if isinstance(item, ToolCall) else scan.names.get(item.position, "") for item in observed]
+        if turn and not any(names):
+            tokens = self._renderer.reply("\n".join(results), _END)
+            return tokens[1:] if closed else tokens
+        names += [""] * (len(results) - len(names))
+        tokens = []
+        # The template shows one call a turn, so each result is rendered as that of its own turn.
+        for name, result in zip(names, results, strict=True):
+            tokens = tokens[: -len(self._speak)] if tokens else []
+            shown = self._renderer.observation([result], [CallId(name or _UNKNOWN)])
+            tokens += shown[1:] if tokens or closed else shown
+        return tokens
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(text, truncated).run(False)
+
+    def write_call(self, call: ToolCall) -> str:
+        """As the template writes a call of the history, after `<|start|>assistant`; raises RlfError for other names."""
+        if _RECIPIENT.fullmatch(f"functions.{call.name}") is None:
+            raise RlfError(
+                f"chat.format: gpt_oss cannot write a call of {call.name!r}; expected a name of letters, digits, `_`, "
+                "`-`, `.` and `/`. Rename the tool, or use another `chat.format`."
+            )
+        arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
+        return f" to=functions.{call.name}<|channel|>commentary json<|message|>{arguments}{_CALL}"
+
+
+class _Scan(Scan):
+    """Reads the messages of one turn."""
+
+    __slots__ = ("finals", "names", "num_balanced", "spoken")
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool) -> None:
+        super().__init__(text, truncated)
+        self.finals: list[tuple[int, int]] = []
+        self.spoken: list[tuple[int, int]] = []
+        """Spans of commentary and final messages."""
+        self.names: dict[int, str] = {}
+        """The tool that a failed call names, by its position."""
+        self.num_balanced = 0
+
+    def read(self, tag: re.Match[str]) -> int:
+        start, body = tag.start(), tag.end()
+        recipient, channel = tag["first"] or tag["then"], tag["channel"]
+        if channel == "analysis" and recipient is None:
+            return self._analysis(start, body)
+        if recipient is not None:
+            return self._call(start, body, recipient, channel)
+        end = _ENDS.search(self.text, body)
+        if end is None and self.truncated:
+            return self.cut(FailureClass.TRUNCATED, start)
+        stop, after = (end.start(), end.end()) if end else (len(self.text), len(self.text))
+        if channel not in ("commentary", "final"):
+            self.fail(FailureClass.BAD_CALL, start, after, f"There is no channel {channel[:24]!r}. Write {_FORM}")
+            return after
+        self.spoken.append((body, stop))
+        if channel == "final" and self.text[body:stop].strip():
+            self.finals.append((body, stop))
+        return after
+
+    def said(self) -> str:
+        return "".join([self.text[start:end] for start, end in self.finals]).strip()
+
+    def finish(self) -> Parsed:
+        """Text on no channel is a failure; the rest is judged as in every format."""
+        *stray, (tail, end) = self.prose
+        for span in stray if self.truncated else self.prose:
+            self._stray(*span)
+        if len(self.finals) > 1:
+            self.fail(FailureClass.TWO_ANSWERS, self.finals[1][0], self.finals[-1][1])
+        left = _ENDS.sub("", self.text[tail:end]).strip() if self.truncated else ""
+        self.prose = [*self.spoken, (tail if left else end, end)]
+        return super().finish()
+
+    def _stray(self, start: int, end: int) -> None:
+        """Records text outside messages; a stop token that ends nothing says nothing."""
+        if not _ENDS.sub("", self.text[start:end]).strip():
+            return
+        looks = _GRAMMAR.lookalike.search(self.text, start, end)
+        self.fail(FailureClass.BAD_CALL if looks else FailureClass.EMPTY, start, end)
+
+    def _analysis(self, start: int, body: int) -> int:
+        end = self.text.find(_END, body)
+        stop = end if end >= 0 else len(self.text)
+        self.thought(body, stop)
+        return end + len(_END) if end >= 0 else self.cut(FailureClass.UNCLOSED_THINKING, start)
+
+    def _call(self, start: int, body: int, recipient: str, channel: str) -> int:
+        """Reads the message of a call; returns where to go on."""
+        named = _RECIPIENT.fullmatch(recipient)
+        name = named[1] if named else ""
+        read = read_json(self.text, body)
+        fault = FailureClass.BAD_JSON
+        if isinstance(read, CallFault):
+            return self._broken(start, self._balanced_end(body) or body, fault, _shown(read), name)
+        arguments, end = read
+        closing = _CALL_CLOSING.match(self.text, end)
+        if closing is None:
+            blank = _ENDS.match(self.text, end)
+            return self._broken(start, end, FailureClass.UNTERMINATED if blank else fault, "", name)
+        if channel != "commentary" or not name:
+            self._fail_call(
+                FailureClass.BAD_CALL if name else FailureClass.MISSING_NAME, start, closing.end(), "", name
+            )
+        elif not isinstance(arguments, dict):
+            self._fail_call(FailureClass.BAD_ARGUMENTS, start, closing.end(), "", name)
+        else:
+            self.found.append((start, ToolCall(name, arguments)))
+        return closing.end()
+
+    def _balanced_end(self, body: int) -> int | None:
+        self.num_balanced += 1
+        return balanced_end(self.text, body, _BRACKETS, _CALL_CLOSING) if self.num_balanced <= _MAX_BALANCED else None
+
+    def _broken(self, start: int, search_from: int, kind: FailureClass, message: str, name: str) -> int:
+        """Records a call that cannot be read, up to the token that ends its message."""
+        end = _ENDS.search(self.text, search_from)
+        if end is None:
+            return self.cut(FailureClass.UNTERMINATED, start)
+        closed = end.group() == _CALL
+        self._fail_call(
+            kind if closed else FailureClass.UNTERMINATED, start, end.end(), message if closed else "", name
+        )
+        return end.end()
+
+    def _fail_call(self, kind: FailureClass, start: int, end: int, message: str, name: str) -> None:
+        self.fail(kind, start, end, message)
+        if name:
+            self.names[start] = name
+
+
+def _shown(fault: CallFault) -> str:
+    """The fault in the words of this format."""
+    return f"{fault.message.partition(' Write ')[0]} Write {_FORM}"

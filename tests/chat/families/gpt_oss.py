@@ -1,0 +1,31 @@
+"""gpt-oss: harmony's tokens; one call a turn, thinking before it, results as JSON strings."""
+
+import json
+
+from hypothesis import strategies as st
+
+from rlf.types import ToolCall
+
+SPECIAL = [
+    *("<|endoftext|>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"),
+    *("<|return|>", "<|call|>"),
+]
+PLAIN = ["  ", "中"]
+EOS = "<|return|>"
+SAY = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant"
+ANSWER = "<|channel|>final<|message|>{}"
+MAX_CALLS = 1
+
+_texts = st.text(max_size=12) | st.sampled_from([*SPECIAL, *PLAIN, '"', "{", "}"])
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=6,
+)
+CALLS = st.builds(
+    ToolCall, st.from_regex(r"[A-Za-z_][\w.\-]{0,10}", fullmatch=True), st.dictionaries(_texts, _json, max_size=4)
+)
+
+
+def SHOWN(result):
+    return json.dumps(result, ensure_ascii=False)
