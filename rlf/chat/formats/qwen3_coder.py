@@ -1,0 +1,196 @@
+"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3: calls in XML, `<function=name><parameter=key>value`, ChatML turns.
+
+How a turn is read:
+- Thinking is as in `hermes`: nothing thought is run.
+- A value is bare text between tags, less one line break at either end; the tool's schema says what it is
+  (`rlf.chat.schema_text`). It ends at a `</parameter>` that another tag of the call follows, so that the tag alone
+  inside a text ends nothing. A value that holds the beginning of a parameter or function is not closed: nothing up to
+  the end of that call is run, be it the call's own text or another call.
+- A call has one function, and is read only between `<tool_call>` and `</tool_call>`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlf.chat.call_json import CallFault
+from rlf.chat.ends import check_written, contradiction, opens_thinking, turn_ends
+from rlf.chat.format import ChatFormat, Parsed, template_of
+from rlf.chat.scan import END_THINK, LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.schema_text import parameter_schemas, read_value, write_value
+from rlf.chat.template import TemplateRenderer
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_END_OF_TURN = "<|im_end|>"
+_MODELS = "a Qwen3-Coder, Qwen3.5 or Nemotron 3 model"
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_FUNCTION = re.compile(r"<function=([^>\n]*)>\s*")
+_PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?")
+# Group 1 is the end of a value; anything else inside a value shows that it was not closed.
+_VALUE_END = re.compile(
+    r"(\n?</parameter>)(?=\s*(?:<parameter=|</function>|</tool_call>))|<(?:parameter|function)="
+    r"|</function>(?=\s*</tool_call>)"
+)
+_SPACE = re.compile(r"\s*")
+_END = re.compile(r"</function>\s*</tool_call>")
+_NOT_THE_END = re.compile(r"\s*</parameter>")
+_LITERALS = {"True": ("true", "boolean"), "False": ("false", "boolean"), "None": ("null", "null")}
+"""How Qwen's own templates write these values, as JSON and as the type that a schema must name."""
+
+_FORM = f"Write {_OPEN}<function=NAME><parameter=KEY>VALUE</parameter></function>{_CLOSE}."
+_GRAMMAR = Grammar(
+    tag=re.compile(r"(</?(?:tool_call|think)>)[ \t\r\n]*"),
+    rehearsal=re.compile(rf"(?:{_OPEN}|<function=)(?:.*?{_CLOSE}|.*)", re.DOTALL),
+    lookalike=LOOKALIKE,
+    messages=messages(
+        _FORM,
+        unterminated=f"The call was not run: {_CLOSE} is missing. {_FORM}",
+        stray_tag=f"{_CLOSE} has no {_OPEN} before it. {_FORM}",
+    ),
+)
+_NO_FUNCTION = CallFault(FailureClass.BAD_CALL, f"The block holds no <function=NAME>. {_FORM}")
+_NO_NAME = CallFault(FailureClass.MISSING_NAME, f"The call names no tool. {_FORM}")
+_NO_END = CallFault(FailureClass.UNTERMINATED, f"The call was not run: </parameter> or </function> is missing. {_FORM}")
+_TEXT_BETWEEN = CallFault(FailureClass.BAD_CALL, f"There is text around the parameters of the call. {_FORM}")
+
+
+class Qwen3CoderFormat(ChatFormat):
+    """The format of Qwen3-Coder, Qwen3.5 and later, and Nemotron 3."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        if self.matches(template_of(tokenizer)) is None:
+            raise contradiction("qwen3_coder", f"<function=...> calls in {_OPEN} tags", _MODELS)
+        self._ends = turn_ends(tokenizer, [_END_OF_TURN], "qwen3_coder", _MODELS)
+        self.stop_token_ids = self._ends.token_ids
+        self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
+        self._schemas = parameter_schemas(tools)
+        self.call_ends = (_CLOSE,)
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Templates that write `<function=` and `<parameter=` in `<tool_call>`."""
+        if not all(mark in chat_template for mark in (_OPEN, "<function=", "<parameter=")):
+            return None
+        return f"its chat template writes calls as <function=...><parameter=...> in {_OPEN} tags"
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Rendered by the model's own template."""
+        return self._renderer.prompt(messages, tools)
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """`<tool_response>` blocks of one user turn, as the model's own template lays out tool messages."""
+        tokens = self._renderer.observation(results)
+        return tokens[1:] if closed else tokens
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._ends.cut_from(text), truncated, self._schemas).run(self._opens_thinking)
+
+    def write_call(self, call: ToolCall) -> str:
+        """As Qwen's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
+        schemas = self._schemas.get(call.name, {})
+        lines = [f"{_OPEN}\n<function={call.name}>\n"]
+        for key, value in call.arguments.items():
+            lines.append(f"<parameter={key}>\n{_write(value, schemas.get(key))}\n</parameter>\n")
+        text = "".join([*lines, f"</function>\n{_CLOSE}"])
+        check_written(self, "qwen3_coder", call, f"{END_THINK}{text}" if self._opens_thinking else text)
+        return text
+
+
+class _Scan(Scan):
+    """Reads the calls of one turn."""
+
+    __slots__ = ("schemas",)
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__(text, truncated)
+        self.schemas = schemas
+
+    def read(self, tag: re.Match[str]) -> int:
+        if tag[1] == _OPEN:
+            return self._block(tag.start(), tag.end())
+        self.fail(FailureClass.STRAY_TAG, tag.start(), tag.end(1))
+        return tag.end(1)
+
+    def _block(self, start: int, body: int) -> int:
+        """Reads one `<tool_call>` block whose text begins at `body`; returns where to go on."""
+        function = _FUNCTION.match(self.text, body)
+        if function is None:
+            return self._broken(start, body, _NO_FUNCTION)
+        name, position = function[1].strip(), function.end()
+        fault = None if name else _NO_NAME
+        schemas = self.schemas.get(name, {})
+        arguments: dict[str, Any] = {}
+        while parameter := _PARAMETER.match(self.text, position):
+            end = _VALUE_END.search(self.text, parameter.end())
+            if end is None:
+                return self._broken(start, parameter.end(), _NO_END)
+            if end[1] is None:
+                return self._unclosed(start, end.start())
+            value = _read(self.text[parameter.end() : end.start()], schemas.get(parameter[1]))
+            fault = fault or _parameter_fault(parameter[1], value, arguments)
+            arguments[parameter[1]] = value
+            position = _SPACE.match(self.text, end.end()).end()  # type: ignore[union-attr]  # it matches anything
+        closing = _END.match(self.text, position)
+        if closing is None:
+            return self._broken(start, position, self._why_not_closed(position))
+        if fault is not None:
+            self.fail(fault.kind, start, closing.end(), fault.message)
+        else:
+            self.found.append((start, ToolCall(name, arguments)))
+        return closing.end()
+
+    def _why_not_closed(self, position: int) -> CallFault:
+        return _NO_END if self.text.startswith((_CLOSE, _OPEN), position) else _TEXT_BETWEEN
+
+    def _broken(self, start: int, search_from: int, fault: CallFault) -> int:
+        """Records a block that cannot be read. It ends at a close tag, or before the tag that shows one is missing."""
+        tag = _GRAMMAR.tag.search(self.text, search_from)
+        if tag is not None and tag[1] == _CLOSE:
+            self.fail(fault.kind, start, tag.end(1), fault.message)
+            return tag.end(1)
+        if tag is not None:
+            self.fail(FailureClass.UNTERMINATED, start, tag.start())
+            return tag.start()
+        return self.cut(FailureClass.UNTERMINATED, start)
+
+    def _unclosed(self, start: int, position: int) -> int:
+        """Records a call with a value that is not closed, to the end of the call that holds `position`."""
+        for end in _END.finditer(self.text, position):
+            if _NOT_THE_END.match(self.text, end.end()) is None:
+                self.fail(_NO_END.kind, start, end.end(), _NO_END.message)
+                return end.end()
+        return self.cut(FailureClass.UNTERMINATED, start)
+
+
+def _read(text: str, schema: Any) -> Any:
+    literal = _LITERALS.get(text)
+    if literal is not None and isinstance(schema, Mapping) and literal[1] in schema.get("type", ()):
+        text = literal[0]
+    return read_value(text, schema)
+
+
+def _write(value: Any, schema: Any) -> str:
+    """The text of a value; JSON that holds a tag which would end it early writes the tag another way."""
+    text = write_value(value, schema)
+    if _VALUE_END.search(text) is None:
+        return text
+    as_json = json.dumps(value).replace("<", "\\u003c")
+    return as_json if _read(as_json, schema) == value else text
+
+
+def _parameter_fault(key: str, value: Any, arguments: Mapping[str, Any]) -> CallFault | None:
+    if isinstance(value, CallFault):
+        return CallFault(FailureClass.BAD_ARGUMENTS, f"The parameter {json.dumps(key[:24])}: {value.message}.")
+    if key in arguments:
+        return CallFault(FailureClass.BAD_ARGUMENTS, f"The parameter {json.dumps(key[:24])} is given twice.")
+    return None
