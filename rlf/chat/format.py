@@ -6,6 +6,7 @@ an observation. Parsing gives calls, failures and the answer types: text that op
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,12 @@ from rlf.types import FailureClass, Message, ParseFailure, ToolCall, ToolDescrip
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+_BROKEN = frozenset(
+    {FailureClass.BAD_JSON, FailureClass.BAD_CALL, FailureClass.MISSING_NAME, FailureClass.BAD_ARGUMENTS}
+)
+_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,10 @@ class ChatFormat(ABC):
     """Tokens that end a sampled turn; the one sampled stays in the trajectory."""
     stop_strings: tuple[str, ...] = ()
     """Strings that end a sampled turn too; the sampler keeps them in the tokens."""
+    call_ends: tuple[str, ...] = ()
+    """Strings that end a call, where `chat.stop_after_call` lets sampling stop; empty when calls end with the turn."""
+    thinking_marks: tuple[str, str] = ("<think>\n", "\n</think>\n\n")
+    """What a sampled turn writes before and after thinking, where the format has any."""
     by_name: ClassVar[bool] = False
     """Whether the format asks nothing of the model's template, so that only its name in the spec chooses it."""
 
@@ -105,6 +116,23 @@ class ChatFormat(ABC):
     @abstractmethod
     def write_call(self, call: ToolCall) -> str:
         """The canonical text of a call as a model should write it; `parse` reads it back to the same call."""
+
+    def write_calls(self, calls: Sequence[ToolCall]) -> str:
+        """The canonical text of a turn's calls."""
+        return "\n".join(self.write_call(call) for call in calls)
+
+    def write_answer(self, text: str) -> str:
+        """The canonical text of a final answer."""
+        return text
+
+    def is_after_call(self, text: str) -> bool:
+        """Whether a turn that has come to one of `call_ends` stands after a call, and not in a string or thinking."""
+        items = self.parse(text, truncated=True).items
+        if not items or isinstance(items[-1], ToolCall):
+            return bool(items)
+        last = items[-1]
+        # A broken call with a string left open may go on to say that the tag is part of the string.
+        return last.kind in _BROKEN and not last.structural and len(_QUOTE.findall(last.raw)) % 2 == 0
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of tokens from anywhere in a conversation, special tokens and every space kept."""

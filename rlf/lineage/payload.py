@@ -1,7 +1,8 @@
 """The packed part of a trajectory: tokens, action mask, sampler logprobs, turns and prompt.
 
 Layout, little-endian, compressed with zlib: version u8, number of tokens T u32, tokens u32[T], action_mask bool[T],
-rollout_logprobs float32[T], then JSON {messages, turns}. Calls and parse failures are rows of their own.
+rollout_logprobs float32[T], then JSON {messages, turns}. A turn is a list; its repairs and penalties are an
+object at its end, absent where there is none. Calls and parse failures are rows of their own.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from rlf.lineage.redact import Redactor
-from rlf.types import Message, Trajectory, Turn
+from rlf.types import Message, Repair, RepairKind, Trajectory, Turn
 
 _VERSION = 1
 _HEAD = struct.Struct("<BI")
@@ -36,10 +40,7 @@ def encode(trajectory: Trajectory, redactor: Redactor) -> bytes:
     """Packs a trajectory; logprobs are kept as float32, the precision they were sampled in."""
     num_tokens = len(trajectory.tokens)
     messages = [[message.role, message.content] for message in trajectory.task.messages]
-    turns = [
-        [turn.start, turn.end, turn.observation_end, turn.text, turn.sample_s, turn.tools_s]
-        for turn in trajectory.turns
-    ]
+    turns = [_packed(turn) for turn in trajectory.turns]
     parts = (
         _HEAD.pack(_VERSION, num_tokens),
         struct.pack(f"<{num_tokens}I", *trajectory.tokens),
@@ -62,8 +63,36 @@ def decode(data: bytes) -> Payload:
         action_mask=list(body[num_tokens : 2 * num_tokens]),
         rollout_logprobs=list(body[2 * num_tokens :]),
         messages=tuple(Message(role, content) for role, content in text["messages"]),
-        turns=tuple(
-            Turn(start, end, observation_end, text=words, sample_s=sample_s, tools_s=tools_s)
-            for start, end, observation_end, words, sample_s, tools_s in text["turns"]
-        ),
+        turns=tuple(_unpacked(*turn) for turn in text["turns"]),
+    )
+
+
+def _packed(turn: Turn) -> list[Any]:
+    fields = [turn.start, turn.end, turn.observation_end, turn.text, turn.sample_s, turn.tools_s]
+    extra: dict[str, Any] = {}
+    if turn.repairs:
+        extra["repairs"] = [[repair.kind, repair.position, repair.raw] for repair in turn.repairs]
+    if turn.num_penalised:
+        extra["num_penalised"] = turn.num_penalised
+    return [*fields, extra] if extra else fields
+
+
+def _unpacked(
+    start: int,
+    end: int,
+    observation_end: int,
+    text: str,
+    sample_s: float,
+    tools_s: float,
+    extra: Mapping[str, Any] = MappingProxyType({}),
+) -> Turn:
+    return Turn(
+        start,
+        end,
+        observation_end,
+        text=text,
+        sample_s=sample_s,
+        tools_s=tools_s,
+        repairs=tuple(Repair(RepairKind(kind), position, raw) for kind, position, raw in extra.get("repairs", ())),
+        num_penalised=extra.get("num_penalised", 0),
     )

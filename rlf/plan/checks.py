@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlf.algo.kl import KlKind
 from rlf.chat import FORMATS
+from rlf.chat.policy import FailurePolicy
 from rlf.core import Fault, nearest
+from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
 from rlf.spec.models import KlPlace
 from rlf.spec.nodes import dotted
@@ -131,8 +133,19 @@ def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("chat", "format"), message)
 
 
+def _penalties_are_counted(loaded: LoadedSpec) -> Iterator[Fault]:
+    penalised = [str(kind) for kind, reply in loaded.spec.chat.failures.items() if reply is FailurePolicy.PENALISE]
+    if penalised and not any(isinstance(term, Unpenalised) for term in loaded.spec.rewards):
+        message = (
+            "got penalise; no reward term counts what is penalised. Add e.g. "
+            "`{kind: rule, rule: unpenalised, weight: 0.1}` to rewards, or write feedback."
+        )
+        yield loaded.fault(("chat", "failures", penalised[0]), message)
+
+
 CHECKS: tuple[Check, ...] = (
     _chat_format_is_known,
+    _penalties_are_counted,
     _critic_has_a_use,
     _kl_in_the_loss_pulls,
     _bounds_are_ordered,

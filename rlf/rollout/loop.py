@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rlf.chat.format import ChatFormat, Parsed
+from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
+from rlf.chat.repair import repaired
 from rlf.rollout.builder import TokenRecord
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.task import Task
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
-from rlf.types.trajectory import CallRecord, StopReason, Trajectory, Turn
+from rlf.types.trajectory import CallRecord, ParseFailure, Repair, StopReason, Trajectory, Turn
+
+_DEFAULT = ChatPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Setting:
     tools: ToolInvoker
     limits: Limits
     sampling: Sampling
+    handling: ChatPolicy = _DEFAULT
+    """What is repaired, what follows a failure, where sampling of a turn stops."""
 
 
 async def play(rollout: Rollout, setting: Setting) -> Trajectory:
@@ -102,11 +108,10 @@ class _Play:
             return StopReason.LENGTH
         started = time.perf_counter()
         start = len(self.record)
-        sample = await self._sample(budget)
+        sample = await self._sample_turn(budget)
         self.record.act(sample.tokens, sample.logprobs)
-        self.num_sampled += len(sample.tokens)
         text = self.setting.chat.decode(sample.tokens)
-        parsed = self.setting.chat.parse(text, truncated=sample.finish is Finish.LENGTH)
+        parsed, repairs = self._read(text, truncated=sample.finish is Finish.LENGTH)
         turn = Turn(
             start=start,
             end=len(self.record),
@@ -114,8 +119,22 @@ class _Play:
             text=text,
             failures=parsed.failures,
             sample_s=time.perf_counter() - started,
+            repairs=repairs,
+            num_penalised=len(self._failures_with(parsed, FailurePolicy.PENALISE)),
         )
         return await self._act_on(parsed, turn, sample)
+
+    def _read(self, text: str, *, truncated: bool) -> tuple[Parsed, tuple[Repair, ...]]:
+        chat = self.setting.chat
+        parsed = chat.parse(text, truncated=truncated)
+        if self.setting.handling.repair is RepairPolicy.NONE or not parsed.failures:
+            return parsed, ()
+        return repaired(chat, text, parsed, truncated=truncated)
+
+    def _failures_with(self, parsed: Parsed, policy: FailurePolicy) -> list[ParseFailure]:
+        """The turn's failures that a policy follows; what stands beside an answer is met with nothing."""
+        failures = [item for item in parsed.observed if isinstance(item, ParseFailure)]
+        return [failure for failure in failures if self.setting.handling.reply(failure) is policy]
 
     async def _act_on(self, parsed: Parsed, turn: Turn, sample: Sample) -> StopReason | None:
         """Answers, or invokes the calls and feeds back what they return."""
@@ -144,20 +163,40 @@ class _Play:
             self.num_failed_turns += 1
         if sample.finish is Finish.LENGTH:
             return StopReason.LENGTH
+        if self._failures_with(parsed, FailurePolicy.END):
+            return StopReason.PARSE_FAILURE
         if self.num_failed_turns > self.limits.max_parse_failures:
             return StopReason.PARSE_FAILURE_LIMIT
         return StopReason.MAX_TURNS if len(self.turns) + 1 >= self.limits.max_turns else None
 
-    async def _sample(self, max_tokens: int) -> Sample:
+    async def _sample_turn(self, max_tokens: int) -> Sample:
+        """Samples to the end of a turn: past the end of a call's tag where that stands inside a string or thinking."""
+        sample = await self._sample(self.record.tokens, max_tokens)
+        while self._is_inside(sample) and len(sample.tokens) < max_tokens:
+            context = [*self.record.tokens, *sample.tokens]
+            more = await self._sample(context, max_tokens - len(sample.tokens))
+            sample = Sample(sample.tokens + more.tokens, sample.logprobs + more.logprobs, more.finish)
+        return sample
+
+    def _is_inside(self, sample: Sample) -> bool:
+        """Whether sampling stopped at a string that ends calls where no call ends."""
+        chat = self.setting.chat
+        if not self.setting.handling.stop_after_call or sample.finish is Finish.LENGTH:
+            return False
+        return sample.tokens[-1] not in chat.stop_token_ids and not chat.is_after_call(chat.decode(sample.tokens))
+
+    async def _sample(self, tokens: Sequence[int], max_tokens: int) -> Sample:
         request = SampleRequest(
             trajectory_id=self.rollout.id,
-            tokens=self.record.tokens,
+            tokens=tokens,
             max_tokens=max_tokens,
             sampling=self.setting.sampling,
             seed=self.rollout.seed,
             num_sampled=self.num_sampled,
         )
-        return await self.setting.policy.sample(request)
+        sample = await self.setting.policy.sample(request)
+        self.num_sampled += len(sample.tokens)
+        return sample
 
     def _token_budget(self) -> int:
         left = self.limits.max_total_tokens - len(self.record)

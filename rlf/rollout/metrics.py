@@ -65,6 +65,11 @@ def _calls(scored: Sequence[Scored]) -> dict[str, float]:
     metrics |= {f"tools/outcome/{outcome}": float(n) for outcome, n in outcomes.items()}
     classes = _counts(failure.kind for failure in failures)
     metrics |= {f"tools/parse_failure/{kind}": float(n) for kind, n in classes.items()}
+    kinds = _counts(repair.kind for item in scored for repair in item.trajectory.repairs)
+    metrics |= {f"tools/repaired/{kind}": float(n) for kind, n in kinds.items()}
+    num_penalised = sum(item.trajectory.num_penalised for item in scored)
+    if num_penalised:
+        metrics["tools/penalised"] = float(num_penalised)
     return metrics
 
 

@@ -50,7 +50,7 @@ class ChatSpec(Section):
     format: str = "auto"
     """A chat format's name; `auto` decides from the model's own chat template."""
     repair: RepairPolicy = RepairPolicy.NONE
-    """`safe` runs calls with a slip that cannot change their meaning, and counts it; `none` answers them as failures."""
+    """`safe` mends calls where that cannot change their meaning, and counts it; `none` answers them as failures."""
     failures: Mapping[FailureClass | Literal["default"], FailurePolicy] = {}
     """`feedback`, `penalise` or `end` by failure class; `default` for the classes that are not named."""
     history: HistoryPolicy = HistoryPolicy.KEEP

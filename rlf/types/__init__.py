@@ -14,7 +14,16 @@ from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.score import Score, Scored
 from rlf.types.task import Message, Task
 from rlf.types.tool import Attempt, Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
-from rlf.types.trajectory import CallRecord, FailureClass, ParseFailure, StopReason, Trajectory, Turn
+from rlf.types.trajectory import (
+    CallRecord,
+    FailureClass,
+    ParseFailure,
+    Repair,
+    RepairKind,
+    StopReason,
+    Trajectory,
+    Turn,
+)
 
 __all__ = [
     "Attempt",
@@ -29,6 +38,8 @@ __all__ = [
     "Outcome",
     "ParseFailure",
     "Policy",
+    "Repair",
+    "RepairKind",
     "RunEvent",
     "RunFinished",
     "RunStatus",

@@ -24,6 +24,8 @@ class StopReason(StrEnum):
     """The per-turn or total token budget ran out."""
     PARSE_FAILURE_LIMIT = "parse_failure_limit"
     """More turns than allowed could not be parsed."""
+    PARSE_FAILURE = "parse_failure"
+    """A turn failed in a way that `chat.failures` lets end the trajectory."""
     INFRA_FAILURE = "infra_failure"
     """Something outside the policy broke: the trajectory is unscorable."""
     CANCELLED = "cancelled"
@@ -72,6 +74,34 @@ class ParseFailure:
     """True when the turn as a whole cannot be trusted; false when the rest of it still counts."""
 
 
+class RepairKind(StrEnum):
+    """What was mended in a call whose meaning was plain. Each kind is a metric."""
+
+    TRAILING_COMMA = "trailing_comma"
+    """A comma before a closing brace or bracket."""
+    SINGLE_QUOTES = "single_quotes"
+    """Strings in single quotes."""
+    CODE_FENCE = "code_fence"
+    """A code fence around the JSON."""
+    PARAMETERS = "parameters"
+    """`parameters` for `arguments`."""
+    STRING_ARGUMENTS = "string_arguments"
+    """`arguments` as a string that holds a JSON object."""
+    RAW_NEWLINE = "raw_newline"
+    """A line break or another control character inside a string, not escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One mend of one call."""
+
+    kind: RepairKind
+    position: int
+    """Offset of `raw` in the turn's text, in characters."""
+    raw: str
+    """The call as the policy sampled it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallRecord:
     """A call and its result."""
@@ -98,6 +128,10 @@ class Turn:
     """From asking for the turn to its last token."""
     tools_s: float = 0.0
     """From the first call's start to the last call's end."""
+    repairs: tuple[Repair, ...] = ()
+    """Mends of calls that were run, in the order of the text; a call with two has two."""
+    num_penalised: int = 0
+    """Failures that the reward rule `unpenalised` counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +168,16 @@ class Trajectory:
     def failures(self) -> list[ParseFailure]:
         """Every parse failure of every turn, in order."""
         return [failure for turn in self.turns for failure in turn.failures]
+
+    @property
+    def repairs(self) -> list[Repair]:
+        """Every repair of every turn, in order."""
+        return [repair for turn in self.turns for repair in turn.repairs]
+
+    @property
+    def num_penalised(self) -> int:
+        """Number of failures that `chat.failures` has penalised."""
+        return sum(turn.num_penalised for turn in self.turns)
 
     @property
     def num_sampled(self) -> int:

@@ -60,6 +60,7 @@ class HermesFormat(ChatFormat):
             raise contradiction("hermes", f"JSON calls in {_OPEN} tags", _MODELS)
         self._ends = turn_ends(tokenizer, [_END_OF_TURN], "hermes", _MODELS)
         self.stop_token_ids = self._ends.token_ids
+        self.call_ends = (_CLOSE,)
         self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
         self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
 

@@ -1,0 +1,54 @@
+"""What a run declares about its turns: repair, the reply to each failure class, history, and where sampling stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rlf.types import FailureClass, ParseFailure
+
+
+class RepairPolicy(StrEnum):
+    """Whether a call that is written a little wrong is run."""
+
+    NONE = "none"
+    """Never: what is trained on is what the model wrote."""
+    SAFE = "safe"
+    """Where the mend cannot change the meaning; every mend is counted and kept with the turn."""
+
+
+class FailurePolicy(StrEnum):
+    """What follows a parse failure."""
+
+    FEEDBACK = "feedback"
+    """The model reads what was wrong and the right form, and goes on."""
+    PENALISE = "penalise"
+    """As feedback; the failure also counts for the reward rule `unpenalised`."""
+    END = "end"
+    """The trajectory ends with this turn; none of the turn's calls is run."""
+
+
+class HistoryPolicy(StrEnum):
+    """What is done about a chat template that rewrites earlier turns: it renders other tokens than were seen."""
+
+    KEEP = "keep"
+    """The tokens stay as sampled, earlier thinking included; the certificate names what the template would change."""
+    REFUSE = "refuse"
+    """Such a template is a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPolicy:
+    """How the rollout loop takes a turn."""
+
+    repair: RepairPolicy = RepairPolicy.NONE
+    failures: Mapping[FailureClass, FailurePolicy] = field(default_factory=dict)
+    """Exceptions to `otherwise`, by class."""
+    otherwise: FailurePolicy = FailurePolicy.FEEDBACK
+    stop_after_call: bool = False
+    """Whether a turn ends with its first call, without waiting for the model to end it."""
+
+    def reply(self, failure: ParseFailure) -> FailurePolicy:
+        """What follows one failure."""
+        return self.failures.get(failure.kind, self.otherwise)

@@ -1,0 +1,157 @@
+"""Repair of calls that are written a little wrong: only what cannot change the meaning.
+
+A mend is tried on the text of the turn, and the whole turn is read again: it counts only if the failure becomes one
+call and everything else of the turn reads as before. So every format is repaired by its own parser, and a mend that a
+format does not know is no mend. What is ambiguous (an apostrophe in single quotes, two values for a key) stays a
+failure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from rlf.chat.call_json import CallFault, read_json
+from rlf.chat.format import ChatFormat, Parsed
+from rlf.types import FailureClass, ParseFailure, Repair, RepairKind, ToolCall
+
+_REPAIRABLE = frozenset({FailureClass.BAD_JSON, FailureClass.BAD_ARGUMENTS, FailureClass.BAD_CALL})
+_MAX_REPAIRS = 16
+"""Failures of one turn that are tried; a turn of more is noise and must not cost quadratic time."""
+_FENCE = re.compile(r"```[a-z]*\s*\Z")
+_END_FENCE = re.compile(r"\s*```")
+_TOKEN = re.compile(
+    r"""(?P<double>"(?:[^"\\]|\\.)*+")|(?P<single>'(?:[^'\\]|\\.)*+')|(?P<comma>,(?=\s*[}\]]))|[^"',]++|.""", re.DOTALL
+)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_AFTER_STRING = re.compile(r"\s*[,:}\]]")
+
+_Mend = tuple[str, frozenset[RepairKind]]
+
+
+def repaired(chat: ChatFormat, text: str, parsed: Parsed, *, truncated: bool) -> tuple[Parsed, tuple[Repair, ...]]:
+    """A turn with its safe repairs made, and what they were.
+
+    Args:
+        text: what `parsed` was read from; positions of the result are those of this text.
+    """
+    items, repairs = list(parsed.items), list[Repair]()
+    candidates = [(i, item) for i, item in enumerate(items) if _is_repairable(item)]
+    for index, failure in candidates[:_MAX_REPAIRS]:
+        assert isinstance(failure, ParseFailure), f"{failure} is no failure"
+        found = _mended(chat, text, parsed, index, truncated)
+        if found is not None:
+            items[index], kinds = found
+            repairs += [Repair(kind, failure.position, failure.raw) for kind in sorted(kinds)]
+    return (replace(parsed, items=tuple(items)), tuple(repairs)) if repairs else (parsed, ())
+
+
+def _is_repairable(item: ToolCall | ParseFailure) -> bool:
+    return isinstance(item, ParseFailure) and item.kind in _REPAIRABLE and not item.structural
+
+
+def _mended(
+    chat: ChatFormat, text: str, parsed: Parsed, index: int, truncated: bool
+) -> tuple[ToolCall, frozenset[RepairKind]] | None:
+    """The call that one failure is after a mend which leaves the rest of the turn as it reads."""
+    failure = parsed.items[index]
+    assert isinstance(failure, ParseFailure), f"{failure} is no failure"
+    before, after = text[: failure.position], text[failure.position + len(failure.raw) :]
+    for mended, kinds in _mends(failure.raw):
+        reread = chat.parse(before + mended + after, truncated=truncated)
+        if len(reread.items) != len(parsed.items):
+            continue
+        call = reread.items[index]
+        others = zip(_but(reread.items, index), _but(parsed.items, index), strict=True)
+        if isinstance(call, ToolCall) and all(_same(one, other) for one, other in others):
+            return call, kinds
+    return None
+
+
+def _but(items: tuple[ToolCall | ParseFailure, ...], index: int) -> tuple[ToolCall | ParseFailure, ...]:
+    return items[:index] + items[index + 1 :]
+
+
+def _same(one: ToolCall | ParseFailure, other: ToolCall | ParseFailure) -> bool:
+    """Whether two items are equal but for where they stand."""
+    if isinstance(one, ParseFailure) and isinstance(other, ParseFailure):
+        return (one.kind, one.raw) == (other.kind, other.raw)
+    return one == other
+
+
+def _mends(raw: str) -> Iterator[_Mend]:
+    """Texts that say the same as a broken call, the least changed first."""
+    start, end = raw.find("{"), raw.rfind("}") + 1
+    if start < 0 or end <= start:
+        return
+    strict = _strict(raw[start:end])
+    if strict is None:
+        return
+    written, kinds = strict
+    read = read_json(written, 0)
+    if isinstance(read, CallFault) or read[1] != len(written):
+        return
+    value = read[0]
+    for body, more in _bodies(value, written):
+        for outer_start, outer_end, fence in _borders(raw, start, end):
+            every = kinds | more | fence
+            if every:
+                yield raw[:outer_start] + body + raw[outer_end:], every
+
+
+def _borders(raw: str, start: int, end: int) -> Iterator[tuple[int, int, frozenset[RepairKind]]]:
+    """Where the JSON begins and ends: as it stands, then with a code fence around it taken along."""
+    yield start, end, frozenset()
+    opening, closing = _FENCE.search(raw, 0, start), _END_FENCE.match(raw, end)
+    if opening and closing:
+        yield opening.start(), closing.end(), frozenset({RepairKind.CODE_FENCE})
+
+
+def _bodies(value: Any, written: str) -> Iterator[_Mend]:
+    """The JSON as written, then with its arguments under their name and as an object."""
+    yield written, frozenset()
+    if not isinstance(value, dict) or set(value) not in ({"name", "arguments"}, {"name", "parameters"}):
+        return
+    kinds = set[RepairKind]()
+    arguments = value.get("arguments", value.get("parameters"))
+    if "parameters" in value:
+        kinds.add(RepairKind.PARAMETERS)
+    if isinstance(arguments, str):
+        read = read_json(arguments.strip(), 0)
+        if isinstance(read, CallFault) or not isinstance(read[0], dict) or read[1] != len(arguments.strip()):
+            return
+        arguments = read[0]
+        kinds.add(RepairKind.STRING_ARGUMENTS)
+    if kinds and isinstance(arguments, dict):
+        yield json.dumps({"name": value["name"], "arguments": arguments}, ensure_ascii=False), frozenset(kinds)
+
+
+def _strict(text: str) -> _Mend | None:
+    """JSON with double quotes, without trailing commas or raw control characters; None where that is ambiguous."""
+    parts, kinds = list[str](), set[RepairKind]()
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if match["comma"]:
+            kinds.add(RepairKind.TRAILING_COMMA)
+            continue
+        if match["single"]:
+            if not _AFTER_STRING.match(text, match.end()):
+                return None
+            kinds.add(RepairKind.SINGLE_QUOTES)
+            token = _double_quoted(token)
+        elif token == "'":
+            return None
+        if token[0] == '"' and _CONTROL.search(token):
+            kinds.add(RepairKind.RAW_NEWLINE)
+            token = _CONTROL.sub(lambda found: json.dumps(found.group())[1:-1], token)
+        parts.append(token)
+    return "".join(parts), frozenset(kinds)
+
+
+def _double_quoted(token: str) -> str:
+    """A single-quoted string in double quotes; escapes mean the same in both."""
+    inner = re.sub(r"\\.|\"", lambda found: {"\\'": "'", '"': '\\"'}.get(found.group(), found.group()), token[1:-1])
+    return f'"{inner}"'

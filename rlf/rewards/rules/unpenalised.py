@@ -1,0 +1,22 @@
+"""`rule: unpenalised`: what is left of 1 after the parse failures that `chat.failures` penalises."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.term import Verdict
+from rlf.types import Trajectory
+
+
+class Unpenalised(Rule):
+    """1 / (1 + failures whose class `chat.failures` maps to `penalise`); 0 if nothing was called or answered."""
+
+    rule: Literal["unpenalised"] = "unpenalised"
+
+    def judge(self, trajectory: Trajectory) -> Verdict:
+        """Counts what the rollout loop has marked."""
+        number = trajectory.num_penalised
+        if not (number or trajectory.calls or (trajectory.answer or "").strip()):
+            return Verdict(0.0, "nothing was called or answered")
+        return Verdict(1 / (1 + number), f"{number} penalised failures")
