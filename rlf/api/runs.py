@@ -14,7 +14,7 @@ from rlf.api.inputs import load_inputs
 from rlf.api.lineage import open_lineage
 from rlf.api.plans import checked_plan
 from rlf.api.provenance import code_version, host, packages
-from rlf.core.errors import RlfError
+from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.core.ids import new_run_id
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
@@ -22,6 +22,7 @@ from rlf.lineage.records import FileRecord, RunRecord
 from rlf.lineage.run import begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json, plan_to_json
+from rlf.spec.dotenv import forget_env_files, mentioned, take_env_file
 from rlf.types.events import EventSink, Notice, RunEvent, RunFinished, RunStatus
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def run(
     run_id = new_run_id()
     folder = runs_folder / run_id
     with open_lineage(runs_folder, create=True) as store:
+        store.hide(_environment(plan))
         sink = _Sink()
         engine = _engine(plan, folder, sink)
         start_run(store, _record(plan, run_id, folder, engine, command))
@@ -92,7 +94,8 @@ def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) 
         run_id = stored.record.id
         if stored.status is RunStatus.FINISHED:
             raise RlfError(f"run {run_id}: finished already, at step {stored.last_step}; nothing is left to resume.")
-        plan = plan_from_json(json.dumps(stored.record.plan))
+        plan = _stored_plan(stored.record)
+        store.hide(_environment(plan))
         folder = Path(stored.record.folder)
         sink = _Sink()
         engine = _engine(plan, folder, sink)
@@ -104,6 +107,23 @@ def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) 
         text = f"resumed after step {engine.progress.step}: {shlex.join(command)}"
         sink.first = Notice("info", text, {"step": engine.progress.step})
         return _drive(store, engine, sink, info, view)
+
+
+def _stored_plan(record: RunRecord) -> Plan:
+    """The plan of a run, with the variables of the `.env` files beside its specs."""
+    faults: list[Fault] = []
+    forget_env_files()
+    for file in record.files:
+        if file.role == "spec":
+            take_env_file(Path(file.path).absolute().parent, faults)
+    if faults:
+        raise SpecError(faults)
+    return plan_from_json(json.dumps(record.plan))
+
+
+def _environment(plan: Plan) -> set[str]:
+    """The variables that tools and rewards are filled in with: credentials and addresses."""
+    return mentioned(item.text for item in plan.interpolated)
 
 
 class _Sink:

@@ -1,6 +1,6 @@
 """Text as it may be stored: without secrets, and encodable.
 
-A secret is the value of an environment variable whose name says so. It is replaced in every stored text, also where it
+A secret is the value of an environment variable whose name says so, or that a tool or reward is filled in with. It is replaced in every stored text, also where it
 was escaped for JSON or a URL. Token ids are stored as they are: they are what was trained on.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -26,8 +26,10 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 class Redactor:
     """Strikes the secrets of one environment out of text and JSON."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        secrets = [value for name, value in environment.items() if _is_secret(name, value)]
+    def __init__(self, environment: Mapping[str, str], also: Collection[str] = ()) -> None:
+        """Takes for secrets the variables whose names say so, and those named by `also`."""
+        named = [(name, value) for name, value in environment.items() if name in also or _SECRET_NAME.search(name)]
+        secrets = [value for _, value in named if _can_be_struck(value)]
         forms = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
 
@@ -55,8 +57,8 @@ class Redactor:
         return [self._strike(item) for item in value] if isinstance(value, list) else value
 
 
-def _is_secret(name: str, value: str) -> bool:
-    if len(value) < _MIN_LENGTH or not _SECRET_NAME.search(name):
+def _can_be_struck(value: str) -> bool:
+    if len(value) < _MIN_LENGTH:
         return False
     return not os.path.exists(value)  # noqa: PTH110 - Path.exists raises on long names. A path is where a key lies.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +55,10 @@ class Store:
         self.redactor = redactor
         self._engine = engine
         self._writer = engine.execution_options(**{_WRITES: True})
+
+    def hide(self, names: Collection[str]) -> None:
+        """Strikes the values of these environment variables too out of what is stored from now on."""
+        self.redactor = Redactor(os.environ, names)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

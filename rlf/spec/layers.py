@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlf.core import Fault, hash_bytes
+from rlf.spec.dotenv import take_env_file
 from rlf.spec.interpolation import interpolate_path
 from rlf.spec.names import canonical_names
 from rlf.spec.nodes import UNREADABLE, Key, Node, merge, plain
@@ -71,6 +72,7 @@ class Reading:
         root = self.read(path, "spec", named_by)
         if root is None:
             return None
+        take_env_file(path.parent, self.faults)
         extends = root.get("extends")
         own = replace(root, value={key: child for key, child in root.mapping.items() if key != "extends"})
         bases = [self.layer(base, node, (*chain, path)) for base, node in self._bases(extends)]

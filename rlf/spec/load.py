@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core import Fault, Place, SpecError
+from rlf.spec.dotenv import forget_env_files
 from rlf.spec.interpolation import Interpolated, interpolate
 from rlf.spec.layers import ITEM_LISTS, InputFile, Reading
 from rlf.spec.models import RunSpec
@@ -70,6 +71,7 @@ def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpe
     Raises:
         SpecError: with every fault of the spec and of the files it names.
     """
+    forget_env_files()
     reading = Reading()
     root = reading.layers(files)
     if root is None:

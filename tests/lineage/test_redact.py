@@ -116,3 +116,11 @@ def test_what_json_cannot_say_becomes_text():
     assert Redactor({}).json({"a": {1}, "b": Redactor}) == json.dumps(
         {"a": "{1}", "b": str(Redactor)}, separators=(",", ":")
     )
+
+
+def test_a_variable_that_a_tool_is_filled_in_with_is_struck_whatever_its_name(path, monkeypatch):
+    monkeypatch.setenv("SEARCH_ADDRESS", "https://me:sesame@host")
+    with open_store(path) as store:
+        assert store.redactor.text("at https://me:sesame@host") == "at https://me:sesame@host"
+        store.hide({"SEARCH_ADDRESS"})
+        assert store.redactor.text("at https://me:sesame@host") == "at [redacted]"
