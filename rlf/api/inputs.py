@@ -1,11 +1,13 @@
-"""From a plan to what an engine reads: tasks and the model's place."""
+"""From a plan to what an engine reads: tasks and the model's place, and what stands behind builtin names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.core.hashing import hash_path
 from rlf.data import load_tasks
+from rlf.lineage.records import FileRecord
 from rlf.plan import Plan
 
 if TYPE_CHECKING:
@@ -24,3 +26,15 @@ def load_inputs(plan: Plan) -> Inputs:
 def model_location(path: str) -> str:
     """The folder of a builtin model; any other path as it is."""
     return str(builtin_path(path.removeprefix(BUILTIN))) if path.startswith(BUILTIN) else path
+
+
+def builtin_files(plan: Plan) -> list[FileRecord]:
+    """The builtins that a plan names, with the hash of what they hold in this version."""
+    data = plan.spec.data
+    named = [("data", source.path) for source in (data.train, data.eval) if source is not None]
+    named.append(("model", plan.spec.model.path))
+    return [
+        FileRecord(role, path, hash_path(builtin_path(path.removeprefix(BUILTIN))))
+        for role, path in dict.fromkeys(named)
+        if path.startswith(BUILTIN)
+    ]
