@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rlf.builtin.encyclopedia import calculator, search, search_disabled, search_shuffled
 from rlf.builtin.tiny import CHECKPOINT
@@ -39,6 +39,7 @@ _SEED = 0
 _NUM_CRITERION_QUESTIONS = 256
 _TOOLS: dict[str, Tool] = {"search": search, "calculator": calculator}
 _DIGITS = 4
+_NUM_SAMPLES = 4
 
 
 def read_questions(split: str) -> list[EvaluationQuestion]:
@@ -86,14 +87,15 @@ def _figures(
     """Success by kind on every question of `split`, greedy and sampled at temperature 1, and the episodes' size."""
     questions = read_questions(split)
     greedy = play(model, tokenizer, tools, questions, sample_seed=None)
-    sampled = play(model, tokenizer, tools, questions, sample_seed=_SEED)
+    sampled = play(model, tokenizer, tools, questions * _NUM_SAMPLES, sample_seed=_SEED)
     return {
         "questions": len(questions),
+        "samples_per_question": _NUM_SAMPLES,
         "greedy": _rounded(success_by_kind(greedy)),
         "sampled": _rounded(success_by_kind(sampled)),
         "episode_tokens": _mean([len(episode.token_ids) for episode in sampled]),
         "sampled_tokens": _mean([episode.num_actions for episode in sampled]),
-        "successful_episode_tokens": _tokens_by_kind(greedy + sampled),
+        "successful_episode_tokens": _tokens_by_kind(sampled),
     }
 
 
@@ -114,8 +116,13 @@ def _tokens_by_kind(episodes: list[Episode]) -> dict[str, float]:
 
 
 def _save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    model.generation_config.do_sample = True
-    model.generation_config.temperature = 1.0
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers is untyped here
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+    )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     for path in folder.iterdir():

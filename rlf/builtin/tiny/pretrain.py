@@ -48,9 +48,9 @@ class SkillsPlan:
     muon_rate: float = 0.02
     adamw_rate: float = 3e-3
     warmup_steps: int = 30
-    constant_steps: int = 600
+    constant_steps: int = 300
     """Steps at the full rate."""
-    decay_steps: int = 800
+    decay_steps: int = 500
     """Steps of the cosine that follows."""
     criterion: float = 0.98
     """Greedy success that each kind must reach in the end."""
@@ -60,17 +60,17 @@ class SkillsPlan:
 class PolicyPlan:
     """Stage B."""
 
-    muon_rate: float = 0.005
-    adamw_rate: float = 1e-3
+    muon_rate: float = 0.002
+    adamw_rate: float = 5e-4
     steps: int = 125
     batch_size: int = 48
     share_by_fault: tuple[tuple[Careless, float], ...] = (
-        (Careless.GUESS, 0.25),
-        (Careless.GIVE_UP, 0.37),
-        (Careless.STOP_EARLY, 0.04),
-        (Careless.WRONG_QUERY, 0.03),
-        (Careless.WRONG_ATTRIBUTE, 0.02),
-        (Careless.MALFORMED, 0.02),
+        (Careless.GUESS, 0.22),
+        (Careless.GIVE_UP, 0.39),
+        (Careless.STOP_EARLY, 0.03),
+        (Careless.WRONG_QUERY, 0.02),
+        (Careless.WRONG_ATTRIBUTE, 0.015),
+        (Careless.MALFORMED, 0.015),
     )
     """The share of demonstrations with each fault; the rest are clean."""
 
