@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: run test lint embedded clean
+.PHONY: run test lint embedded reference clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
@@ -20,6 +20,10 @@ lint: .venv/installed-dev  ## Style, types, and the direction of imports.
 embedded: .venv/installed  ## Makes the built-in encyclopedia and model again from their seeds.
 	$(BIN)/python -m rlf.builtin.encyclopedia.build
 	$(BIN)/python -m rlf.builtin.tiny.build
+
+reference: .venv/installed  ## Makes docs/schema and docs/reference again from the code.
+	$(BIN)/rlf schema --write docs/schema
+	$(BIN)/python -m rlf.spec.reference docs/reference
 
 clean:
 	rm -rf .venv

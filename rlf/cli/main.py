@@ -21,6 +21,7 @@ from rlf.cli.check import check
 from rlf.cli.resume import resume
 from rlf.cli.run import run
 from rlf.cli.runs import runs_app
+from rlf.cli.schema import schema
 from rlf.cli.tools import tools_app
 from rlf.core.errors import RlfError, RunError
 from rlf.core.logs import configure
@@ -75,6 +76,7 @@ app = typer.Typer(
 app.command()(check)
 app.command()(run)
 app.command()(resume)
+app.command()(schema)
 app.add_typer(runs_app, name="runs")
 app.add_typer(tools_app, name="tools")
 

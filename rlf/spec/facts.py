@@ -1,0 +1,187 @@
+"""What the models say about every key, in words: meaning, type, unit, default and range. For documents and editors.
+
+One source: the field, its docstring, and the docstrings of the enum members it may have.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+_NAMES: dict[Any, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "`true` or `false`",
+    NoneType: "`null`",
+    Any: "any value",
+}
+_UNITS = {
+    "_s": "seconds",
+    "tokens": "tokens",
+    "_chars": "characters",
+    "steps": "steps",
+    "every": "steps",
+    "turns": "turns",
+    "threads": "threads",
+}
+"""Units by the end of a key's name, which says them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFact:
+    """One key of a mapping."""
+
+    name: str
+    meaning: str
+    type: str
+    """In words, e.g. `whole number or null`."""
+    unit: str
+    """Empty for what has none."""
+    default: str
+    """As JSON; `required` where the key must be there, empty for a mapping whose keys have their own."""
+    range: str
+    """E.g. `>= 1`; empty for any value of the type."""
+    choices: tuple[tuple[str, str], ...]
+    """Names that the value may have, with what each means."""
+
+
+def key_facts(model: type[BaseModel]) -> list[KeyFact]:
+    """The facts of every key of a model, in order; a key without a meaning has an empty one."""
+    return [_fact(info.alias or name, info) for name, info in model.model_fields.items()]
+
+
+def submodels(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """The keys of a model whose values are mappings with keys of their own, with their models."""
+    for name, info in model.model_fields.items():
+        for found in leaves(info.annotation):
+            if inspect.isclass(found) and issubclass(found, BaseModel):
+                yield info.alias or name, found
+
+
+def leaves(annotation: Any) -> list[Any]:
+    """The types that an annotation is made of, without unions, lists and mappings around them."""
+    if hasattr(annotation, "__metadata__"):
+        return leaves(annotation.__origin__)
+    if get_origin(annotation) in (None, Literal):
+        return [annotation]
+    return [found for argument in get_args(annotation) if argument is not ... for found in leaves(argument)]
+
+
+def meaning(info: FieldInfo) -> str:
+    """A field's docstring; without one, the first paragraph of that of its model or enum."""
+    if info.description:
+        return _folded(info.description)
+    classes = [found for found in leaves(info.annotation) if inspect.isclass(found)]
+    own = [found for found in classes if issubclass(found, BaseModel | Enum) and found.__doc__]
+    if own:
+        return first_paragraph(own[0])
+    return "Chooses the keys beside it." if is_discriminator(info) else ""
+
+
+def is_discriminator(info: FieldInfo) -> bool:
+    """Whether the field can have one value only: the name of the kind that it belongs to."""
+    return get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
+
+
+def first_paragraph(documented: Any) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return _folded(inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0])
+
+
+@cache
+def member_docs(enum: type[Enum]) -> dict[str, str]:
+    """The docstring under each member of an enum, by the member's value; empty for a member without."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(enum))).body[0]
+    assert isinstance(body, ast.ClassDef), f"the source of {enum} is no class"
+    said: dict[str, str] = {}
+    for statement, after in zip(body.body, [*body.body[1:], None], strict=True):
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+            continue
+        text = after.value if isinstance(after, ast.Expr) else None
+        doc = text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
+        said[statement.targets[0].id] = _folded(inspect.cleandoc(doc))
+    return {str(member.value): said.get(member.name, "") for member in enum}
+
+
+def _fact(name: str, info: FieldInfo) -> KeyFact:
+    kinds = [found for found in leaves(info.annotation) if inspect.isclass(found) and issubclass(found, Enum)]
+    return KeyFact(
+        name=name,
+        meaning=meaning(info),
+        type=_type(info.annotation),
+        unit=_unit(name, info),
+        default=_default(info),
+        range=_range(info.metadata, info.annotation),
+        choices=tuple(pair for kind in kinds for pair in member_docs(kind).items()),
+    )
+
+
+def _type(annotation: Any) -> str:
+    if hasattr(annotation, "__metadata__"):
+        annotation = annotation.__origin__
+    arguments, origin = get_args(annotation), get_origin(annotation)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(_type, arguments)))
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin in (tuple, list) and len(arguments) == 2 and arguments[1] is ...:
+        return f"list of {_plural(_type(arguments[0]))}"
+    if origin in (tuple, list):
+        return f"[{', '.join(map(_type, arguments))}]"
+    if annotation in _NAMES:
+        return _NAMES[annotation]
+    if inspect.isclass(annotation) and issubclass(annotation, Enum):
+        return " or ".join(f"`{member.value}`" for member in annotation)
+    return "mapping"
+
+
+def _plural(words: str) -> str:
+    return words if words == "text" else f"{words}s"
+
+
+def _unit(name: str, info: FieldInfo) -> str:
+    if not {int, float} & set(leaves(info.annotation)):
+        return ""
+    return next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
+
+
+def _default(info: FieldInfo) -> str:
+    value = info.default
+    if value is PydanticUndefined:
+        return "required"
+    if isinstance(value, BaseModel):
+        return ""
+    if isinstance(value, Enum):
+        return str(value.value)
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _range(metadata: Sequence[Any], annotation: Any) -> str:
+    inner = [item for arm in get_args(annotation) for item in getattr(arm, "__metadata__", ())]
+    bounds = [*metadata, *inner, *(more for item in inner if isinstance(item, FieldInfo) for more in item.metadata)]
+    signs = {"ge": ">= {}", "gt": "> {}", "le": "<= {}", "lt": "< {}", "min_length": "at least {} long"}
+    said = [
+        words.format(f"{bound:,}" if isinstance(bound, int) else f"{bound:g}")
+        for item in bounds
+        for key, words in signs.items()
+        if (bound := getattr(item, key, None)) is not None
+    ]
+    patterns = [f"matches `{item.pattern}`" for item in bounds if getattr(item, "pattern", None)]
+    return ", ".join(dict.fromkeys([*said, *patterns]))
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,155 @@
+"""`python -m rlf.spec.reference [FOLDER]` writes the reference of every key, kind and metric, from the code itself."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from rlf.algo import ESTIMATORS, Estimator
+from rlf.chat import FORMATS
+from rlf.core import Registry
+from rlf.rewards.kinds.rule import RULES, Rule
+from rlf.rewards.term import TERM_KINDS, Term
+from rlf.spec.engine import ENGINES, EngineSpec
+from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
+from rlf.spec.models import RunSpec
+from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.kind import TOOL_KINDS, ToolKind
+from rlf.types.metrics import METRICS
+
+FOLDER = Path("docs/reference")
+_MADE = "<!-- Made by `python -m rlf.spec.reference` from the code; edits here are lost. -->\n"
+_HEADER = "| key | type | unit | default | range | meaning |\n|---|---|---|---|---|---|"
+_ELSEWHERE: dict[type[BaseModel], str] = {
+    ToolDeclaration: "Keys: [tool files](tool.md).",
+    Term: "Keys: [reward files](reward.md).",
+    Estimator: "Kinds: [estimators](estimators.md).",
+}
+"""Models whose keys another page tells."""
+
+
+def pages() -> dict[str, str]:
+    """The text of each page, by its file's name."""
+    made = {
+        "spec.md": _spec(),
+        "tool.md": _tool(),
+        "reward.md": _reward(),
+        "estimators.md": _estimators(),
+        "chat-formats.md": _chat_formats(),
+        "metrics.md": _metrics(),
+    }
+    return {name: _MADE + "\n" + text.rstrip() + "\n" for name, text in made.items()}
+
+
+def write_reference(folder: Path) -> None:
+    """Writes every page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _spec() -> str:
+    intro = (
+        "# The spec\n\nA run, as `rlf run` takes it. A key that is not here is a fault. Values may be `${oc.env:NAME}` "
+        "or `${another.key}`; paths start from the file that says them.\n\n"
+        "`extends` names one spec or several that this one is laid over; `tools` and `rewards` are lists of files, of "
+        "`{use: FILE, ...}` with keys that differ, or of declarations in place.\n"
+    )
+    return "\n".join([intro, *_sections(RunSpec, "", 2)])
+
+
+def _tool() -> str:
+    kinds = _kinds(TOOL_KINDS, ToolKind, "target: {{kind: {}}}")
+    return "\n".join([f"# Tool files\n\n{_words(ToolDeclaration)}\n", *_sections(ToolDeclaration, "", 2), *kinds])
+
+
+def _reward() -> str:
+    kinds = _kinds(TERM_KINDS, Term, "kind: {}")
+    rules = _kinds(RULES, Rule, "rule: {}")
+    return "\n".join([f"# Reward files\n\n{_words(Term)}\n", *_table(key_facts(Term)), *kinds, *rules])
+
+
+def _estimators() -> str:
+    intro = "# Advantage estimators\n\n`train.algorithm`: a name, or a mapping with `kind` and the keys below.\n"
+    parts = [intro]
+    for name in ESTIMATORS.names():
+        estimator = ESTIMATORS.get(name)
+        group = "Compares the rollouts of one task: `rollout.num_generations` of at least 2. "
+        needs = (group if estimator.needs_group else "") + ("Trains a critic." if estimator.needs_critic else "")
+        parts += [f"## {name}\n", _words(estimator) + "\n", *([needs.strip() + "\n"] if needs else [])]
+        parts += _table(key_facts(estimator))
+    return "\n".join(parts)
+
+
+def _chat_formats() -> str:
+    parts = ["# Chat formats\n\n`chat.format`: one of these names, or `auto` to read it off the model's template.\n"]
+    for name in FORMATS.names():
+        module = inspect.getmodule(FORMATS.get(name))
+        chosen = "Chosen by name only.\n" if FORMATS.get(name).by_name else ""
+        parts += [f"## {name}\n", f"{_words(module)}\n", *([chosen] if chosen else [])]
+    return "\n".join(parts)
+
+
+def _metrics() -> str:
+    rows = [f"| `{metric.name}` | {metric.unit} | {metric.meaning} |" for metric in METRICS]
+    intro = "# Metrics\n\nOf steps and evaluations, as `rlf runs show` and the JSON of a run have them.\n"
+    return "\n".join([intro, "| name | unit | meaning |\n|---|---|---|", *rows])
+
+
+def _sections(model: type[BaseModel], path: str, level: int) -> Iterator[str]:
+    """The keys of a model in a table, then those of each mapping in it."""
+    yield from _table(key_facts(model))
+    for name, below in submodels(model):
+        inner = f"{path}.{name}".lstrip(".")
+        if below is ToolKind:
+            continue
+        yield f"{'#' * min(level, 4)} {inner}\n"
+        yield f"{first_paragraph(below)}\n"
+        if below in _ELSEWHERE:
+            yield f"{_ELSEWHERE[below]}\n"
+        elif below is EngineSpec:
+            yield from _kinds(ENGINES, EngineSpec, "engine: {{kind: {}}}")
+        else:
+            yield from _sections(below, inner, level + 1)
+
+
+def _kinds(registry: Registry[Any], base: type[BaseModel], heading: str) -> Iterator[str]:
+    """What each kind is, and the keys it has beside those of its base."""
+    for name in registry.names():
+        kind = registry.get(name)
+        own = [fact for fact in key_facts(kind) if fact.name not in base.model_fields]
+        yield f"## `{heading.format(name)}`\n"
+        yield f"{_words(kind)}\n"
+        yield from _table(own)
+
+
+def _table(facts: Sequence[KeyFact]) -> Iterator[str]:
+    if not facts:
+        return
+    yield _HEADER
+    for fact in facts:
+        cells = (f"`{fact.name}`", fact.type, fact.unit, _code(fact.default), fact.range, fact.meaning)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""
+    for fact in facts:
+        if fact.choices:
+            yield f"`{fact.name}`:\n"
+            yield from (f"- `{value}`: {said}" for value, said in fact.choices)
+            yield ""
+
+
+def _code(default: str) -> str:
+    return default if default in ("", "required") else f"`{default}`"
+
+
+def _words(documented: Any) -> str:
+    return inspect.cleandoc(documented.__doc__ or "")
+
+
+if __name__ == "__main__":
+    write_reference(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

@@ -1,0 +1,252 @@
+"""JSON Schema (2020-12) of spec, tool and reward files, for editors: from the models, every registered kind included.
+
+Wider than the models where a file is: an interpolation may stand for any value, a tool or reward for a file, a kind's
+bare name for its mapping; and a file with `extends` may leave out what the other files say. Narrower in one thing: a
+quoted number is no number.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping, Sequence, Set
+from copy import deepcopy
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
+from pydantic_core import CoreSchema, core_schema
+
+from rlf.algo import ESTIMATORS
+from rlf.chat import FORMATS
+from rlf.core import Registry
+from rlf.rewards.kinds.rule import RULES
+from rlf.rewards.term import TERM_KINDS, Term
+from rlf.spec.engine import ENGINES
+from rlf.spec.facts import first_paragraph, leaves, meaning, member_docs, submodels
+from rlf.spec.layers import BARE_KINDS, ITEM_LISTS
+from rlf.spec.models import RunSpec
+from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.kind import TOOL_KINDS
+
+Schema = dict[str, Any]
+Defs = dict[str, Schema]
+
+FILES: dict[str, type[BaseModel]] = {"spec": RunSpec, "tool": ToolDeclaration, "reward": Term}
+"""What a file may be, with the model that reads it."""
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_KINDS: tuple[tuple[Registry[Any], str], ...] = (
+    (ENGINES, "kind"),
+    (ESTIMATORS, "kind"),
+    (TOOL_KINDS, "kind"),
+    (TERM_KINDS, "kind"),
+    (RULES, "rule"),
+)
+"""Registries with the key that chooses among their kinds."""
+_ITEMS = {"tools": "ToolDeclaration", "rewards": "Term"}
+"""Definitions of the items of the spec's lists."""
+_PART = "Part"
+"""Ends the name of a definition of which any key may be left out."""
+_FILLED_IN = {"$ref": "#/$defs/Interpolation"}
+_PATH = {"type": "string", "description": "Path of a file, from the folder of this one."}
+
+
+def schema_of(role: str) -> Schema:
+    """The schema of a file: `spec`, `tool` or `reward`."""
+    model = FILES[role]
+    defs = _definitions()
+    whole = {"$ref": f"#/$defs/{model.__name__}"}
+    root = _layered(defs) if role == "spec" else whole
+    described = {"title": f"rlf {role} file", "description": first_paragraph(model)}
+    used = _used(root, defs)
+    return {"$schema": _DIALECT, **described, **root, "$defs": {name: defs[name] for name in sorted(used)}}
+
+
+def schema_text(role: str) -> str:
+    """The schema as a file holds it."""
+    return json.dumps(schema_of(role), indent=1, ensure_ascii=False) + "\n"
+
+
+def write_schemas(folder: Path) -> list[Path]:
+    """Writes one file per role, `spec.json`, `tool.json` and `reward.json`; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {folder / f"{role}.json": schema_text(role) for role in FILES}
+    for path, text in paths.items():
+        path.write_text(text, encoding="utf-8")
+    return list(paths)
+
+
+def _layered(defs: Defs) -> Schema:
+    """A spec: whole, or with `extends` any part of one."""
+    extends = {"description": "Specs that this one is laid over, left to right.", "anyOf": [_PATH, _list_of(_PATH)]}
+    defs[f"RunSpec{_PART}"]["properties"]["extends"] = extends
+    part, whole = {"$ref": f"#/$defs/RunSpec{_PART}"}, {"$ref": "#/$defs/RunSpec"}
+    return {"type": "object", "if": {"required": ["extends"]}, "then": part, "else": whole}
+
+
+def _definitions() -> Defs:
+    """Every model and kind, whole and in part, as files write them."""
+    defs = _models()
+    for registry, key in _KINDS:
+        defs |= _kinds(registry, key, defs)
+    _name_markers(defs)
+    defs["ChatSpec"]["properties"]["format"]["enum"] = ["auto", *FORMATS.names()]
+    for role, name in _ITEMS.items():
+        defs["RunSpec"]["properties"][role]["items"] = {"$ref": f"#/$defs/{name}Item"}
+        defs[f"{name}Item"] = _item(role, name)
+    for definition in defs.values():
+        _allow_interpolation(definition)
+    parted = {name for name, definition in defs.items() if "enum" not in definition}
+    parts = {f"{name}{_PART}": _part(defs[name], parted) for name in parted}
+    uses = {f"{name}Use": _use(name, parts) for name in _ITEMS.values()}
+    interpolation = {"type": "string", "pattern": r"\$\{", "description": "`${oc.env:NAME}` or `${another.key}`."}
+    return {**defs, **parts, **uses, "Interpolation": interpolation}
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's generator, except that a field that holds a kind is marked with its registry."""
+
+    def function_plain_schema(self, schema: core_schema.PlainValidatorFunctionSchema) -> JsonSchemaValue:
+        owner = getattr(schema["function"]["function"], "__self__", None)
+        registry = getattr(owner, "registry", None)
+        assert isinstance(registry, Registry), f"a plain validator that is no kind: {schema}"
+        return {"x-kinds": registry.base.__name__}
+
+    def generate_inner(self, schema: CoreSchema) -> JsonSchemaValue:
+        found = super().generate_inner(schema)
+        found.pop("title", None)
+        return found
+
+
+def _models() -> Defs:
+    """Pydantic's own schemas of the files' models, of all that they hold, and of every kind."""
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in FILES.values()]
+    kinds: list[type[BaseModel]] = [registry.get(name) for registry, _ in _KINDS for name in registry.names()]
+    models += [(kind, "validation") for kind in kinds]
+    _, generated = models_json_schema(list(dict.fromkeys(models)), schema_generator=_Generator)
+    defs: Defs = generated["$defs"]
+    for model in _reached([model for model, _ in models]):
+        if model.__name__ not in defs:  # the base of kinds, which only stands for them
+            continue
+        properties = defs[model.__name__].get("properties", {})
+        for name, info in model.model_fields.items():
+            properties[info.alias or name].setdefault("description", meaning(info))
+            for found_type in leaves(info.annotation):
+                if inspect.isclass(found_type) and issubclass(found_type, Enum):
+                    defs[found_type.__name__]["enumDescriptions"] = list(member_docs(found_type).values())
+    return defs
+
+
+def _reached(models: Sequence[type[BaseModel]]) -> set[type[BaseModel]]:
+    """The models and all that their fields hold."""
+    waiting, found = list(models), set[type[BaseModel]]()
+    while waiting:
+        model = waiting.pop()
+        if model not in found:
+            found.add(model)
+            waiting += [below for _, below in submodels(model)]
+    return found
+
+
+def _kinds(registry: Registry[Any], key: str, defs: Defs) -> Defs:
+    """The base's definition as a choice of its kinds, and each kind with the key that chooses it."""
+    for name in registry.names():
+        kind = registry.get(name)
+        if kind.__name__ != registry.base.__name__ and "oneOf" not in defs[kind.__name__]:
+            _choose_by(defs[kind.__name__], key, name)
+    refs = [{"$ref": f"#/$defs/{registry.get(name).__name__}"} for name in registry.names()]
+    return {registry.base.__name__: {"oneOf": refs, "description": first_paragraph(registry.base)}}
+
+
+def _choose_by(definition: Schema, key: str, name: str) -> None:
+    properties = definition.setdefault("properties", {})
+    properties[key] = {"const": name, "description": properties.get(key, {}).get("description", "Chooses this kind.")}
+    discriminators = {word for word, value in properties.items() if "const" in value}
+    definition["required"] = sorted({*definition.get("required", ()), *discriminators})
+
+
+def _name_markers(defs: Defs) -> None:
+    """Marks of fields that hold a kind become references; those that may be a bare name say so."""
+    bare = {path[-1] for path in BARE_KINDS}
+    names = {registry.base.__name__: registry.names() for registry, _ in _KINDS}
+    for definition in defs.values():
+        for key, value in definition.get("properties", {}).items():
+            base = value.pop("x-kinds", None)
+            if base is None:
+                continue
+            value.pop("default", None)
+            choice = {"$ref": f"#/$defs/{base}"}
+            value |= {"anyOf": [{"enum": names[base]}, choice]} if key in bare else choice
+
+
+def _allow_interpolation(definition: Schema) -> None:
+    """Any value but a kind's name may be filled in from elsewhere."""
+    for key, value in definition.get("properties", {}).items():
+        if "const" in value or (value.get("type") == "string" and not {"pattern", "enum"} & value.keys()):
+            continue
+        keep = {word: value[word] for word in ("description", "default") if word in value}
+        rest = {word: said for word, said in value.items() if word not in keep}
+        arms = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
+        definition["properties"][key] = keep | {"anyOf": [*arms, _FILLED_IN]}
+
+
+def _part(value: Any, parted: Set[str]) -> Any:
+    """The same schema with every key optional, below it too."""
+    if isinstance(value, list):
+        return [_part(child, parted) for child in value]
+    if not isinstance(value, dict):
+        return value
+    part = {"anyOf" if key == "oneOf" else key: _part(child, parted) for key, child in value.items()}
+    if str(part.get("$ref", "")).rpartition("/")[2] in parted:
+        part["$ref"] += _PART
+    if part.get("type") == "object" and isinstance(part.get("required"), list):
+        del part["required"]
+    return part
+
+
+def _item(role: str, name: str) -> Schema:
+    """An item of `tools` or `rewards`: a file, a file with changes, or a declaration in place."""
+    named = {"if": {"required": ["use"]}, "then": {"$ref": f"#/$defs/{name}Use"}}
+    place = {"type": "object", **named, "else": {"$ref": f"#/$defs/{name}"}}
+    return {"anyOf": [{**_PATH, "description": f"Path of a {ITEM_LISTS[role]} file."}, place, _FILLED_IN]}
+
+
+def _use(name: str, parts: Defs) -> Schema:
+    """What may stand beside `use`: any key of any kind."""
+    arms = list(_objects(f"{name}{_PART}", parts))
+    for arm in arms:
+        arm["properties"] = {"use": _PATH, **arm["properties"]}
+    return {"anyOf": arms} if len(arms) > 1 else arms[0]
+
+
+def _objects(name: str, parts: Defs) -> Iterator[Schema]:
+    """The mappings that a definition stands for, through its choices."""
+    definition = parts[name]
+    if "anyOf" not in definition:
+        yield deepcopy(definition)
+    for arm in definition.get("anyOf", ()):
+        yield from _objects(arm["$ref"].rpartition("/")[2], parts)
+
+
+def _used(root: Any, defs: Mapping[str, Schema]) -> set[str]:
+    """Names of the definitions that are reached from a schema."""
+    found: set[str] = set()
+    waiting = [root]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+            name = str(value.get("$ref", "")).rpartition("/")[2]
+            if name in defs and name not in found:
+                found.add(name)
+                waiting.append(defs[name])
+    return found
+
+
+def _list_of(item: Schema) -> Schema:
+    return {"type": "array", "items": item}

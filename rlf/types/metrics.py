@@ -1,0 +1,76 @@
+"""The names that metrics have, with unit and meaning: what reports and documents say about them.
+
+A `<part>` of a name stands for whatever a run puts there. What computes a metric is where it is computed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One name, or a family of names."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+def find_metric(name: str) -> Metric | None:
+    """The metric that a run's name is of; None for a name that is not known."""
+    return next((metric for metric in METRICS if _pattern(metric.name).fullmatch(name)), None)
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    parts = re.split(r"<\w+>", name)
+    return re.compile("[^/]+".join(map(re.escape, parts)))
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("success", "share", "Mean value of the first reward term."),
+    Metric("success/low", "share", "Lower end of the 95 % interval of an evaluation's success (Wilson's)."),
+    Metric("success/high", "share", "Upper end of that interval."),
+    Metric("success/<kind>", "share", "Success on the questions of one kind."),
+    Metric("pass@<k>", "share", "Questions solved by at least one of k sampled rollouts, without bias."),
+    Metric("num_questions", "questions", "Questions of an evaluation that could be scored."),
+    Metric("reward/mean", "", "Mean reward of the scorable trajectories."),
+    Metric("reward/std", "", "Its standard deviation."),
+    Metric("rewards/<term>/mean", "", "Mean value of one term, before its weight."),
+    Metric("rewards/<term>/std", "", "Its standard deviation."),
+    Metric("unscorable", "trajectories", "Left out of groups and loss, since infrastructure or a reward term failed."),
+    Metric("groups/dead_share", "share", "Groups whose rewards are all equal, so that they teach nothing."),
+    Metric("turns/mean", "turns", "Turns per trajectory."),
+    Metric("tokens/sampled", "tokens", "Sampled by the policy, per trajectory."),
+    Metric("tokens/observation", "tokens", "Fed back by tools and corrections, per trajectory."),
+    Metric("tokens/total", "tokens", "Of a whole trajectory, its prompt included."),
+    Metric("stop/<reason>", "share", "Trajectories that ended for this reason."),
+    Metric("tools/calls_per_trajectory", "calls", "Calls that could be read, per trajectory."),
+    Metric("tools/outcome/<outcome>", "calls", "Calls that came to this."),
+    Metric("tools/parse_failure/<class>", "failures", "Texts that look like calls and could not be read as such."),
+    Metric("tools/repaired/<mend>", "calls", "Calls that were run after this mend."),
+    Metric("tools/penalised", "failures", "Failures that `chat.failures` penalises."),
+    Metric("tools/wait_share", "share", "Time that trajectories spent waiting for their tools."),
+    Metric("loss/policy", "", "The policy loss of the last pass over a step's trajectories."),
+    Metric("loss/value", "", "The critic's loss."),
+    Metric("policy/entropy", "nats", "Mean entropy of the policy's distribution at the sampled tokens."),
+    Metric("policy/clip_fraction", "share", "Sampled tokens whose ratio lies outside the clipping range."),
+    Metric("policy/kl_old", "nats", "Estimated distance from the policy that the step began with."),
+    Metric("policy/kl_ref", "nats", "Estimated distance from the reference, by `train.kl.kind`."),
+    Metric("policy/mismatch_kl", "nats", "Estimated distance of the trainer's probabilities from the sampler's."),
+    Metric("policy/filter_fraction", "share", "Sampled tokens that the off-policy correction left out."),
+    Metric("policy/grad_norm", "", "Norm of the policy's gradient before it is clipped."),
+    Metric("policy/learning_rate", "", "Learning rate of the last optimiser update."),
+    Metric("critic/grad_norm", "", "Norm of the critic's gradient before it is clipped."),
+    Metric("time/step_s", "seconds", "A whole step."),
+    Metric("time/generate_s", "seconds", "Its rollouts, tools and rewards."),
+    Metric("time/update_s", "seconds", "Its update."),
+    Metric("time/total_s", "seconds", "A whole evaluation."),
+    Metric("throughput/generate_tokens_per_s", "tokens per second", "Sampled tokens over the time of the rollouts."),
+    Metric("throughput/update_tokens_per_s", "tokens per second", "Trained trajectories' tokens over the update's."),
+    Metric("memory/peak_bytes", "bytes", "Largest resident size of the process so far."),
+)
+"""Every metric of steps and evaluations."""
