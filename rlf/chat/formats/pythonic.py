@@ -1,0 +1,125 @@
+"""Pythonic calls: a list of Python calls, `[f(a=1), g(b="x")]`, as Llama 4, Llama 3.2, ToolACE and LFM2 write them.
+
+How a turn is read:
+- A list of calls begins a line, or stands between the tokens of Llama 4 (`<|python_start|>`) or LFM2
+  (`<|tool_call_start|>`); it ends where its brackets close, so a bracket or tag inside a string ends nothing.
+- Arguments are named literals; `true`, `false` and `null` are taken as JSON has them. Nothing is evaluated.
+- One call of a list may fail beside others that run. A list that is not valid Python runs none of its calls.
+- Thinking, prose, and what looks like a call are read as in every format with tags; see `rlf.chat.scan`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlf.chat.call_json import CallFault
+from rlf.chat.call_python import FORM, list_end, read_calls, write_calls
+from rlf.chat.ends import check_written, opens_thinking, turn_ends
+from rlf.chat.format import ChatFormat, Parsed, template_of
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.template import TemplateRenderer, end_of_turn
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_MARKS = {"<|python_start|>": "<|python_end|>", "<|tool_call_start|>": "<|tool_call_end|>"}
+_MODELS = "a Llama 4, Llama 3.2, ToolACE or LFM2 model"
+_CALLS = r"\[\s*[A-Za-z_][\w.]*\s*\("
+_OPEN = r"<\|(?:python|tool_call)_start\|>"
+_CLOSE = r"<\|(?:python|tool_call)_end\|>"
+_GRAMMAR = Grammar(
+    tag=re.compile(rf"({_OPEN}|{_CLOSE}|</?think>|(?:^|(?<=</think>))[ \t]*(?={_CALLS}))\s*", re.MULTILINE),
+    rehearsal=re.compile(rf"(?:{_OPEN}|{_CALLS}).*", re.DOTALL),
+    lookalike=re.compile(rf"{LOOKALIKE.pattern}|<\|python_|{_CALLS}", LOOKALIKE.flags),
+    messages=messages(
+        f"Write {FORM} on a line of its own.",
+        unterminated=f"The call was not run: its list is not closed. Write {FORM}.",
+        stray_tag=f"This token closes nothing. Write {FORM} before it.",
+    ),
+)
+
+
+class PythonicFormat(ChatFormat):
+    """The format of Llama 4, Llama 3.2, ToolACE and LFM2."""
+
+    by_name = True
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        template = template_of(tokenizer)
+        end = end_of_turn(tokenizer)
+        self._ends = turn_ends(tokenizer, [end, "<|eom|>", "<|eom_id|>"], "pythonic", _MODELS)
+        self.stop_token_ids = self._ends.token_ids
+        self._renderer = TemplateRenderer(tokenizer, end)
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
+        self._marks = next((marks for marks in _MARKS.items() if marks[0] in template), ("", ""))
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Templates that write LFM2's `<|tool_call_start|>[` or Llama 4's `<|python_start|>`; others by name only."""
+        if '"<|tool_call_start|>["' in chat_template or "<|python_start|>" in chat_template:
+            return "its chat template writes calls as a Python list"
+        return None
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Rendered by the model's own template."""
+        return self._renderer.prompt(messages, tools)
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """Tool messages, as the model's own template lays them out."""
+        tokens = self._renderer.observation(results)
+        return tokens[1:] if closed else tokens
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._ends.cut_from(text), truncated).run(self._opens_thinking)
+
+    def write_call(self, call: ToolCall) -> str:
+        """A list of one call; raises RlfError for names that are no Python names."""
+        opening, closing = self._marks
+        text = f"{opening}{write_calls(call)}{closing}"
+        check_written(self, "pythonic", call, ("</think>" if self._opens_thinking else "") + text)
+        return text
+
+
+class _Scan(Scan):
+    """Reads the calls of one turn."""
+
+    __slots__ = ()
+    grammar = _GRAMMAR
+
+    def read(self, tag: re.Match[str]) -> int:
+        start, body, mark = tag.start(), tag.end(), tag[1]
+        closing = _MARKS.get(mark, "")
+        if mark in _MARKS.values():
+            self.fail(FailureClass.STRAY_TAG, start, tag.end(1))
+            return tag.end(1)
+        end = list_end(self.text, body)
+        if end is None:
+            return self.cut(FailureClass.UNTERMINATED, start)
+        if closing:
+            return self._marked(start, body, end, closing)
+        self._read(start, body, end)
+        return end
+
+    def _marked(self, start: int, body: int, end: int, closing: str) -> int:
+        """Reads a list that a token opened and `closing` must end."""
+        after = self.text.find(closing, end)
+        if after < 0:
+            return self.cut(FailureClass.UNTERMINATED, start)
+        if self.text[end:after].strip():
+            self.fail(FailureClass.BAD_CALL, start, after, f"There is text between the list and {closing}.")
+        else:
+            self._read(start, body, end)
+        return after + len(closing)
+
+    def _read(self, start: int, body: int, end: int) -> None:
+        calls = read_calls(self.text[body:end])
+        for call in [calls] if isinstance(calls, CallFault) else calls:
+            if isinstance(call, CallFault):
+                self.fail(call.kind, start, end, call.message)
+            else:
+                self.found.append((start, call))
