@@ -1,0 +1,232 @@
+"""Llama 3.1 to 3.3: a call is a JSON object `{"name": ..., "parameters": {...}}`, bare or after `<|python_tag|>`.
+
+How a turn is read:
+- No tag tells a call from text, so every JSON object is looked at: it is a call when it has a `name` and `parameters`
+  (or `arguments`), an attempt that failed when it only looks so, and part of the answer otherwise. Several calls follow
+  one another, with `;` or white space between.
+- A call in quotes, in a code fence, in a list or inside another object is not run: it is BAD_CALL.
+- `<|python_tag|>` says that a call follows: JSON, or `name.call(key="value")` as the template writes builtin tools.
+  Anything else after it is code, which no tool was declared for.
+- Thinking, which some models of the family were taught, is as in `hermes`: nothing thought is run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlf.chat.brackets import balanced_end, bracket_pattern
+from rlf.chat.call_json import FORM, CallFault, read_json
+from rlf.chat.ends import contradiction, opens_thinking, turn_ends
+from rlf.chat.format import ChatFormat, Parsed, template_of
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.template import TemplateRenderer
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_END_OF_TURN, _END_OF_MESSAGE = "<|eot_id|>", "<|eom_id|>"
+_MODELS = "a Llama 3.1, 3.2 or 3.3 model"
+_PYTHON = "<|python_tag|>"
+# Other families' calls, which models built on Llama 3 were taught.
+_RIVALS = ("<tool_call>", "<TOOLCALL>", "[TOOL_CALLS]", "<function=")
+_BUILTIN = re.compile(r"([A-Za-z_]\w*)\.call\(\s*")
+_KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=\s*")
+_NEXT_KEYWORD = re.compile(r"\s*(,\s*|\))")
+_THINKING = re.compile(r"</?think>")
+_ARGUMENTS = re.compile(r'"(?:parameters|arguments)"\s*:')
+# Broken JSON that was to be a call.
+_CALL_LIKE = re.compile(
+    r"""[{\[]\s*\{?\s*(?:\\?["'“”]?(?:name|function)\\?["'“”]?\s*[:=]"""
+    r"""|[^{}]{0,300}?(?:parameters|arguments)\\?["'“”]?\s*[:=]\s*\\?["'“”{\[])"""
+)
+# What shows that an object is quoted, in another family's tags, or part of something else.
+_BEFORE = re.compile(r"""(?:[\[('"`“]|```\w*|}\s*,|[{,]\s*["']?\w+["']?\s*[:=]|<(?!\|python_tag)[^<>]{1,24}>)\s*\Z""")
+_AFTER = re.compile(r"""[ \t]*[\]}),'"`”:]""")
+_REACH = 40
+_BRACKET = bracket_pattern(r"<\|python_tag\|>|</?think>")
+_NO_CLOSING = re.compile("")
+_MAX_BROKEN = 64
+"""Broken JSON of one turn that is looked at; a turn of more is noise and must not cost quadratic time."""
+
+_FORM = '{"name": ..., "parameters": {...}}'
+_WRITE = f"Write {_FORM}."
+_GRAMMAR = Grammar(
+    tag=re.compile(r"(<\|python_tag\|>|</?think>|\{|\[(?=\s*\{))[ \t\r\n]*"),
+    rehearsal=re.compile(
+        r"<\|python_tag\|>.*|\{\s*\"name\"\s*:\s*\"[^\"]*\"\s*,\s*\"(?:parameters|arguments)\".*", re.DOTALL
+    ),
+    lookalike=LOOKALIKE,
+    messages=messages(
+        _WRITE,
+        bad_json=f"The call is not valid JSON: a brace or bracket is not closed. {_WRITE}",
+        unterminated=f"The call was not run: it is not closed. {_WRITE}",
+    ),
+)
+_NESTED = CallFault(FailureClass.BAD_CALL, f"The call stands inside something else. {_WRITE} Write it alone.")
+_LIST = CallFault(FailureClass.BAD_CALL, f"Calls are not written as a list. Write {_FORM}; {_FORM}.")
+_CODE = CallFault(FailureClass.BAD_CALL, f"What follows {_PYTHON} is no call, and no code is run. {_WRITE}")
+_NO_NAME = CallFault(FailureClass.MISSING_NAME, f'The call has no "name" of a tool. {_WRITE}')
+_BAD_KEYWORDS = CallFault(
+    FailureClass.BAD_ARGUMENTS, f"The arguments are not key=value pairs with JSON values, each key once. {_WRITE}"
+)
+
+
+class Llama3Format(ChatFormat):
+    """The format of Llama 3.1, 3.2 and 3.3."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        if self.matches(template_of(tokenizer)) is None:
+            raise contradiction("llama3", f"calls as {_FORM}", _MODELS)
+        self._ends = turn_ends(tokenizer, [_END_OF_TURN, _END_OF_MESSAGE], "llama3", _MODELS)
+        self.stop_token_ids = self._ends.token_ids
+        self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
+        self._names = frozenset(tool.name for tool in tools)
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Templates with Llama 3's headers that write `"parameters"`, and no other family's calls."""
+        if "<|start_header_id|>" not in chat_template or '"parameters"' not in chat_template:
+            return None
+        if any(mark in chat_template for mark in _RIVALS):
+            return None
+        return 'its chat template has <|start_header_id|> and asks for calls as JSON with "parameters"'
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Rendered by the model's own template."""
+        return self._renderer.prompt(messages, tools)
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """A message of the role `ipython` for each result, as the model's own template lays out tool messages."""
+        tokens = self._renderer.observation(results)
+        return tokens[1:] if closed else tokens
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._ends.cut_from(text), truncated, self._names).run(self._opens_thinking)
+
+    def write_call(self, call: ToolCall) -> str:
+        """As Llama's template writes a call of the history."""
+        value = {"name": call.name, "parameters": dict(call.arguments)}
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+class _Scan(Scan):
+    """Reads the calls of one turn."""
+
+    __slots__ = ("names", "num_broken")
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool, names: frozenset[str]) -> None:
+        super().__init__(text, truncated)
+        self.names = names
+        """The declared tools."""
+        self.num_broken = 0
+
+    def read(self, tag: re.Match[str]) -> int:
+        if tag[1] != _PYTHON:
+            return self._json(tag.start(), tag.start(), is_call=False)
+        if self.text.startswith(("{", "["), tag.end()):
+            return self._json(tag.start(), tag.end(), is_call=True)
+        return self._builtin(tag.start(), tag.end())
+
+    def _json(self, start: int, body: int, *, is_call: bool) -> int:
+        """Reads the object or list at `body`; `is_call` tells that it cannot be part of an answer."""
+        read: tuple[Any, int] | CallFault | None = None
+        if self.num_broken <= _MAX_BROKEN:
+            read = read_json(self.text, body)
+        if read is None or isinstance(read, CallFault):
+            return self._broken(start, body, read, is_call=is_call)
+        value, end = read
+        if not is_call and not self._is_meant(value, body, end):
+            self.prose.append((start, end))
+            return end
+        call = self._as_call(value, body, end)
+        if isinstance(call, CallFault):
+            self.fail(call.kind, start, end, call.message)
+        else:
+            self.found.append((start, call))
+        return end
+
+    def _is_meant(self, value: Any, start: int, end: int) -> bool:
+        """Whether JSON is an attempt to call."""
+        named = isinstance(value, dict) and isinstance(value.get("name"), str) and value["name"] in self.names
+        return named or _ARGUMENTS.search(self.text, start, end) is not None
+
+    def _as_call(self, value: Any, start: int, end: int) -> ToolCall | CallFault:
+        if isinstance(value, list):
+            return _LIST
+        if _BEFORE.search(self.text[max(0, start - _REACH) : start]) or _AFTER.match(self.text, end):
+            return _NESTED
+        return _call(value)
+
+    def _broken(self, start: int, body: int, fault: CallFault | None, *, is_call: bool) -> int:
+        """Records JSON that cannot be read, unless it is part of an answer."""
+        if not is_call and _CALL_LIKE.match(self.text, body) is None:
+            self.num_broken += 1
+            self.prose.append((start, body + 1))
+            return body + 1
+        end = (
+            None
+            if fault is None or self.num_broken > _MAX_BROKEN
+            else balanced_end(self.text, body, _BRACKET, _NO_CLOSING)
+        )
+        self.num_broken += 1
+        if fault is None or end is None:
+            return self._to_the_end(start, CallFault(FailureClass.BAD_JSON, _GRAMMAR.messages[FailureClass.BAD_JSON]))
+        self.fail(fault.kind, start, end, fault.message.replace(FORM, _FORM))
+        return end
+
+    def _builtin(self, start: int, body: int) -> int:
+        """Reads `name.call(key=value, ...)`."""
+        head = _BUILTIN.match(self.text, body)
+        if head is None:
+            return self._to_the_end(start, _CODE)
+        arguments: dict[str, Any] = {}
+        position = head.end()
+        if self.text.startswith(")", position):
+            self.found.append((start, ToolCall(head[1], arguments)))
+            return position + 1
+        while keyword := _KEYWORD.match(self.text, position):
+            read = read_json(self.text, keyword.end())
+            after = None if isinstance(read, CallFault) else _NEXT_KEYWORD.match(self.text, read[1])
+            if isinstance(read, CallFault) or after is None or keyword[1] in arguments:
+                break
+            arguments[keyword[1]] = read[0]
+            position = after.end()
+            if after[1] == ")":
+                self.found.append((start, ToolCall(head[1], arguments)))
+                return position
+        return self._to_the_end(start, _BAD_KEYWORDS)
+
+    def _to_the_end(self, start: int, fault: CallFault) -> int:
+        """Records what no closing mark ends: all up to thinking, or to the end of the turn."""
+        thinking = _THINKING.search(self.text, start)
+        if thinking is not None:
+            self.fail(fault.kind, start, thinking.start(), fault.message)
+            return thinking.start()
+        kind = FailureClass.TRUNCATED if self.truncated else fault.kind
+        message = "" if self.truncated else fault.message
+        self.fail(kind, start, len(self.text), message, structural=True)
+        return len(self.text)
+
+
+def _call(value: dict[str, Any]) -> ToolCall | CallFault:
+    """The call that an object is."""
+    given = [key for key in ("parameters", "arguments") if key in value]
+    name = value.get("name")
+    if not isinstance(name, str) or not name.strip():
+        return _NO_NAME if given else _NESTED
+    if len(given) != 1:
+        return CallFault(FailureClass.BAD_ARGUMENTS, f'"parameters" must be given, and once. {_WRITE}')
+    arguments = value[given[0]]
+    if not isinstance(arguments, dict):
+        return CallFault(FailureClass.BAD_ARGUMENTS, f'"{given[0]}" is no JSON object. {_WRITE}')
+    if value.keys() - {"name", given[0]} and not (value.get("type") == "function" and len(value) == 3):
+        return CallFault(FailureClass.BAD_CALL, f'A call has no keys but "name" and "parameters". {_WRITE}')
+    return ToolCall(name, arguments)
