@@ -81,20 +81,23 @@ class TemplateRenderer:
         skeleton = self._prompt_skeleton(shape, json.dumps([tool.as_openai() for tool in tools]))
         return self._fill(skeleton, [message.content for message in messages])
 
-    def observation(self, results: Sequence[str], calls: Sequence[CallId] = ()) -> list[int]:
+    def observation(
+        self, results: Sequence[str], calls: Sequence[CallId] = (), *, after_calls: bool = True
+    ) -> list[int]:
         """Tokens after a sampled turn, from its end-of-turn token to the next generation prompt.
 
         Args:
             results: at least one; each becomes a message of the role `tool`.
             calls: the call of each result, in a template that needs them.
+            after_calls: whether the turn is shown to the template with its calls; it may leave out what the turn says.
         """
         assert results and len(calls) in (0, len(results)), f"{len(results)} results of {len(calls)} calls"
         roles = tuple("tool" for _ in results)
-        return self._fill(self._observation_skeleton(roles, tuple(calls), self._end_of_turn), results)
+        return self._fill(self._observation_skeleton(roles, tuple(calls), self._end_of_turn, after_calls), results)
 
     def reply(self, text: str, end_of_turn: str) -> list[int]:
         """Tokens after a sampled turn that calls nothing, as `observation`: the text is what the user says next."""
-        return self._fill(self._observation_skeleton(("user",), (), end_of_turn), [text])
+        return self._fill(self._observation_skeleton(("user",), (), end_of_turn, False), [text])
 
     @cached_property
     def generation_prompt(self) -> str:
@@ -131,15 +134,17 @@ class TemplateRenderer:
         self._check_tools_are_told(text, tools)
         return self._split(text, slots, first=True)
 
-    def _render_observation(self, roles: tuple[str, ...], calls: tuple[CallId, ...], end_of_turn: str) -> _Skeleton:
-        turn = [{"role": "user", "content": "probe"}, _calling(calls)]
+    def _render_observation(
+        self, roles: tuple[str, ...], calls: tuple[CallId, ...], end_of_turn: str, after_calls: bool
+    ) -> _Skeleton:
+        turn = [{"role": "user", "content": "probe"}, _calling(calls if after_calls else ())]
         slots = list(range(len(roles)))
         results = [_put(role, index) for index, role in enumerate(roles)]
         for result, call in zip(results, calls, strict=False):
             result |= {"name": call.name, "tool_call_id": call.id}
         text = self._render(turn + results, [_PROBE_TOOL], add_generation_prompt=True)
         _, _, after = text.partition(_TURN)
-        if calls:
+        if calls and after_calls:
             # The calls themselves stand between what the turn says and its end.
             _, end, rest = after.partition(end_of_turn)
             after = end + rest

@@ -2,7 +2,8 @@
 
 Where vLLM 0.29.0 (`llama3_json`) reads otherwise: one brace of prose that is no JSON makes it return no call at all; it
 runs a call that is quoted, fenced, in a list or rehearsed inside thinking; it drops what stands beside a call, and keys
-that no call has; it returns nothing when no space parts two calls; it knows no `name.call(key="value")`, which Llama's own template writes for builtin tools.
+that no call has; it returns nothing when no space parts two calls; it knows no `name.call(key="value")`, which Llama's
+own template writes for builtin tools.
 """
 
 import json

@@ -44,7 +44,9 @@ _CALL_LIKE = re.compile(
     r"""|[^{}]{0,300}?(?:parameters|arguments)\\?["'“”]?\s*[:=]\s*\\?["'“”{\[])"""
 )
 # What shows that an object is quoted, in another family's tags, or part of something else.
-_BEFORE = re.compile(r"""(?:[\[('"`“]|```\w*|}\s*,|[{,]\s*["']?\w+["']?\s*[:=]|<(?!\|python_tag)[^<>]{1,24}>)\s*\Z""")
+_BEFORE = re.compile(
+    r"""(?:[\[('"`“]|```\w*|}\s*,|[{,]\s*["']?\w+["']?\s*[:=]|<(?!\|python_tag|/?think)[^<>]{1,24}>)\s*\Z"""
+)
 _AFTER = re.compile(r"""[ \t]*[\]}),'"`”:]""")
 _REACH = 40
 _BRACKET = bracket_pattern(r"<\|python_tag\|>|</?think>")
