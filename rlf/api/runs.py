@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.api.inputs import load_inputs
+from rlf.api.certificates import certificate_notice
+from rlf.api.inputs import builtin_files, load_inputs
 from rlf.api.lineage import open_lineage
 from rlf.api.plans import checked_plan
 from rlf.api.provenance import code_version, host, packages
@@ -76,6 +77,7 @@ def run(
         store.hide(_environment(plan))
         sink = _Sink()
         engine = _engine(plan, folder, sink)
+        sink.opening = [certificate_notice(plan.spec, engine.chat, runs_folder)]
         start_run(store, _record(plan, run_id, folder, engine, command))
         return _drive(store, engine, sink, _info(plan, run_id, folder, engine, resumed=False), view)
 
@@ -105,7 +107,8 @@ def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) 
         begin_resume(store, run_id, engine.progress.step)
         info = _info(plan, run_id, folder, engine, resumed=True)
         text = f"resumed after step {engine.progress.step}: {shlex.join(command)}"
-        sink.first = Notice("info", text, {"step": engine.progress.step})
+        certificate = certificate_notice(plan.spec, engine.chat, runs_folder)
+        sink.opening = [Notice("info", text, {"step": engine.progress.step}), certificate]
         return _drive(store, engine, sink, info, view)
 
 
@@ -132,7 +135,8 @@ class _Sink:
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
         self.shown: EventSink | None = None
-        self.first: Notice | None = None
+        self.opening: list[Notice] = []
+        """Said before the engine runs."""
 
     def __call__(self, event: RunEvent) -> None:
         assert self.recorder is not None and self.shown is not None, "an event before the run is registered"
@@ -150,8 +154,8 @@ def _drive(store: Store, engine: LocalEngine, sink: _Sink, info: RunInfo, view: 
         sink.recorder = recorder
         try:
             sink.shown = view(info)
-            if sink.first is not None:
-                sink(sink.first)
+            for notice in sink.opening:
+                sink(notice)
             asyncio.run(engine.run())
         except KeyboardInterrupt:
             sink(RunFinished(RunStatus.INTERRUPTED, engine.progress.step))
@@ -190,7 +194,7 @@ def _record(plan: Plan, run_id: str, folder: Path, engine: LocalEngine, command:
         packages=packages(),
         command=shlex.join(command),
         folder=str(folder.resolve()),
-        files=tuple(FileRecord(file.role, str(file.path), file.sha256) for file in plan.files),
+        files=(*(FileRecord(f.role, f.path, f.sha256) for f in plan.files), *builtin_files(plan)),
     )
 
 

@@ -84,6 +84,11 @@ def decode(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
     return text[len(_ANCHOR) :] if anchor else text
 
 
+def markup_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The added tokens that data may never hold."""
+    return _markup(tokenizer).ids
+
+
 def check_lossless(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises RlfError for a tokenizer that changes text when it is encoded in pieces."""
     letters = [t.content for t in tokenizer.added_tokens_decoder.values() if len(t.content) == 1 and not t.special]

@@ -20,6 +20,7 @@ from statistics import fmean
 
 import torch
 
+from rlf.chat.format import ChatFormat
 from rlf.core.seeds import derive_seed
 from rlf.engines.harness import Harness, build_harness
 from rlf.engines.local.batch import make_batch, trainable
@@ -118,6 +119,11 @@ class LocalEngine:
         dtype = resolve_dtype(spec.dtype, self.device)
         lora = None if frozen else spec.lora
         return load_model(self.inputs.model_path, dtype=dtype, device=self.device, lora=lora, frozen=frozen)
+
+    @property
+    def chat(self) -> ChatFormat:
+        """The format that the run's conversations are written in."""
+        return self._harness.chat
 
     def restore(self, checkpoint: Path) -> None:
         """Puts the run where a checkpoint left it."""

@@ -1,0 +1,101 @@
+"""Mask certificates of runs: played before the first step, kept beside the runs by the hash of all they depend on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rlf
+from rlf.core import hash_bytes, hash_json
+from rlf.core.hashing import hash_path
+from rlf.types.events import Notice
+
+if TYPE_CHECKING:
+    from rlf.chat import ChatFormat
+    from rlf.rollout.certificate import Certificate
+    from rlf.spec.models import RunSpec
+    from rlf.types import ToolDescription
+
+_FOLDER = "certificates"
+_SOURCES = ("chat", "rollout", "types")
+
+
+def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) -> Certificate:
+    """The certificate of a run's format with its tools, from an earlier run's where nothing has changed since.
+
+    Args:
+        runs_folder: where certificates are kept; None plays in any case and keeps nothing.
+
+    Raises:
+        CheckError: what differs.
+    """
+    from rlf.rollout.certificate import Certificate, certify
+
+    name, tools = format_name(spec, chat), [tool.description_for_model for tool in spec.tools]
+    system = spec.data.train.system
+    if runs_folder is None:
+        return certify(chat, name, tools, history=spec.chat.history, system=system)
+    file = runs_folder / _FOLDER / f"{_key(spec, chat, name, tools)}.json"
+    if file.is_file():
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        return Certificate(**stored | {key: tuple(stored[key]) for key in ("checks", "differences")})
+    certificate = certify(chat, name, tools, history=spec.chat.history, system=system)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(asdict(certificate)), encoding="utf-8")
+    draft.replace(file)
+    return certificate
+
+
+def certificate_notice(spec: RunSpec, chat: ChatFormat, runs_folder: Path) -> Notice:
+    """The certificate as the event that is kept with the run. Raises CheckError."""
+    certificate = certified(spec, chat, runs_folder)
+    size = f"{certificate.num_turns} turns, {certificate.num_sampled} of {certificate.num_tokens} tokens sampled"
+    text = f"chat format {certificate.format}: {len(certificate.checks)} checks hold on {size}"
+    level = "warning" if certificate.differences else "info"
+    told = "; ".join([text, *certificate.differences])
+    return Notice(level, told, {"certificate": asdict(certificate)})
+
+
+def format_name(spec: RunSpec, chat: ChatFormat) -> str:
+    """The name of the run's format, detected where the spec leaves it open."""
+    from rlf.chat import detect_format
+
+    return detect_format(chat.tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
+
+
+def _key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence[ToolDescription]) -> str:
+    return hash_json(
+        {
+            "format": name,
+            "history": spec.chat.history,
+            "system": spec.data.train.system,
+            "tools": [tool.as_openai() for tool in tools],
+            "template": _template(chat),
+            "tokenizer": _tokenizer_hash(chat.tokenizer),
+            "code": _code_hash(),
+        }
+    )
+
+
+def _template(chat: ChatFormat) -> Any:
+    return chat.tokenizer.chat_template
+
+
+def _tokenizer_hash(tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    state = json.dumps(tokenizer.get_vocab(), sort_keys=True) if backend is None else backend.to_str()
+    return hash_bytes(state.encode())
+
+
+@cache
+def _code_hash() -> str:
+    """Of the sources that render, parse and play."""
+    root = Path(rlf.__file__).parent
+    files = sorted(file for name in _SOURCES for file in (root / name).rglob("*.py"))
+    return hash_json([hash_path(file) for file in files])

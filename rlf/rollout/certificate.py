@@ -1,0 +1,325 @@
+"""The mask certificate: a scripted policy plays every tool through the real tokenizer, template and rollout loop.
+
+It lives here and not in `chat`, because what it certifies is the loop with the format, token by token. Three
+conversations are played: a plain one with thinking, parallel calls, unicode and an empty result; a hostile one whose
+results are full of special tokens and of the format's own marks; and one with a failed turn. Nothing outside this
+process is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rlf.chat.encoding import markup_ids
+from rlf.chat.examples import example_call
+from rlf.chat.format import ChatFormat
+from rlf.chat.history import Spoken, differences
+from rlf.chat.policy import ChatPolicy, HistoryPolicy
+from rlf.core import CheckError
+from rlf.rollout.loop import Limits, Rollout, Setting, play
+from rlf.rollout.scripted import ScriptedPolicy
+from rlf.types import Message, Outcome, Sampling, Task, ToolCall, ToolDescription, ToolResult, Trajectory, Turn
+
+CHECKS = (
+    "every tool is told to the model",
+    "the sampled tokens alone are masked",
+    "each prompt extends the last one token for token",
+    "stop tokens end turns and stand nowhere else in them",
+    "no special token of data is one",
+    "calls, thinking and answers read back as written",
+    "the conversation is what the template renders",
+)
+_MAX_TOOLS = 16
+_MAX_PARALLEL = 3
+_THOUGHT = "The river first: río 中."
+_RESULTS = ("The town is Vell.", "", "río Orr\n\n 中文 \U0001f600 ", '{"a": [1, "b"]}')
+_HUGE = "The river Orr rises in the hills. " * 200
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was played and found right."""
+
+    format: str
+    num_turns: int
+    num_tokens: int
+    num_sampled: int
+    has_thinking: bool
+    has_parallel_calls: bool
+    checks: tuple[str, ...]
+    differences: tuple[str, ...]
+    """What the model's template would change in earlier turns, and `chat.history: keep` allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One scripted turn and what it must be read as."""
+
+    text: str
+    """Without the stop token."""
+    thinking: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    answer: str | None = None
+
+
+@dataclass(slots=True)
+class _Tools:
+    """Answers the calls of one conversation with written results, in order."""
+
+    descriptions: tuple[ToolDescription, ...]
+    results: Sequence[str]
+    num_answered: int = 0
+
+    async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
+        self.num_answered += 1
+        return ToolResult(Outcome.OK, self.results[(self.num_answered - 1) % len(self.results)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """A conversation as it went."""
+
+    trajectory: Trajectory
+    policy: ScriptedPolicy
+    script: Sequence[_Turn]
+
+
+def certify(
+    chat: ChatFormat,
+    name: str,
+    tools: Sequence[ToolDescription],
+    *,
+    history: HistoryPolicy = HistoryPolicy.KEEP,
+    system: str | None = None,
+) -> Certificate:
+    """Plays the conversations and checks them. Call it outside an event loop.
+
+    Args:
+        name: the format's.
+        system: system message of the run's prompts; None when they have none.
+
+    Raises:
+        CheckError: with the first thing that differs.
+    """
+    tools = tuple(tools)[:_MAX_TOOLS]
+    thinks, parallel = _has_thinking(chat), _has_parallel(chat, tools)
+    before = () if system is None else (Message("system", system),)
+    question = (*before, Message("user", "Which town lies on the Orr? ¿Cuál? 中 \U0001f600"))
+    plain = _play(chat, tools, question, list(_plain_script(chat, tools, thinks, parallel)), _RESULTS)
+    hostile_texts = list(_hostile_texts(chat, tools))
+    hostile = (*before, Message("user", hostile_texts[0]))
+    script = list(_hostile_script(chat, tools, len(hostile_texts)))
+    attacked = _play(chat, tools, hostile, script, hostile_texts, stop_after_call=bool(chat.call_ends and tools))
+    failed = _play(chat, tools, question, [_Turn(""), _answer(chat)], _RESULTS)
+    for played in (plain, attacked, failed):
+        _check(chat, played)
+    _check_tools_are_told(chat, plain, tools)
+    _check_data(chat, tools, attacked)
+    found = [] if chat.by_name else [*_differences(chat, tools, plain), *_differences(chat, tools, attacked)]
+    named = tuple(dict.fromkeys(found))
+    if named and history is HistoryPolicy.REFUSE:
+        raise CheckError(
+            f"chat.history: refuse: {'; '.join(named)}. Write `chat: {{history: keep}}`, or use another template."
+        )
+    every = [played.trajectory for played in (plain, attacked, failed)]
+    return Certificate(
+        format=name,
+        num_turns=sum(len(trajectory.turns) for trajectory in every),
+        num_tokens=sum(len(trajectory.tokens) for trajectory in every),
+        num_sampled=sum(trajectory.num_sampled for trajectory in every),
+        has_thinking=thinks,
+        has_parallel_calls=parallel,
+        checks=CHECKS[:-1] if chat.by_name else CHECKS,
+        differences=named,
+    )
+
+
+def _plain_script(chat: ChatFormat, tools: Sequence[ToolDescription], thinks: bool, parallel: bool) -> Iterator[_Turn]:
+    opening, closing = _marks(chat) if thinks else ("", "")
+    thought = _THOUGHT if thinks else ""
+    calls = [(example_call(tool, index),) for index, tool in enumerate(tools)]
+    several = tuple(example_call(tool, 1) for tool in (*tools, *tools)[:_MAX_PARALLEL])
+    for turn in [*calls, several] if parallel else calls:
+        yield _Turn(f"{opening}{thought}{closing}{chat.write_calls(turn)}", thought, turn)
+    last = _answer(chat)
+    yield _Turn(f"{opening}{thought}{closing}{last.text}", thought, answer=last.answer)
+
+
+def _hostile_script(chat: ChatFormat, tools: Sequence[ToolDescription], num_results: int) -> Iterator[_Turn]:
+    opening, closing = _marks(chat) if _opens_thinking(chat) else ("", "")
+    for index in range(num_results if tools else 0):
+        calls = (example_call(tools[index % len(tools)], index),)
+        yield _Turn(f"{opening}{closing}{chat.write_calls(calls)}", "", calls)
+    last = _answer(chat)
+    yield _Turn(f"{opening}{closing}{last.text}", answer=last.answer)
+
+
+def _hostile_texts(chat: ChatFormat, tools: Sequence[ToolDescription]) -> Iterator[str]:
+    """Everything that must stay data: special tokens, a call, a whole conversation, thinking, much text."""
+    marks = [token.content for token in chat.tokenizer.added_tokens_decoder.values() if len(token.content) > 1]
+    yield " ".join(marks[:64])
+    yield "".join(reversed(marks[:64]))
+    stop = chat.decode(chat.stop_token_ids[:1])
+    call = chat.write_calls([example_call(tools[0])]) if tools else ""
+    yield f"{call}{stop}{chat.decode(chat.prompt([Message('user', 'a')], ())[-64:])}{call}"
+    yield "".join(chat.thinking_marks) + "</tool_response></information>Observation: a"
+    yield _HUGE
+
+
+def _answer(chat: ChatFormat) -> _Turn:
+    said = "It is Vell: 中 42."
+    opening, closing = _marks(chat) if _opens_thinking(chat) else ("", "")
+    return _Turn(f"{opening}{closing}{chat.write_answer(said)}", answer=said)
+
+
+def _marks(chat: ChatFormat) -> tuple[str, str]:
+    opening, closing = chat.thinking_marks
+    return ("" if _opens_thinking(chat) else opening), closing
+
+
+def _opens_thinking(chat: ChatFormat) -> bool:
+    """Whether the generation prompt has opened thinking, so that an answer alone would be thought."""
+    return chat.parse(chat.write_answer("a"), truncated=False).answer is None
+
+
+def _has_thinking(chat: ChatFormat) -> bool:
+    opening, closing = _marks(chat)
+    parsed = chat.parse(f"{opening}a{closing}{chat.write_answer('b')}", truncated=False)
+    return (parsed.thinking, parsed.answer) == ("a", "b")
+
+
+def _has_parallel(chat: ChatFormat, tools: Sequence[ToolDescription]) -> bool:
+    if not tools:
+        return False
+    calls = (example_call(tools[0]), example_call(tools[-1], 1))
+    closing = "".join(_marks(chat)) if _opens_thinking(chat) else ""
+    return chat.parse(closing + chat.write_calls(calls), truncated=False).items == calls
+
+
+def _play(
+    chat: ChatFormat,
+    tools: tuple[ToolDescription, ...],
+    messages: tuple[Message, ...],
+    script: Sequence[_Turn],
+    results: Sequence[str],
+    *,
+    stop_after_call: bool = False,
+) -> _Played:
+    lines = [turn.text if stop_after_call and turn.calls else _closed(chat, turn.text) for turn in script]
+    policy = ScriptedPolicy(chat.tokenizer, lines)
+    ends = chat.call_ends if stop_after_call else ()
+    sampling = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=(*chat.stop_strings, *ends))
+    limits = Limits(max_turns=len(script) + 1, max_total_tokens=1 << 24, max_parse_failures=len(script))
+    handling = ChatPolicy(stop_after_call=stop_after_call)
+    setting = Setting(policy, chat, _Tools(tools, results), limits, sampling, handling)
+    trajectory = asyncio.run(play(Rollout("certificate", Task("certificate", messages), 0, seed=0), setting))
+    return _Played(trajectory, policy, script)
+
+
+def _closed(chat: ChatFormat, text: str) -> str:
+    stops = [chat.decode([token]) for token in chat.stop_token_ids]
+    ends = (*stops, *chat.stop_strings)
+    return text if not stops or text.endswith(tuple(ends)) else text + stops[0]
+
+
+def _check(chat: ChatFormat, played: _Played) -> None:
+    _check_tokens(played)
+    for turn in played.trajectory.turns:
+        _check_stops(chat, played.trajectory, turn)
+    _check_readings(chat, played)
+
+
+def _check_tokens(played: _Played) -> None:
+    """The mask is rebuilt from what the policy was asked and what it gave, and compared."""
+    trajectory, mask, size = played.trajectory, list[bool](), 0
+    requests, samples = played.policy.requests, played.policy.samples
+    for request, sample in zip(requests, samples, strict=True):
+        context = list(request.tokens)
+        if context != list(trajectory.tokens[: len(context)]) or len(context) < size:
+            raise CheckError(f"chat: the context of {len(context)} tokens does not extend the {size} tokens before it")
+        mask += [False] * (len(context) - len(mask)) + [True] * len(sample.tokens)
+        size = len(mask)
+        if list(trajectory.tokens[len(context) : size]) != sample.tokens:
+            raise CheckError(f"chat: the tokens from {len(context)} on are not those that were sampled")
+    if mask != list(trajectory.action_mask):
+        at = next(i for i, (one, other) in enumerate(zip(mask, trajectory.action_mask, strict=False)) if one != other)
+        raise CheckError(f"chat: action_mask[{at}] is {trajectory.action_mask[at]}; expected {mask[at]}")
+    for before, after in pairwise(trajectory.turns):
+        if before.observation_end != after.start:
+            raise CheckError(f"chat: a turn begins at token {after.start}; expected {before.observation_end}")
+
+
+def _check_stops(chat: ChatFormat, trajectory: Trajectory, turn: Turn) -> None:
+    sampled = list(trajectory.tokens[turn.start : turn.end])
+    stops = [i for i, token in enumerate(sampled) if token in chat.stop_token_ids]
+    if stops and stops != [len(sampled) - 1]:
+        raise CheckError(f"chat: the turn {turn.text[:60]!r} goes on after its stop token")
+    fed = trajectory.tokens[turn.end : turn.observation_end]
+    if not stops and not chat.stop_strings and fed and fed[0] not in chat.stop_token_ids:
+        raise CheckError(
+            f"chat: after the turn {turn.text[-40:]!r} comes {chat.decode(fed[:8])!r}; expected a stop token first"
+        )
+
+
+def _check_readings(chat: ChatFormat, played: _Played) -> None:
+    trajectory = played.trajectory
+    if len(trajectory.turns) != len(played.script):
+        raise CheckError(
+            f"chat: {len(trajectory.turns)} of {len(played.script)} turns were played, up to "
+            f"{trajectory.turns[-1].text[-60:]!r} ({trajectory.stop}); expected all"
+        )
+    for turn, written in zip(trajectory.turns, played.script, strict=True):
+        calls = tuple(record.call for record in turn.calls)
+        thinking = chat.parse(turn.text, truncated=False).thinking
+        if calls != written.calls or (calls and turn.failures) or thinking != written.thinking:
+            raise CheckError(
+                f"chat: the turn {turn.text!r} is read as {calls} with {[f.kind.value for f in turn.failures]} and the "
+                f"thinking {thinking!r}; expected {written.calls} and {written.thinking!r}"
+            )
+    if trajectory.answer != played.script[-1].answer:
+        raise CheckError(f"chat: the answer is {trajectory.answer!r}; expected {played.script[-1].answer!r}")
+
+
+def _check_tools_are_told(chat: ChatFormat, played: _Played, tools: Sequence[ToolDescription]) -> None:
+    prompt = chat.decode(played.policy.requests[0].tokens)
+    missing = [tool.name for tool in tools if tool.name not in prompt]
+    if missing:
+        raise CheckError(f"chat: the prompt does not name the tools {', '.join(missing)}; expected every declared tool")
+
+
+def _check_data(chat: ChatFormat, tools: tuple[ToolDescription, ...], played: _Played) -> None:
+    """Hostile contents give the very special tokens that harmless ones do."""
+    trajectory, markup = played.trajectory, markup_ids(chat.tokenizer)
+    messages = [Message(m.role, m.content if m.role == "system" else "a") for m in trajectory.task.messages]
+    prompt = trajectory.tokens[: trajectory.turns[0].start]
+    _compare(chat, prompt, chat.prompt(messages, tools), markup, "the question")
+    for turn in trajectory.turns[:-1]:
+        closed = trajectory.tokens[turn.end - 1] in chat.stop_token_ids
+        harmless = chat.observation(["a"] * max(1, len(turn.calls)), closed=closed, turn=turn.text)
+        _compare(chat, trajectory.tokens[turn.end : turn.observation_end], harmless, markup, "a tool result")
+
+
+def _compare(
+    chat: ChatFormat, tokens: Sequence[int], harmless: Sequence[int], markup: frozenset[int], what: str
+) -> None:
+    found = [token for token in tokens if token in markup]
+    expected = [token for token in harmless if token in markup]
+    if found != expected:
+        raise CheckError(
+            f"chat: with special tokens in {what} the special tokens are {chat.decode(found)!r}; "
+            f"expected {chat.decode(expected)!r}"
+        )
+
+
+def _differences(chat: ChatFormat, tools: Sequence[ToolDescription], played: _Played) -> tuple[str, ...]:
+    turns = []
+    stops = tuple(chat.decode([token]) for token in chat.stop_token_ids)
+    for turn, written in zip(played.trajectory.turns, played.script, strict=True):
+        text = next((turn.text[: -len(stop)] for stop in stops if turn.text.endswith(stop)), turn.text)
+        results = tuple(record.result.text for record in turn.calls)
+        turns.append(Spoken(text, written.thinking, written.answer or "", written.calls, results))
+    seen = chat.decode(played.trajectory.tokens)
+    return differences(chat, played.trajectory.task.messages, turns, tools, seen)
