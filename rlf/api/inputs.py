@@ -18,9 +18,10 @@ def load_inputs(plan: Plan) -> Inputs:
     """Loads the datasets and resolves the model's name. Raises SpecError where a row or column is wrong."""
     from rlf.engines.local.engine import Inputs
 
-    data = plan.spec.data
-    evaluation = [] if data.eval is None else load_tasks(**data.eval.model_dump())[: plan.spec.eval.limit]
-    return Inputs(model_location(plan.spec.model.path), load_tasks(**data.train.model_dump()), evaluation)
+    data, declared = plan.spec.data, [tool.name for tool in plan.spec.tools]
+    train = load_tasks(**data.train.model_dump(), declared=declared)
+    evaluation = [] if data.eval is None else load_tasks(**data.eval.model_dump(), declared=declared)
+    return Inputs(model_location(plan.spec.model.path), train, evaluation[: plan.spec.eval.limit])
 
 
 def model_location(path: str) -> str:

@@ -1,20 +1,24 @@
-"""From rows to tasks: which column is the prompt, the answer, the kind."""
+"""From rows to tasks: which column is the prompt, the answer, the kind, the tools."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from rlf.core import Fault, Place, SpecError, hash_json, nearest
+from rlf.core import Fault, Place, SpecError, hash_json
+from rlf.data.columns import cell, missing_column
+from rlf.data.prompts import Examples, Prompting, prompting
 from rlf.data.rows import Row, fail, shown_name
 from rlf.data.source import read_rows
-from rlf.types import Message, Task
+from rlf.data.toolset import tools_of_row
+from rlf.types import Task
 
 MAX_FAULTS = 10
 """Faulty rows that are told one by one."""
 
-_ROLES = ("system", "user", "assistant")
+T = TypeVar("T")
 
 
 def load_tasks(
@@ -23,22 +27,32 @@ def load_tasks(
     config: str | None = None,
     split: str = "train",
     prompt: str = "prompt",
+    template: str | None = None,
     answer: str | None = "answer",
     kind: str | None = None,
+    id: str | None = None,  # noqa: A002  # the key of the spec
+    tools: str | None = None,
     system: str | None = None,
+    examples: Examples = (),
     limit: int | None = None,
+    declared: Sequence[str] | None = None,
 ) -> list[Task]:
-    """The tasks of a dataset, in its order.
+    """The tasks of a dataset, in its order. A column may be dotted: `extra_info.index`.
 
     Args:
         path: `builtin:NAME`, a .jsonl, .json, .csv or .parquet file, or a Hugging Face dataset id.
         config: configuration of a Hugging Face dataset.
         split: split of a Hugging Face dataset.
         prompt: column with the question, or with a list of {role, content} messages.
+        template: Jinja2 text, or a file with it, that makes the question from the row's columns instead.
         answer: column with the gold answer or answers; None when there is none.
         kind: column with the kind of question.
-        system: system message put before every prompt.
+        id: column that names the task; None takes `id` where there is one.
+        tools: column with the names of the tools that the row's trajectories may use; None allows all.
+        system: system message put before every prompt; Jinja2 like `template`.
+        examples: solved questions put before every prompt, {prompt, answer} each, or a data file with them.
         limit: rows taken from the start; None takes all.
+        declared: names of the spec's tools; None takes any name.
 
     Raises:
         SpecError: the file, a column or a row is missing or wrong; every faulty row is counted.
@@ -48,10 +62,13 @@ def load_tasks(
         raise fail(
             Place(shown_name(path)), "", "there are no rows; expected at least one. Check the file and its split."
         )
-    _check_columns(rows, {"prompt": prompt, "answer": answer, "kind": kind})
+    asked = None if template is not None else prompt
+    _check_columns(rows, {"prompt": asked, "answer": answer, "kind": kind, "id": id, "tools": tools})
+    asking = prompting(path, rows, prompt=prompt, template=template, system=system, examples=examples)
     faults: list[Fault] = []
-    tasks = [_task(number, row, (prompt, answer, kind, system), faults) for number, row in enumerate(rows)]
-    faults += _repeated_ids(rows, tasks)
+    maker = _Maker(asking, "template" if template else prompt, answer, kind, id, tools, declared, faults)
+    tasks = [maker.task(number, row) for number, row in enumerate(rows)]
+    faults += _repeated_ids(rows, tasks, id or "id")
     if faults:
         raise SpecError(_capped(faults, len(rows)))
     return tasks
@@ -60,88 +77,87 @@ def load_tasks(
 def dataset_hash(tasks: Sequence[Task]) -> str:
     """sha256 over everything that a run can see of the tasks, and their order."""
     return hash_json(
-        [[task.id, _messages_json(task), _json(task.answer), task.kind, _json(task.columns)] for task in tasks]
+        [
+            [task.id, _messages_json(task), _json(task.answer), task.kind, _json(task.columns), _json(task.tools)]
+            for task in tasks
+        ]
     )
 
 
 def _check_columns(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None:
-    known = list(dict.fromkeys(column for row in rows for column in row.values))
     mends = {"answer": ", or write `answer: null` when no reward term needs it"}
     faults = [
-        Fault(
-            Place(rows[0].place.file),
-            role,
-            f"no column {column!r}{nearest(column, known)} (columns: {', '.join(known)}). "
-            f"Name the column with the {role}{mends.get(role, '')}.",
-        )
+        Fault(Place(rows[0].place.file), role, f"{missing} Name the column with the {role}{mends.get(role, '')}.")
         for role, column in columns.items()
-        if column is not None and column not in known
+        if column is not None and (missing := missing_column(rows, column)) is not None
     ]
     if faults:
         raise SpecError(faults)
 
 
-def _task(number: int, row: Row, columns: tuple[str, str | None, str | None, str | None], faults: list[Fault]) -> Task:
-    prompt, answer, kind, system = columns
-    gold = row.values.get(answer) if answer is not None else None
-    try:
-        messages = _messages(row.values.get(prompt), system)
-    except ValueError as error:
-        faults.append(Fault(row.place, prompt, str(error)))
-        messages = ()
-    if answer is not None and gold in (None, "", []):
-        faults.append(
-            Fault(row.place, answer, "the row has no answer; every row needs one. Fill it in or drop the row.")
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes tasks of rows and gathers what is wrong with them."""
+
+    prompting: Prompting
+    prompt: str
+    """What a fault of the question is about."""
+    answer: str | None
+    kind: str | None
+    id: str | None
+    tools: str | None
+    declared: Sequence[str] | None
+    faults: list[Fault]
+
+    def task(self, number: int, row: Row) -> Task:
+        messages = self._tried(self.prompt, row, lambda: self.prompting.messages(row.values)) or ()
+        named = self._cell(self.kind, row)
+        listed = self._cell(self.tools, row)
+        return Task(
+            id=self._id(number, row),
+            messages=messages,
+            answer=self._gold(row),
+            kind=None if named is None else str(named),
+            columns=row.values,
+            tools=self._tried(self.tools or "", row, lambda: tools_of_row(listed, self.declared)),
         )
-    named = row.values.get(kind) if kind is not None else None
-    return Task(
-        id=_id(number, row.values),
-        messages=messages,
-        answer=gold,
-        kind=None if named is None else str(named),
-        columns=row.values,
-    )
+
+    def _gold(self, row: Row) -> Any:
+        known = len(self.faults)
+        gold = self._cell(self.answer, row)
+        if self.answer is not None and gold in (None, "", []) and len(self.faults) == known:
+            message = "the row has no answer; every row needs one. Fill it in or drop the row."
+            self.faults.append(Fault(row.place, self.answer, message))
+        return gold
+
+    def _id(self, number: int, row: Row) -> str:
+        value = self._cell(self.id or "id", row)
+        if value not in (None, ""):
+            return str(value)
+        if self.id is not None:
+            message = "the row has no id; every row needs one of its own. Fill it in, or name another column."
+            self.faults.append(Fault(row.place, self.id, message))
+        return f"{number:06d}-{hash_json(_json(row.values))[:8]}"
+
+    def _cell(self, column: str | None, row: Row) -> Any:
+        return None if column is None else self._tried(column, row, lambda: cell(row.values, column))
+
+    def _tried(self, column: str, row: Row, make: Callable[[], T]) -> T | None:
+        """What a function makes of the row; None, and a fault, where it cannot."""
+        try:
+            return make()
+        except ValueError as error:
+            self.faults.append(Fault(row.place, column, str(error)))
+            return None
 
 
-def _messages(value: Any, system: str | None) -> tuple[Message, ...]:
-    if isinstance(value, str):
-        value = [{"role": "user", "content": value}]
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"got {_short(value)}; expected text or a list of messages. Write a question.")
-    messages = tuple(_message(item) for item in value)
-    if messages[-1].role != "user":
-        raise ValueError(f"the last message is the {messages[-1].role}'s; the model answers a user. End with a user's.")
-    if system is None:
-        return messages
-    if messages[0].role == "system":
-        raise ValueError("the row has a system message and the spec gives another. Keep one of them.")
-    return (Message("system", system), *messages)
-
-
-def _message(item: Any) -> Message:
-    role, content = (item.get("role"), item.get("content")) if isinstance(item, Mapping) else (None, None)
-    if role not in _ROLES:
-        raise ValueError(
-            f"got the role {_short(role)}; expected {', '.join(_ROLES)}. Write {{role, content}} messages."
-        )
-    if not isinstance(content, str) or not content.strip():
-        raise ValueError(f"got the content {_short(content)}; expected text. Write what the {role} says.")
-    return Message(role, content)
-
-
-def _id(number: int, values: Mapping[str, Any]) -> str:
-    if values.get("id") not in (None, ""):
-        return str(values["id"])
-    return f"{number:06d}-{hash_json(_json(values))[:8]}"
-
-
-def _repeated_ids(rows: Sequence[Row], tasks: Sequence[Task]) -> list[Fault]:
+def _repeated_ids(rows: Sequence[Row], tasks: Sequence[Task], column: str) -> list[Fault]:
     first: dict[str, Row] = {}
     faults = []
     for row, task in zip(rows, tasks, strict=True):
         if task.id in first:
             message = f"the id {task.id!r} is also that of {first[task.id].place}; ids are unique. Change one."
-            faults.append(Fault(row.place, "id", message))
+            faults.append(Fault(row.place, column, message))
         first.setdefault(task.id, row)
     return faults
 
@@ -167,8 +183,3 @@ def _json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

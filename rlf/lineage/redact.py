@@ -1,7 +1,8 @@
 """Text as it may be stored: without secrets, and encodable.
 
-A secret is the value of an environment variable whose name says so, or that a tool or reward is filled in with. It is replaced in every stored text, also where it
-was escaped for JSON or a URL. Token ids are stored as they are: they are what was trained on.
+A secret is the value of an environment variable whose name says so, or that a tool or reward is filled in with. It is
+replaced in every stored text, also where it was escaped for JSON or a URL. Token ids are stored as they are: they are
+what was trained on.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ class _Play:
         self.rollout = rollout
         self.setting = setting
         self.limits = setting.limits
-        self.record = TokenRecord(setting.chat.prompt(rollout.task.messages, setting.tools.descriptions))
+        self.tools = tuple(tool for tool in setting.tools.descriptions if rollout.task.may_use(tool.name))
+        self.record = TokenRecord(setting.chat.prompt(rollout.task.messages, self.tools))
         self.turns: list[Turn] = []
         self.num_calls = 0
         self.num_sampled = 0
@@ -207,10 +208,17 @@ class _Play:
         limit = self.limits.max_tool_calls
         num_allowed = len(calls) if limit is None else max(0, min(len(calls), limit - self.num_calls))
         self.num_calls += num_allowed
-        allowed = [self.setting.tools.invoke(call, trajectory_id=self.rollout.id) for call in calls[:num_allowed]]
+        allowed = [self._call(call) for call in calls[:num_allowed]]
         results = [await allowed[0]] if len(allowed) == 1 else await asyncio.gather(*allowed)
         results += [_OVER_LIMIT] * (len(calls) - num_allowed)
         return [CallRecord(call, result) for call, result in zip(calls, results, strict=True)]
+
+    async def _call(self, call: ToolCall) -> ToolResult:
+        """One call; a tool that the task's row leaves out is as unknown as one that is declared nowhere."""
+        if self.rollout.task.may_use(call.name):
+            return await self.setting.tools.invoke(call, trajectory_id=self.rollout.id)
+        known = ", ".join(tool.name for tool in self.tools) or "none"
+        return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80} (known: {known})")
 
     def _infrastructure_stop(self, records: Sequence[CallRecord]) -> StopReason | None:
         broken = [record for record in records if record.result.outcome.is_infrastructure]

@@ -15,7 +15,7 @@ from rlf.spec.load import LoadedSpec
 from rlf.spec.model_folder import folder_on_disk
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import KeyPath
-from rlf.types import Task, ToolCall
+from rlf.types import Task, ToolCall, ToolDescription
 
 MAX_MEASURED = 256
 """Prompts that are counted, evenly over the data: enough for a share, few enough for a second."""
@@ -59,9 +59,13 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     chat = FORMATS.get(name)(tokenizer, tools)
     step = -(-len(tasks) // MAX_MEASURED)
     shortest = sorted(tasks, key=_num_characters)[:_NUM_SHORTEST]
-    sizes = [len(chat.prompt(task.messages, tools)) for task in tasks[::step]]
-    least = min(*sizes, *(len(chat.prompt(task.messages, tools)) for task in shortest))
+    sizes = [_prompt_size(chat, task, tools) for task in tasks[::step]]
+    least = min(*sizes, *(_prompt_size(chat, task, tools) for task in shortest))
     return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, [tool.name for tool in spec.tools]))
+
+
+def _prompt_size(chat: ChatFormat, task: Task, tools: Sequence[ToolDescription]) -> int:
+    return len(chat.prompt(task.messages, [tool for tool in tools if task.may_use(tool.name)]))
 
 
 def budget_faults(loaded: LoadedSpec, tasks: Sequence[Task]) -> list[Fault]:

@@ -38,7 +38,7 @@ def _tasks(loaded: LoadedSpec, name: str, faults: list[Fault]) -> list[Task]:
     if source is None:
         return []
     try:
-        return load_tasks(**source.model_dump())
+        return load_tasks(**source.model_dump(), declared=[tool.name for tool in loaded.spec.tools])
     except SpecError as error:
         faults += [_about_data(loaded, name, fault) for fault in error.faults]
     return []

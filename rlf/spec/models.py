@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny
 
@@ -69,13 +69,21 @@ class DataSource(Section):
     split: str = "train"
     """Split of a Hugging Face dataset; files have none."""
     prompt: str = "prompt"
-    """Column with the question, or with a list of {role, content} messages."""
+    """Column with the question, or with a list of {role, content} messages. Dots go into a column: `a.b`, `a.0`."""
+    template: str | None = None
+    """Jinja2 text over the row's columns, or a .jinja file with it, that makes the question in place of `prompt`."""
     answer: str | None = "answer"
     """Column with the gold answer or list of answers; None when no reward term needs one."""
     kind: str | None = None
     """Column with the kind of question, for reports."""
+    id: str | None = None
+    """Column that names the row, once each; None takes `id` where there is one, else the row's number and content."""
+    tools: str | None = None
+    """Column with the names of the tools that the row's trajectories see and may call; None: every declared one."""
     system: str | None = None
-    """System message put before every prompt."""
+    """System message put before every prompt: Jinja2 like `template`, or a .jinja file."""
+    examples: str | tuple[Mapping[str, Any], ...] = ()
+    """Solved questions before every prompt: {prompt, answer} each, or a data file with such rows."""
     limit: int | None = Field(None, ge=1)
     """Number of rows taken from the start; None takes all."""
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
+from rlf.data.source import READERS
+from rlf.data.template import TEMPLATE_SUFFIXES
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import Node, find
@@ -16,7 +18,9 @@ from rlf.spec.reader import shown_path
 
 DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"))
 MODEL_PATH = ("model", "path")
-DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+DATA_SUFFIXES = tuple(READERS)
+DATA_FILES = (("template", TEMPLATE_SUFFIXES), ("system", TEMPLATE_SUFFIXES), ("examples", DATA_SUFFIXES))
+"""Keys of a dataset whose text names a file when it ends so."""
 _SMALL_BYTES = 1_000_000
 
 
@@ -26,8 +30,19 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
         node, depth = find(root, path)
         if depth == len(path) and isinstance(node.value, str):
             root = _put(root, path, replace(node, value=_resolve(node, node.value, faults), written=None))
+    root = _resolve_data_files(root)
     items = {key: _resolve_callables(child) for key, child in root.mapping.items() if key in ITEM_LISTS}
     return replace(root, value={**root.mapping, **items})
+
+
+def _resolve_data_files(root: Node) -> Node:
+    for name in ("train", "eval"):
+        for key, suffixes in DATA_FILES:
+            node, depth = find(root, path := ("data", name, key))
+            if depth == len(path) and isinstance(node.value, str) and node.value.endswith(suffixes):
+                file = str(absolute(Path(node.value), node.folder))
+                root = _put(root, path, replace(node, value=file, written=None))
+    return root
 
 
 def _resolve_callables(node: Node) -> Node:
@@ -48,6 +63,8 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     sources = [spec.data.train, *([spec.data.eval] if spec.data.eval else [])]
     named = [("code", path) for path in _code(spec.model_dump(mode="json", include={"tools", "rewards"}))]
     named += [("data", source.path) for source in sources]
+    beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
+    named += [("data", text) for text in beside if isinstance(text, str)]
     named += [("model", spec.model.path)]
     local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]
     hashes = [(role, path, _identity(path)) for role, path in local]

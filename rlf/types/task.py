@@ -29,3 +29,9 @@ class Task:
     """Question kind for reports (`two_hop`); None when the data does not say."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """Every column of the row, for reward terms."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools that its trajectories see and may call; None: every declared one."""
+
+    def may_use(self, tool: str) -> bool:
+        """Whether its trajectories may call a tool of that name."""
+        return self.tools is None or tool in self.tools

@@ -60,9 +60,9 @@ def test_its_lines_are_read_as_shells_and_compose_read_them(tmp_path, line, valu
 
 
 def test_a_spec_that_is_extended_brings_its_own_and_the_extending_one_wins(project):
-    run = project({"specs/.env": "RLF_A=1\nRLF_B=2\n", "mine/.env": "RLF_A=3\n",
-                   "mine/child.yaml": "extends: ../specs/run.yaml\nseed: ${oc.env:RLF_A}${oc.env:RLF_B}\n"})  # fmt: skip
-    assert run and load_spec([Path("mine/child.yaml")]).spec.seed == 32
+    child = "extends: ../specs/run.yaml\nseed: ${oc.env:RLF_A}${oc.env:RLF_B}\n"
+    files = {"specs/.env": "RLF_A=1\nRLF_B=2\n", "mine/.env": "RLF_A=3\n", "mine/child.yaml": child}
+    assert project(files) and load_spec([Path("mine/child.yaml")]).spec.seed == 32
 
 
 def test_its_values_are_neither_in_the_plan_nor_among_the_files(project):

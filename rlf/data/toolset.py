@@ -1,0 +1,54 @@
+"""The tools of one row: a list of names, or of function descriptions, as text or as a list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlf.core import nearest
+
+
+def tools_of_row(value: Any, declared: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Names of the tools that a row's trajectories may use; None, where the row says nothing, for all.
+
+    A name must be a declared tool's. Function descriptions (OpenAI's form, FTRL's rows) may be of tools that the spec
+    does not declare: those are left out.
+
+    Args:
+        declared: the spec's tools; None takes any name.
+
+    Raises:
+        ValueError: what is wrong with the value.
+    """
+    if value is None or value == "":
+        return None
+    items = _list(value)
+    names: list[str] = []
+    for item in items:
+        described = isinstance(item, Mapping)
+        name = _described(item) if isinstance(item, Mapping) else item
+        if not isinstance(name, str):
+            raise ValueError(f"got {item!r:.60}; expected the name of a tool. Write a list of names.")
+        if declared is None or name in declared:
+            names.append(name)
+        elif not described:
+            close = nearest(name, list(declared))
+            raise ValueError(f"no tool {name!r}{close} (declared: {', '.join(declared) or 'none'}). Name one of these.")
+    return tuple(dict.fromkeys(names))
+
+
+def _list(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = [value]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"got {value!r:.60}; expected a list of tool names. Write e.g. [search, calculator].")
+    return list(value)
+
+
+def _described(item: Mapping[str, Any]) -> Any:
+    function = item.get("function", item)
+    return function.get("name") if isinstance(function, Mapping) else None
