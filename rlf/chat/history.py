@@ -82,7 +82,7 @@ def _agreement(one: str, other: str) -> int:
 
 def _without_thinking(chat: ChatFormat, text: str) -> str:
     opening, closing = (re.escape(mark.strip()) for mark in chat.thinking_marks)
-    return re.sub(rf"\s*{opening}.*?{closing}\s*", "", text, flags=re.DOTALL)
+    return re.sub(rf"{opening}.*?{closing}\s*", "", text, flags=re.DOTALL)
 
 
 def _renderings(

@@ -1,0 +1,116 @@
+"""The certificate holds for a sound template and falls for each of many ways to spoil one."""
+
+import time
+
+import pytest
+
+from rlf.chat.history import DROPS_THINKING
+from rlf.chat.policy import HistoryPolicy
+from rlf.core import CheckError, RlfError
+from rlf.rollout.certificate import CHECKS, certify
+from rlf.types import ToolDescription
+
+from .conftest import TEMPLATE, TOOLS
+
+DROPPING = (
+    "message.content",
+    "(message.content.split('</think>')[-1].lstrip('\\n') if message.role == 'assistant' and not loop.last"
+    " else message.content)",
+)
+MUTATIONS = {
+    "a result is cut": ("message.content + '\\n</tool_resp", "message.content[:500] + '\\n</tool_resp"),
+    "a result is changed": ("message.content + '\\n</tool_resp", "message.content | upper + '\\n</tool_resp"),
+    "a result is left out": ("'\\n<tool_response>\\n' + message.content", "'\\n<tool_response>\\n'"),
+    "an empty result is left out": (
+        "{{- '\\n<tool_response>\\n'",
+        "{{- '' if not message.content else '\\n<tool_response>\\n'",
+    ),
+    "marks in results are rewritten": (
+        "message.content + '\\n</tool_resp",
+        "message.content.replace('<|im_start|>', '') + '\\n</tool_resp",
+    ),
+    "the second turn is rendered in another way": (
+        "{{- '<|im_start|>' + message.role",
+        "{{- ('' if loop.index < 4 else ' ') + '<|im_start|>' + message.role",
+    ),
+    "turns are closed by another token": ("<|im_end|>", "<|endoftext|>"),
+    "there is no generation prompt": ("{%- if add_generation_prompt %}", "{%- if false %}"),
+    "the generation prompt is another role's": ("{{- '<|im_start|>assistant\\n' }}", "{{- '<|im_start|>model\\n' }}"),
+    "tools are not told": ("(tool | tojson)", "''"),
+    "one tool is told": ("for tool in tools", "for tool in tools[:1]"),
+    "special tokens of the question are dropped": (
+        "message.role + '\\n' + message.content",
+        "message.role + '\\n' + message.content.replace('<|im_end|>', '')",
+    ),
+    "the last turn is not closed": ("{%- else %}\n        {{-", "{%- elif loop.index < 5 %}\n        {{-"),
+    "assistant turns are trimmed of their calls": (
+        "message.role + '\\n' + message.content",
+        "message.role + '\\n' + message.content.split('<tool_call>')[0]",
+    ),
+}
+
+
+def mutated(name):
+    before, after = MUTATIONS[name]
+    assert before in TEMPLATE, f"{name}: the template has no {before!r}"
+    text = TEMPLATE.replace(before, after)
+    if name == "assistant turns are trimmed of their calls":
+        text = text.replace("message.tool_calls or []", "[]")
+    return text
+
+
+def test_a_sound_template_is_certified(chat):
+    certificate = certify(chat, "hermes", TOOLS, history=HistoryPolicy.REFUSE)
+    assert certificate.checks == CHECKS and not certificate.differences
+    assert certificate.has_thinking and certificate.has_parallel_calls
+    assert 0 < certificate.num_sampled < certificate.num_tokens
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutated_template_fails(make_chat, name):
+    with pytest.raises(RlfError) as caught:
+        certify(make_chat(mutated(name)), "hermes", TOOLS)
+    assert len(str(caught.value).split()) > 6, "it names what differs"
+
+
+def test_a_template_that_drops_thinking_is_kept_with_a_notice_or_refused(make_chat):
+    assert DROPPING[0] in TEMPLATE
+    role, content = "message.role + '\\n' + message.content", DROPPING[1]
+    chat = make_chat(TEMPLATE.replace(role, f"message.role + '\\n' + {content}"))
+    assert certify(chat, "hermes", TOOLS, history=HistoryPolicy.KEEP).differences == (DROPS_THINKING,)
+    with pytest.raises(CheckError, match=r"chat\.history: refuse: .*thinking of earlier turns"):
+        certify(chat, "hermes", TOOLS, history=HistoryPolicy.REFUSE)
+
+
+def test_without_tools_and_with_a_system_message_it_holds_too(chat):
+    assert certify(chat, "hermes", ()).has_parallel_calls is False
+    assert certify(chat, "hermes", TOOLS, system="Be brief.").checks == CHECKS
+
+
+def test_a_mask_that_is_wrong_by_one_token_fails(chat, monkeypatch):
+    from rlf.rollout import builder
+
+    def act(self, tokens, logprobs):
+        self.tokens += tokens
+        self.action_mask += [True] * (len(tokens) - 1) + [False]
+        self.rollout_logprobs += logprobs
+
+    monkeypatch.setattr(builder.TokenRecord, "act", act)
+    with pytest.raises(CheckError, match=r"action_mask\[\d+\] is False; expected True"):
+        certify(chat, "hermes", TOOLS)
+
+
+def test_an_observation_with_data_as_special_tokens_fails(chat, monkeypatch):
+    from rlf.chat import template
+    from rlf.chat.encoding import encode_template
+
+    monkeypatch.setattr(template, "encode_data", encode_template)
+    with pytest.raises(CheckError, match="special tokens"):
+        certify(chat, "hermes", TOOLS)
+
+
+def test_it_is_fast(chat):
+    many = tuple(ToolDescription(f"tool_{i}", "", TOOLS[0].input_schema) for i in range(12))
+    started = time.perf_counter()
+    certify(chat, "hermes", many)
+    assert time.perf_counter() - started < 1.0

@@ -1,0 +1,133 @@
+"""What a spec declares about turns is what the loop does: repair, replies to failures, stopping after a call."""
+
+import pytest
+
+from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
+from rlf.core import RlfError
+from rlf.rollout import rollout_metrics
+from rlf.types import FailureClass, Outcome, Scored, StopReason
+
+STOP = "<|im_end|>"
+GOOD = '<tool_call>\n{"name": "search", "arguments": {"query": "Vell"}}\n</tool_call>'
+ANSWER = f"It is Vell.{STOP}"
+SLIPS = {
+    "trailing_comma": '{"name": "search", "arguments": {"query": "Vell",},}',
+    "single_quotes": "{'name': 'search', 'arguments': {'query': 'Vell'}}",
+    "code_fence": '```json\n{"name": "search", "arguments": {"query": "Vell"}}\n```',
+    "parameters": '{"name": "search", "parameters": {"query": "Vell"}}',
+    "string_arguments": '{"name": "search", "arguments": "{\\"query\\": \\"Vell\\"}"}',
+}
+AMBIGUOUS = [
+    "{'name': 'search', 'arguments': {'query': 'it's'}}",
+    '{"name": "search", "arguments": {"query": "a", "query": "b"}}',
+    '{"name": "search", "arguments": {"query": }}',
+    '{"name": "search", "arguments": "Vell"}',
+    '{"name": "search", "arguments": {}, "parameters": {}}',
+    '{"name": "search", "arguments": {"query": "Vell"}',
+]
+SAFE = ChatPolicy(repair=RepairPolicy.SAFE)
+
+
+def block(body):
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+def metrics(trajectory):
+    return rollout_metrics([Scored(trajectory, (), 0.0, None)])
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_safe_repair_runs_the_call_and_is_counted(played, slip):
+    trajectory, _ = played(block(SLIPS[slip]) + STOP, ANSWER, handling=SAFE)
+    (record,) = trajectory.calls
+    assert (record.call.name, record.call.arguments) == ("search", {"query": "Vell"})
+    assert trajectory.stop is StopReason.ANSWERED and not trajectory.failures
+    (repair,) = trajectory.turns[0].repairs
+    assert repair.kind == slip and trajectory.turns[0].text[repair.position :].startswith(repair.raw)
+    assert metrics(trajectory)[f"tools/repaired/{slip}"] == 1.0
+
+
+def test_a_raw_newline_is_repaired_to_the_newline_it_is(played):
+    trajectory, _ = played(block('{"name": "search", "arguments": {"query": "a\nb"}}') + STOP, ANSWER, handling=SAFE)
+    assert trajectory.calls[0].call.arguments == {"query": "a\nb"}
+    assert [repair.kind for repair in trajectory.repairs] == ["raw_newline"]
+
+
+def test_a_call_with_two_slips_has_two_repairs(played):
+    trajectory, _ = played(block("{'name': 'search', 'parameters': {'query': 'Vell',}}") + STOP, ANSWER, handling=SAFE)
+    assert [repair.kind for repair in trajectory.repairs] == ["parameters", "single_quotes", "trailing_comma"]
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_without_repair_a_slip_is_a_failure(played, slip):
+    trajectory, _ = played(block(SLIPS[slip]) + STOP, ANSWER)
+    assert not trajectory.calls and len(trajectory.failures) == 1
+
+
+@pytest.mark.parametrize("body", AMBIGUOUS)
+def test_what_is_ambiguous_is_not_repaired(played, body):
+    trajectory, _ = played(block(body) + STOP, ANSWER, handling=SAFE)
+    assert not trajectory.calls and not trajectory.repairs and trajectory.failures
+
+
+def test_a_repair_leaves_the_other_items_of_the_turn_as_they_are(played):
+    text = "\n".join([block("{'name': 'now', 'arguments': {}}"), GOOD, block('{"name": 1}')])
+    trajectory, _ = played(text + STOP, ANSWER, handling=SAFE)
+    assert [record.call.name for record in trajectory.calls] == ["now", "search"]
+    assert [failure.kind for failure in trajectory.failures] == ["missing_name"]
+
+
+def test_a_rehearsed_call_is_never_repaired(played):
+    trajectory, _ = played(f"<think>{block(SLIPS['parameters'])}</think>{ANSWER}", handling=SAFE)
+    assert not trajectory.calls and trajectory.stop is StopReason.ANSWERED
+
+
+def test_a_class_that_ends_the_trajectory_runs_nothing_of_the_turn(played):
+    ends = ChatPolicy(failures={FailureClass.BAD_JSON: FailurePolicy.END})
+    trajectory, _ = played(GOOD + block("{") + STOP, handling=ends)
+    assert trajectory.stop is StopReason.PARSE_FAILURE and trajectory.scorable
+    assert [record.result.outcome for record in trajectory.calls] == [Outcome.LIMIT_REACHED]
+    other, _ = played(block('{"name": 1}') + STOP, ANSWER, handling=ends)
+    assert other.stop is StopReason.ANSWERED
+
+
+def test_a_penalised_failure_is_answered_and_counted(played):
+    handling = ChatPolicy(otherwise=FailurePolicy.PENALISE, failures={FailureClass.EMPTY: FailurePolicy.FEEDBACK})
+    trajectory, _ = played(block("{") + STOP, STOP, ANSWER, handling=handling, max_parse_failures=2)
+    assert trajectory.stop is StopReason.ANSWERED
+    assert [turn.num_penalised for turn in trajectory.turns] == [1, 0, 0]
+    assert metrics(trajectory)["tools/penalised"] == 1.0
+
+
+def test_a_call_rehearsed_beside_an_answer_is_met_with_nothing(played):
+    trajectory, _ = played(f"<think>{GOOD}</think>{ANSWER}", handling=ChatPolicy(otherwise=FailurePolicy.END))
+    assert trajectory.stop is StopReason.ANSWERED and trajectory.num_penalised == 0
+
+
+@pytest.mark.parametrize("query", ["Vell", "a </tool_call> b", 'say \\"</tool_call>\\" c', "</tool_call></tool_call>"])
+@pytest.mark.parametrize("before", ["", "<think>\nso <tool_call>{}</tool_call>\n</think>\n\n", "Let me look. "])
+def test_stopping_after_a_call_samples_the_same_tokens_up_to_there(played, query, before):
+    call = before + GOOD.replace("Vell", query)
+    whole, _ = played(call + STOP, ANSWER)
+    cut, policy = played(call + "\nand then some" + STOP, ANSWER, handling=ChatPolicy(stop_after_call=True))
+    assert cut.turns[0].text == call
+    assert [record.call for record in cut.calls] == [record.call for record in whole.calls]
+    assert list(cut.tokens) == list(whole.tokens), "the end of the turn is fed in its place"
+    assert sum(cut.action_mask) == sum(whole.action_mask) - 1
+    sampled = [len(sample.tokens) for sample in policy.samples]
+    assert [request.num_sampled for request in policy.requests] == [sum(sampled[:i]) for i in range(len(sampled))]
+
+
+def test_a_broken_call_also_ends_the_turn(played):
+    cut, _ = played(block('{"name": 1}') + " more" + STOP, ANSWER, handling=ChatPolicy(stop_after_call=True))
+    assert cut.turns[0].text == block('{"name": 1}')
+
+
+def test_a_script_that_ends_too_early_says_so(played):
+    with pytest.raises(RlfError, match="has 1 turns and turn 2"):
+        played(GOOD + STOP)
+
+
+def test_a_scripted_policy_keeps_to_the_budget(played):
+    trajectory, _ = played("a b c d e f g" + STOP, max_new_tokens=3)
+    assert trajectory.stop is StopReason.LENGTH and trajectory.num_sampled == 3
