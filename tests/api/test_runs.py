@@ -118,7 +118,7 @@ def test_the_final_model_loads_with_transformers(whole):
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(whole, small, tmp_path):
     folder, outcome, _ = whole
-    again = start(small, tmp_path, extra=["train.micro_batch_tokens=8192", "engine.threads=1"])
+    again = start(small, tmp_path, extra=["engine.threads=1"])
     assert history(tmp_path, again.run_id) == history(folder, outcome.run_id)
     other = start(small, tmp_path, extra=["seed=1", "train.steps=1"])
     assert history(tmp_path, other.run_id)[2][:8] != history(folder, outcome.run_id)[2][:8]
