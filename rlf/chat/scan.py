@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rlf.chat.call_json import CallFault
 from rlf.chat.format import Parsed
 from rlf.types import FailureClass, ParseFailure, ToolCall
 
@@ -98,6 +99,15 @@ class Scan(ABC):
         """Records what reaches the end of the turn without its closing mark; returns that end."""
         self.fail(FailureClass.TRUNCATED if self.truncated else kind, start, len(self.text), structural=True)
         return len(self.text)
+
+    def fail_up_to(self, mark: re.Pattern[str], fault: CallFault, start: int, inside: int) -> int:
+        """Records what no closing mark ends: from `start` to the next `mark` after `inside`, or the end of the turn."""
+        found = mark.search(self.text, inside)
+        end = len(self.text) if found is None else found.start()
+        cut_short = self.truncated and found is None
+        kind, words = (FailureClass.TRUNCATED, "") if cut_short else (fault.kind, fault.message)
+        self.fail(kind, start, end, words, structural=found is None)
+        return end
 
     def said(self) -> str:
         """The final answer if the turn is one; empty when it says nothing."""

@@ -64,12 +64,12 @@ _GRAMMAR = Grammar(
     lookalike=LOOKALIKE,
     messages=messages(
         _WRITE,
-        bad_json=f"The call is not valid JSON: a brace or bracket is not closed. {_WRITE}",
         unterminated=f"The call was not run: it is not closed. {_WRITE}",
     ),
 )
 _NESTED = CallFault(FailureClass.BAD_CALL, f"The call stands inside something else. {_WRITE} Write it alone.")
 _LIST = CallFault(FailureClass.BAD_CALL, f"Calls are not written as a list. Write {_FORM}; {_FORM}.")
+_OPEN_JSON = CallFault(FailureClass.BAD_JSON, f"The call is not valid JSON: a bracket is not closed. {_WRITE}")
 _CODE = CallFault(FailureClass.BAD_CALL, f"What follows {_PYTHON} is no call, and no code is run. {_WRITE}")
 _NO_NAME = CallFault(FailureClass.MISSING_NAME, f'The call has no "name" of a tool. {_WRITE}')
 _BAD_KEYWORDS = CallFault(
@@ -180,7 +180,7 @@ class _Scan(Scan):
         )
         self.num_broken += 1
         if fault is None or end is None:
-            return self._to_the_end(start, CallFault(FailureClass.BAD_JSON, _GRAMMAR.messages[FailureClass.BAD_JSON]))
+            return self.fail_up_to(_THINKING, _OPEN_JSON, start, body)
         self.fail(fault.kind, start, end, fault.message.replace(FORM, _FORM))
         return end
 
@@ -188,7 +188,7 @@ class _Scan(Scan):
         """Reads `name.call(key=value, ...)`."""
         head = _BUILTIN.match(self.text, body)
         if head is None:
-            return self._to_the_end(start, _CODE)
+            return self.fail_up_to(_THINKING, _CODE, start, body)
         arguments: dict[str, Any] = {}
         position = head.end()
         if self.text.startswith(")", position):
@@ -204,18 +204,7 @@ class _Scan(Scan):
             if after[1] == ")":
                 self.found.append((start, ToolCall(head[1], arguments)))
                 return position
-        return self._to_the_end(start, _BAD_KEYWORDS)
-
-    def _to_the_end(self, start: int, fault: CallFault) -> int:
-        """Records what no closing mark ends: all up to thinking, or to the end of the turn."""
-        thinking = _THINKING.search(self.text, start)
-        if thinking is not None:
-            self.fail(fault.kind, start, thinking.start(), fault.message)
-            return thinking.start()
-        kind = FailureClass.TRUNCATED if self.truncated else fault.kind
-        message = "" if self.truncated else fault.message
-        self.fail(kind, start, len(self.text), message, structural=True)
-        return len(self.text)
+        return self.fail_up_to(_THINKING, _BAD_KEYWORDS, start, body)
 
 
 def _call(value: dict[str, Any]) -> ToolCall | CallFault:

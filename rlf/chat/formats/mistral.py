@@ -1,0 +1,184 @@
+"""Mistral: `[TOOL_CALLS]` before a JSON list of calls, or in later models before `name[ARGS]{...}` for each call.
+
+How a turn is read:
+- Both generations are read, whichever the template writes; the template's is the one that is asked for and written.
+- A call ends where its JSON ends, so a mark inside a string ends nothing. Of a list each call stands for itself.
+- `[THINK]` or `<think>` opens thinking, as in `hermes`: nothing thought is run.
+- No generation prompt follows a conversation or a result: the model speaks after `[/INST]` and `[/TOOL_RESULTS]`.
+- A result carries the id of its call (nine letters or digits); a call without one gets its number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlf.chat.brackets import balanced_end, bracket_pattern
+from rlf.chat.call_json import FORM, CallFault, as_call, read_json
+from rlf.chat.ends import check_written, contradiction, turn_ends
+from rlf.chat.format import ChatFormat, Parsed, template_of
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.template import CallId, TemplateRenderer
+from rlf.core import RlfError
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_MODELS = "a Mistral, Ministral, Magistral or Devstral model"
+_CALLS, _ARGS = "[TOOL_CALLS]", "[ARGS]"
+_THINK, _END_THINK = "[THINK]", "[/THINK]"
+_NAMED = re.compile(r"([^\[\]{}\s\"'`]*)\s*(?:\[CALL_ID\]\s*([^\[\]{}\s]*)\s*)?(?:\[ARGS\]\s*)?(?=\{)")
+_ID = re.compile(r"[A-Za-z0-9]{9}")
+_AFTER = re.compile(r"\s*[\]}),\"'`]")
+_NEXT_MARK = re.compile(r"\[TOOL_CALLS\]|</?think>|\[/?THINK\]")
+_BRACKET = bracket_pattern(r"</?think>")
+_NO_CLOSING = re.compile("")
+_MAX_BROKEN = 64
+"""Broken calls of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
+
+_LIST_FORM = f"{_CALLS} [{FORM}]"
+_NAMED_FORM = f"{_CALLS}name{_ARGS}{{...}}"
+_WRITE = f"Write {_LIST_FORM} or {_NAMED_FORM}, as in the examples before."
+_GRAMMAR = Grammar(
+    tag=re.compile(r"(\[TOOL_CALLS\]|</?think>|\[/?THINK\])\s*"),
+    rehearsal=re.compile(r"\[TOOL_CALLS\].*", re.DOTALL),
+    lookalike=re.compile(LOOKALIKE.pattern + r"|\[/?(?:ARGS|CALL_ID|TOOL_)", re.IGNORECASE),
+    messages=messages(_WRITE, unterminated=f"The call was not run: it is not closed. {_WRITE}"),
+)
+_NO_CALL = CallFault(FailureClass.BAD_CALL, f"No call follows {_CALLS}. {_WRITE}")
+_EMPTY_LIST = CallFault(FailureClass.BAD_CALL, f"The list holds no call. {_WRITE}")
+_NO_NAME = CallFault(FailureClass.MISSING_NAME, f"The call names no tool. {_WRITE}")
+_MORE = CallFault(FailureClass.BAD_JSON, f"There is text right after the JSON of the call. {_WRITE}")
+
+
+class MistralFormat(ChatFormat):
+    """The format of Mistral's models, from 7B v0.3 on."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        template = template_of(tokenizer)
+        if self.matches(template) is None:
+            raise contradiction("mistral", f"calls after {_CALLS}", _MODELS)
+        self._ends = turn_ends(tokenizer, [], "mistral", _MODELS)
+        if not self._ends.texts:
+            raise RlfError("chat.format: mistral: the model's tokenizer has no eos_token; set it, e.g. to </s>.")
+        self.stop_token_ids = self._ends.token_ids
+        self._renderer = TemplateRenderer(tokenizer, self._ends.texts[0])
+        self._is_named = _ARGS in template
+        self._before_list = f"{_CALLS} " if f"{_CALLS} [" in template else _CALLS
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Templates that write `[TOOL_CALLS]`."""
+        if _CALLS not in chat_template:
+            return None
+        return f"its chat template writes calls after {_CALLS}"
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Rendered by the model's own template."""
+        return self._renderer.prompt(messages, tools)
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """`[TOOL_RESULTS]` for each result, under the id that the model gave its call; a call without one gets one."""
+        scan = _Scan(self._ends.cut_from(turn), False)
+        observed = scan.run(False).observed[: len(results)]
+        known = [scan.ids.get(id(item), "") for item in observed] + [""] * (len(results) - len(observed))
+        calls = [CallId("call", given or f"{index:09d}") for index, given in enumerate(known)]
+        tokens = self._renderer.observation(results, calls, after_calls=False)
+        return tokens[1:] if closed else tokens
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._ends.cut_from(text), truncated).run(False)
+
+    def write_call(self, call: ToolCall) -> str:
+        """As the template writes a call of the history, without an id. Raises RlfError for a name it cannot hold."""
+        if self._is_named:
+            text = f"{_CALLS}{call.name}{_ARGS}{_dump(dict(call.arguments))}"
+        else:
+            text = f"{self._before_list}[{_dump({'name': call.name, 'arguments': dict(call.arguments)})}]"
+        return check_written(self, "mistral", call, text)
+
+
+class _Scan(Scan):
+    """Reads the calls of one turn."""
+
+    __slots__ = ("ids", "num_broken")
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool) -> None:
+        super().__init__(text, truncated)
+        self.ids: dict[int, str] = {}
+        """The id that the model gave, by the identity of a call."""
+        self.num_broken = 0
+
+    def read(self, tag: re.Match[str]) -> int:
+        if tag[1] == _THINK:
+            return self._bracketed_thinking(tag.start(), tag.end(1))
+        if tag[1] == _END_THINK:
+            return self._rewind(tag.start(), tag.end(1))
+        if self.text.startswith("[", tag.end()) and not self.text.startswith(("[ARGS]", "[CALL_ID]"), tag.end()):
+            return self._list(tag.start(), tag.end())
+        return self._named(tag.start(), tag.end())
+
+    def _bracketed_thinking(self, start: int, inside: int) -> int:
+        end = self.text.find(_END_THINK, inside)
+        if end < 0:
+            self.thought(inside, len(self.text))
+            return self.cut(FailureClass.UNCLOSED_THINKING, start)
+        self.thought(inside, end)
+        return self._end_of_thinking(end + len(_END_THINK))
+
+    def _list(self, start: int, body: int) -> int:
+        """Reads a JSON list of calls."""
+        read = read_json(self.text, body)
+        if isinstance(read, CallFault):
+            return self._broken(start, body, read)
+        value, end = read
+        fault = _MORE if _AFTER.match(self.text, end) else None if value else _EMPTY_LIST
+        if fault is not None:
+            self.fail(fault.kind, start, end, fault.message)
+            return end
+        for item in value:
+            given = item.get("id") if isinstance(item, dict) else None
+            call = as_call({k: v for k, v in item.items() if k != "id"} if isinstance(given, str) else item)
+            self._take(call, given, start, end)
+        return end
+
+    def _named(self, start: int, body: int) -> int:
+        """Reads `name[ARGS]{...}`, with or without an id."""
+        head = _NAMED.match(self.text, body)
+        if head is None or head.end() == body:
+            return self.fail_up_to(_NEXT_MARK, _NO_CALL, start, body)
+        read = read_json(self.text, head.end())
+        if isinstance(read, CallFault):
+            return self._broken(start, head.end(), read)
+        value, end = read
+        call = ToolCall(head[1], value) if head[1] else _NO_NAME
+        self._take(_MORE if _AFTER.match(self.text, end) else call, head[2], start, end)
+        return end
+
+    def _take(self, call: ToolCall | CallFault, given: str | None, start: int, end: int) -> None:
+        if isinstance(call, CallFault):
+            self.fail(call.kind, start, end, call.message)
+            return
+        self.found.append((start, call))
+        if given is not None and _ID.fullmatch(given):
+            self.ids[id(call)] = given
+
+    def _broken(self, start: int, body: int, fault: CallFault) -> int:
+        """Records a call that cannot be read, to where its brackets close or the next mark."""
+        self.num_broken += 1
+        end = balanced_end(self.text, body, _BRACKET, _NO_CLOSING) if self.num_broken <= _MAX_BROKEN else None
+        fault = CallFault(fault.kind, fault.message.replace(f"Write {FORM}.", _WRITE))
+        if end is None:
+            return self.fail_up_to(_NEXT_MARK, fault, start, body)
+        self.fail(fault.kind, start, end, fault.message)
+        return end
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
