@@ -8,7 +8,7 @@ from pathlib import Path
 from rlf.core.errors import SpecError
 from rlf.plan import Plan
 from rlf.plan.compiler import compile as compile_plan
-from rlf.spec import check_inputs, load_spec
+from rlf.spec import LoadedSpec, check_inputs, load_spec
 
 
 def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
@@ -17,6 +17,11 @@ def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
     Raises:
         SpecError: every fault of the spec, of it as a whole and of what it names, at once.
     """
+    return checked_spec(files, overrides)[1]
+
+
+def checked_spec(files: Sequence[Path], overrides: Sequence[str]) -> tuple[LoadedSpec, Plan]:
+    """The same with the spec and the places of its values. Raises SpecError."""
     loaded = load_spec(files, overrides)
     faults = check_inputs(loaded)
     try:
@@ -25,4 +30,4 @@ def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
         raise SpecError([*faults, *error.faults]) from error
     if faults:
         raise SpecError(faults)
-    return plan
+    return loaded, plan

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from rlf import __version__
 from rlf.cli.check import check
+from rlf.cli.plan import plan
 from rlf.cli.resume import resume
 from rlf.cli.run import run
 from rlf.cli.runs import runs_app
@@ -74,6 +75,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(check)
+app.command()(plan)
 app.command()(run)
 app.command()(resume)
 app.command()(schema)

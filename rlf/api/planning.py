@@ -1,0 +1,166 @@
+"""What a run will be, told before it runs: its values, files, work, memory, and the time that runs like it took."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rlf.api.plans import checked_spec
+from rlf.core.errors import RlfError
+from rlf.data import load_tasks
+from rlf.plan import Plan
+from rlf.plan.estimate import Memory, Work, estimate_memory, estimate_work
+from rlf.plan.model_shape import ModelShape, shape_of
+from rlf.plan.values import Difference, PlannedValue, differences, planned_values
+from rlf.spec import InputFile, LoadedSpec
+from rlf.spec.model_folder import folder_on_disk
+from rlf.spec.weights import read_config, read_shapes
+
+_SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)
+_UNITS = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether the memory is there."""
+
+    where: str
+    """`this machine's memory`, or the GPU that was named."""
+    size_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """What steps of the same plan took."""
+
+    median_s: float
+    num_steps: int
+    run_ids: tuple[str, ...]
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """Everything that `rlf plan` tells."""
+
+    name: str
+    plan_hash: str
+    files: tuple[InputFile, ...]
+    values: tuple[PlannedValue, ...]
+    work: Work
+    memory: Memory | None
+    """None where the model's sizes are not on this machine, or are no plain decoder's."""
+    memory_unknown: str
+    """Why there is no estimate; empty where there is one."""
+    fit: Fit | None
+    step_time: StepTime | None
+    """None where no run of the same plan has made a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDifference:
+    """Two plans side by side."""
+
+    left: str
+    right: str
+    left_hash: str
+    right_hash: str
+    differences: tuple[Difference, ...]
+
+
+def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | None, runs_folder: Path) -> PlanReport:
+    """The report of a spec that has been checked as a whole. Loads no torch.
+
+    Args:
+        gpu: size of the GPU that the run is meant for, e.g. `24GB`; None for this machine's CPU.
+        runs_folder: where earlier runs are looked for.
+
+    Raises:
+        SpecError, RlfError: the spec or the size is wrong.
+    """
+    gpu_bytes = None if gpu is None else parse_size(gpu)
+    loaded, plan = checked_spec(files, overrides)
+    data, spec = loaded.spec.data, loaded.spec
+    num_eval_rows = 0 if data.eval is None else len(load_tasks(**data.eval.model_dump()))
+    num_train_rows = len(load_tasks(**data.train.model_dump()))
+    shape, unknown = _model_shape(loaded)
+    on_gpu = gpu_bytes is not None or spec.engine.model_dump().get("device") == "cuda"
+    memory = None
+    if shape is not None:
+        cores = len(os.sched_getaffinity(0))
+        memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=num_eval_rows, cores=cores)
+    return PlanReport(
+        name=spec.name,
+        plan_hash=plan.plan_hash,
+        files=plan.files,
+        values=tuple(planned_values(plan, loaded)),
+        work=estimate_work(spec, num_train_rows, num_eval_rows),
+        memory=memory,
+        memory_unknown=unknown,
+        fit=None if memory is None else _fit(memory, gpu, gpu_bytes),
+        step_time=_step_time(plan, runs_folder),
+    )
+
+
+def compare_plans(left: Path, right: Path, overrides: Sequence[str]) -> PlanDifference:
+    """What differs between two specs, each with the same overrides."""
+    (loaded_left, plan_left), (loaded_right, plan_right) = (checked_spec([file], overrides) for file in (left, right))
+    found = differences(planned_values(plan_left, loaded_left), planned_values(plan_right, loaded_right))
+    return PlanDifference(str(left), str(right), plan_left.plan_hash, plan_right.plan_hash, tuple(found))
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `24GB` (10^9) or `22.5GiB` (2^30). Raises RlfError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not match["unit"]:
+        raise RlfError(f"--gpu: got {text!r}; expected a size with its unit. Write e.g. `--gpu 24GB` or `--gpu 80GiB`.")
+    return int(float(match["number"]) * _UNITS[match["unit"].lower()])
+
+
+def machine_memory_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _model_shape(loaded: LoadedSpec) -> tuple[ModelShape | None, str]:
+    """The model's sizes, or why they are not known."""
+    path = loaded.spec.model.path
+    folder = folder_on_disk(path)
+    if folder is None:
+        return None, f"{path} is not on this machine; it is fetched when the run starts"
+    tensors = read_shapes(folder)
+    if not tensors:
+        return None, f"{path} has no safetensors to read sizes from"
+    shape = shape_of(read_config(folder), tensors)
+    return shape, "" if shape is not None else f"the config.json of {path} is not that of a plain decoder"
+
+
+def _fit(memory: Memory, gpu: str | None, gpu_bytes: int | None) -> Fit | None:
+    if memory.device == "gpu" and gpu_bytes is None:
+        return None
+    size = machine_memory_bytes() if gpu_bytes is None else gpu_bytes
+    where = "this machine's memory" if gpu_bytes is None else f"a GPU of {gpu}"
+    return Fit(where, size, memory.total_bytes <= size)
+
+
+def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:
+    """The median over the steps of all runs of this plan in a folder."""
+    if not (runs_folder / "rlf.db").is_file():
+        return None
+    from rlf.api.lineage import open_lineage
+    from rlf.lineage.reader import Reader
+
+    with open_lineage(runs_folder) as store:
+        reader = Reader(store)
+        runs = [run for run in reader.list_runs() if run.record.plan_hash == plan.plan_hash]
+        steps = {run.record.id: [step.metrics for step in reader.steps(run.record.id)] for run in runs}
+    times = [metrics["time/step_s"] for of_run in steps.values() for metrics in of_run if "time/step_s" in metrics]
+    if not times:
+        return None
+    devices = dict.fromkeys(str(run.record.host.get("device", "?")) for run in runs if steps[run.record.id])
+    return StepTime(median(times), len(times), tuple(id_ for id_ in steps if steps[id_]), tuple(devices))

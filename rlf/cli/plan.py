@@ -1,0 +1,168 @@
+"""`rlf plan`: what a run will be, before it runs; or what differs between two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
+from rlf.cli.envelope import print_envelope
+from rlf.cli.output import stdout_console
+from rlf.core.errors import RlfError
+from rlf.reports.quantities import duration, visible
+
+if TYPE_CHECKING:
+    from rlf.api.planning import PlanDifference, PlanReport
+    from rlf.plan.estimate import Memory, Work
+    from rlf.plan.values import PlannedValue
+
+_STYLES = {"default": "dim", "override": "yellow", "environment": "cyan"}
+_MAX_VALUE = 72
+
+
+def plan(
+    arguments: SpecArguments,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="SIZE", help="Memory of the GPU it is meant for, e.g. 24GB.")
+    ] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what differs between two specs.")] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run will be: every value with its origin, files, work and memory."""
+    from rlf.api.planning import compare_plans, report_plan
+
+    files, overrides = split_arguments(arguments)
+    if diff and len(files) != 2:
+        raise RlfError(f"--diff: got {len(files)} specs; expected two. Write e.g. `rlf plan --diff a.yaml b.yaml`.")
+    if diff:
+        found = compare_plans(files[0], files[1], overrides)
+        return print_envelope("plan", found) if as_json else _print_difference(stdout_console(), found)
+    report = report_plan(files, overrides, gpu=gpu, runs_folder=runs_folder)
+    return print_envelope("plan", _told(report)) if as_json else _print_report(stdout_console(), report)
+
+
+def _told(report: PlanReport) -> Any:
+    """The report with the memory's sum, which is no field of it."""
+    from rlf.cli.envelope import as_json
+
+    values: dict[str, Any] = as_json(report)
+    if report.memory is not None:
+        values["memory"]["total_bytes"] = report.memory.total_bytes
+    return values
+
+
+def _print_report(console: Console, report: PlanReport) -> None:
+    console.print(Text(f"{report.name}: plan {report.plan_hash}", "bold"))
+    console.print(_values(report.values), "", crop=False)
+    console.print(_files(report), "", crop=False)
+    console.print(_facts(list(_work(report))), "", crop=False)
+    if report.memory is None:
+        console.print(Text(f"memory   unknown: {report.memory_unknown}"), soft_wrap=True)
+    else:
+        console.print(_memory(report.memory), crop=False)
+        console.print(_sum(report, report.memory), soft_wrap=True)
+
+
+def _values(values: tuple[PlannedValue, ...]) -> Table:
+    table = _table("value", "", "from")
+    for value in values:
+        origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
+        table.add_row(value.path, _shown(value.value), visible(origin), style=_STYLES.get(value.source, ""))
+    return table
+
+
+def _files(report: PlanReport) -> Table:
+    table = _table("file", "sha256", "role")
+    for file in report.files:
+        table.add_row(file.path, file.sha256[:12], file.role)
+    return table
+
+
+def _work(report: PlanReport) -> Iterator[tuple[str, str]]:
+    work: Work = report.work
+    most = "at most " if work.num_trajectories_is_bound else ""
+    yield "steps", f"{work.num_steps:,}, {work.num_updates:,} optimiser updates"
+    yield "trajectories", f"{most}{work.num_trajectories:,}, {most}{work.num_passes:.2f} passes over the training set"
+    if work.num_evaluations:
+        yield "evaluations", f"{work.num_evaluations}, {work.num_evaluation_trajectories:,} trajectories"
+    yield "tokens", f"at most {work.max_tokens:,} (bound: every trajectory at max_total_tokens)"
+    if work.max_tool_calls is None:
+        yield "tool calls", "no bound: a turn may hold several calls (rollout.max_tool_calls or chat.stop_after_call)"
+    else:
+        yield "tool calls", f"at most {work.max_tool_calls:,} (bound)"
+    yield "time", _time(report)
+
+
+def _time(report: PlanReport) -> str:
+    time = report.step_time
+    if time is None:
+        return "unknown until a run of this plan has made a step"
+    whole = duration(time.median_s * report.work.num_steps)
+    runs = f"{len(time.run_ids)} run{'s' * (len(time.run_ids) > 1)} on {', '.join(time.devices)}"
+    return f"{whole} for the steps: {time.median_s:.2f} s each, median of {time.num_steps} steps of {runs}"
+
+
+def _memory(memory: Memory) -> Table:
+    table = _table("memory", "size", "formula", "numbers")
+    for part in memory.parts:
+        table.add_row(part.name, size(part.size_bytes), part.formula, part.numbers)
+    return table
+
+
+def _sum(report: PlanReport, memory: Memory) -> Text:
+    text = Text(f"sum {size(memory.total_bytes)}, estimated", "bold")
+    if report.fit is None:
+        return text.append("; name the GPU to see whether it fits: --gpu 24GB", "not bold")
+    fit = report.fit
+    verdict = ("fits", "green") if fit.fits else ("does not fit", "bold red")
+    return text.append(": ").append(*verdict).append(f" {fit.where}, {size(fit.size_bytes)}", "not bold")
+
+
+def _print_difference(console: Console, found: PlanDifference) -> None:
+    if not found.differences:
+        console.print(f"no value differs; plan {found.left_hash[:12]}")
+        return
+    table = _table("value", f"{found.left}  {found.left_hash[:12]}", f"{found.right}  {found.right_hash[:12]}")
+    for pair in found.differences:
+        table.add_row(pair.path, _side(pair.left), _side(pair.right))
+    console.print(table, crop=False)
+
+
+def _side(value: PlannedValue | None) -> Text:
+    if value is None:
+        return Text("absent", "dim")
+    origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
+    return Text(_shown(value.value)).append(f"  {visible(origin)}", "dim")
+
+
+def _facts(facts: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, words in facts:
+        table.add_row(name, words)
+    return table
+
+
+def _shown(value: Any) -> str:
+    text = visible(json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
+
+
+def size(size_bytes: int) -> str:
+    """`812 MB`, `1.25 GB`: powers of ten, as GPUs are sold."""
+    if size_bytes >= 10**9:
+        return f"{size_bytes / 10**9:.2f} GB"
+    return f"{size_bytes / 10**6:.1f} MB"
+
+
+def _table(*headers: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    return table

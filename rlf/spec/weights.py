@@ -1,0 +1,40 @@
+"""The headers of a model's safetensors files: names and shapes of its weights, without the weights."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+_MAX_HEADER_BYTES = 100_000_000
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What `config.json` holds; nothing where it cannot be read."""
+    try:
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor in the folder's weights; empty where there are no safetensors that can be read."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    try:
+        for file in sorted(folder.glob("*.safetensors")):
+            shapes |= _header(file)
+    except (OSError, ValueError, KeyError, struct.error):
+        return {}
+    return shapes
+
+
+def _header(file: Path) -> dict[str, tuple[int, ...]]:
+    """Eight bytes of length, little-endian, then that much JSON (safetensors' format)."""
+    with file.open("rb") as stream:
+        (size,) = struct.unpack("<Q", stream.read(8))
+        if size > _MAX_HEADER_BYTES:
+            raise ValueError(f"{file}: a header of {size} bytes")
+        entries = json.loads(stream.read(size))
+    return {name: tuple(entry["shape"]) for name, entry in entries.items() if name != "__metadata__"}
