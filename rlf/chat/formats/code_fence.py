@@ -1,0 +1,121 @@
+"""Code as a call: each fenced block of Python goes to the one declared tool whose one required argument is the code.
+
+How a turn is read:
+- A block opens with a line of three or more backticks and `python` (or `py`), and ends at a line of backticks alone,
+  at least as many: a shorter fence inside the code ends nothing. White space around the code is kept.
+- A block of another language is prose. One without a language, or called `output`, is a BAD_CALL: it is no call, and
+  too much like one to be part of an answer unnoticed.
+- Text without a block is the answer. Thinking is read as in every format with tags; see `rlf.chat.scan`.
+
+The turn ends as the model's template ends it; results come back as the user's words, each in an `output` fence that
+its text cannot close. That code is run is told to the model by the spec's own messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlf.chat.ends import check_written, opens_thinking, turn_ends
+from rlf.chat.format import ChatFormat, Parsed, template_of
+from rlf.chat.plain import fence_around, text_tool
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.template import TemplateRenderer, end_of_turn
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_FORM = "```python on a line, then the code, then ``` on a line"
+_OPEN = r"(?:^|(?<=</think>))[ \t]*(?P<fence>`{3,})"
+_NEARLY = r"(?:python[\d.]+|ipython|tool_code|code|output|tool_output)?"
+_GRAMMAR = Grammar(
+    tag=re.compile(rf"(</?think>|{_OPEN}[ \t]*(?P<language>[\w+\-.#]*)[^`\n]*\n)", re.MULTILINE),
+    rehearsal=re.compile(r"^[ \t]*`{3,}[ \t]*(?:python|py)[ \t]*\n.*", re.MULTILINE | re.DOTALL | re.IGNORECASE),
+    lookalike=re.compile(rf"{LOOKALIKE.pattern}|```[ \t]*(?:python|py)\b", LOOKALIKE.flags),
+    messages=messages(
+        f"Write {_FORM}.",
+        unterminated=f"The code was not run: its closing fence is missing. Write {_FORM}.",
+        bad_arguments=f"The block holds no code. Write {_FORM}.",
+    ),
+)
+_LOOKS = re.compile(_NEARLY, re.IGNORECASE)
+
+
+class CodeFenceFormat(ChatFormat):
+    """Fenced Python as calls, for any chat model."""
+
+    by_name = True
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        template_of(tokenizer)
+        self._end = end_of_turn(tokenizer)
+        self._tool = text_tool(tools, "code_fence", ("python", "code"))
+        self._ends = turn_ends(tokenizer, [self._end], "code_fence", "a chat model")
+        self.stop_token_ids = self._ends.token_ids
+        self._renderer = TemplateRenderer(tokenizer, self._end)
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """No template asks for these fences: the spec names the format."""
+        return None
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """The spec's own messages in the model's template; the tool is told of by them."""
+        return self._renderer.prompt(messages, ())
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """A user's message with an `output` fence for each result and the bare words for each failure of the turn."""
+        observed = self.parse(turn, truncated=False).observed if turn else ()
+        shown = []
+        for index, result in enumerate(results):
+            failed = index < len(observed) and not isinstance(observed[index], ToolCall)
+            fence = fence_around(result)
+            shown.append(result if failed else f"{fence}output\n{result}\n{fence}")
+        tokens = self._renderer.reply("\n".join(shown), self._end)
+        return tokens[1:] if closed else tokens
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._ends.cut_from(text), truncated, self._tool).run(self._opens_thinking)
+
+    def write_call(self, call: ToolCall) -> str:
+        """A block whose fence the code cannot close; raises RlfError for another tool."""
+        code = str(call.arguments.get(self._tool[1], ""))
+        fence = fence_around(code)
+        text = f"{fence}python\n{code}\n{fence}"
+        check_written(self, "code_fence", call, ("</think>\n" if self._opens_thinking else "") + text)
+        return text
+
+
+class _Scan(Scan):
+    """Reads the blocks of one turn."""
+
+    __slots__ = ("tool",)
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool, tool: tuple[str, str]) -> None:
+        super().__init__(text, truncated)
+        self.tool = tool
+
+    def read(self, tag: re.Match[str]) -> int:
+        start, body, language = tag.start(), tag.end(), tag["language"].lower()
+        closing = re.compile(rf"^[ \t]*`{{{len(tag['fence'])},}}[ \t]*$", re.MULTILINE).search(self.text, body)
+        is_call = language in ("python", "py")
+        if closing is None and (is_call or _LOOKS.fullmatch(language)):
+            return self.cut(FailureClass.UNTERMINATED, start)
+        end = closing.end() if closing else len(self.text)
+        if is_call and closing:
+            code = self.text[body : max(body, closing.start() - 1)]
+            if code.strip():
+                self.found.append((start, ToolCall(self.tool[0], {self.tool[1]: code})))
+            else:
+                self.fail(FailureClass.BAD_ARGUMENTS, start, end)
+        elif _LOOKS.fullmatch(language):
+            self.fail(FailureClass.BAD_CALL, start, end)
+        else:
+            self.prose.append((start, end))
+        return end

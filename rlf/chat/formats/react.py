@@ -1,0 +1,192 @@
+"""ReAct: lines that begin with `Thought:`, `Action:`, `Action Input:`, `Observation:` or `Final Answer:`; one text.
+
+How a turn is read:
+- `Action:` names a tool, `Action Input:` gives its arguments as a JSON object; a tool with one required argument, a
+  string, takes its bare text too. A label inside a JSON string begins no line, so it ends nothing.
+- What a `Thought:` says up to the next label, and what `<think>` holds, was thought: nothing in it is run.
+- `Final Answer:` holds the answer, to the end of the turn. Two answers, or an answer beside an action, are none; text
+  without a label says nothing (EMPTY).
+- `Observation:` ends a turn, and what follows it is fed into the same text; nothing the policy writes after it counts.
+- In a result the labels are told apart from the format's own by a backslash (`Observation\\:`).
+
+The prompt is the model's chat template, or plain text for a base model; the tools are told of by the spec's messages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlf.chat.call_json import CallFault, read_json
+from rlf.chat.ends import check_written, opens_thinking
+from rlf.chat.format import ChatFormat, Parsed
+from rlf.chat.plain import PlainRenderer, neutral
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_STOP = "\nObservation:"
+_LABELS = "Thought|Action Input|Action|Observation|Final Answer"
+_FORM = 'Action: name\nAction Input: {"argument": "value"}'
+
+RESULT_LABELS = re.compile(rf"(^[ \t]*(?:{_LABELS})[ \t]*)(:)", re.MULTILINE | re.IGNORECASE)
+"""The labels that a line of a result may not begin with as they are."""
+_LABEL = re.compile(rf"^[ \t]*(?:{_LABELS})[ \t]*:|</?think>", re.MULTILINE)
+_NAME = re.compile(r"[ \t]*([\w.\-/]+)[ \t\r]*\n\s*Action Input[ \t]*:[ \t]*")
+_INPUT_END = re.compile(r"[ \t\r]*(?:\Z|\n|</?think>)")
+_GRAMMAR = Grammar(
+    tag=re.compile(rf"(</?think>|(?:^|(?<=</think>))[ \t]*(?P<label>{_LABELS})[ \t]*:)", re.MULTILINE),
+    rehearsal=re.compile(r"^[ \t]*Action(?: Input)?[ \t]*:.*", re.MULTILINE | re.DOTALL),
+    lookalike=re.compile(rf"{LOOKALIKE.pattern}|\b(?:Action(?: Input)?|Observation)[ \t]*:", LOOKALIKE.flags),
+    messages=messages(
+        f"Write\n{_FORM}",
+        unterminated=f"The action has no complete input. Write\n{_FORM}",
+        stray_tag=f"This input has no action before it. Write\n{_FORM}",
+        bad_arguments=f"The input is no JSON object. Write\n{_FORM}",
+        bad_json=f"There is text after the JSON of the input. Write\n{_FORM}",
+        two_answers="Write either one Final Answer or an Action, not both, and nothing twice.",
+        empty=f"There is neither an action nor a final answer. Write\n{_FORM}\nor\nFinal Answer: the answer",
+    ),
+)
+_HALLUCINATED = "Observations are given to you; do not write what follows `Observation:`."
+
+
+class ReactFormat(ChatFormat):
+    """The format of ReAct prompts, for any model."""
+
+    by_name = True
+    stop_strings = (_STOP,)
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        self._renderer = PlainRenderer(tokenizer, "react")
+        self.stop_token_ids = self._renderer.ends.token_ids
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
+        self._bare = {tool.name: key for tool in tools if (key := _only_text(tool)) is not None}
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """No template asks for these labels: the spec names the format."""
+        return None
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """The spec's own messages; the tools are told of by them."""
+        return self._renderer.prompt(messages)
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """`Observation: result` for each result, the first after the label that stopped the turn where one did."""
+        stopped = not closed and (not turn or turn.rstrip().endswith(_STOP.strip()))
+        pieces = [("\nObservation: ", neutral(result, RESULT_LABELS)) for result in results]
+        pieces[0] = (" " if stopped else pieces[0][0], pieces[0][1])
+        return self._renderer.follow([*pieces, ("\n", "")], closed=closed)
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._renderer.ends.cut_from(text), truncated, self._bare).run(self._opens_thinking)
+
+    def write_call(self, call: ToolCall) -> str:
+        """An action and its input as JSON; raises RlfError for a name that no line can hold."""
+        arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
+        text = f"Action: {call.name}\nAction Input: {arguments}"
+        check_written(self, "react", call, ("</think>" if self._opens_thinking else "") + text)
+        return text
+
+
+def _only_text(tool: ToolDescription) -> str | None:
+    """The one required argument of a tool, where it is a string."""
+    required = tool.input_schema.get("required", ())
+    properties = tool.input_schema.get("properties", {})
+    return required[0] if len(required) == 1 and properties.get(required[0], {}).get("type") == "string" else None
+
+
+class _Scan(Scan):
+    """Reads the actions and the answer of one turn."""
+
+    __slots__ = ("answers", "bare")
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool, bare: dict[str, str]) -> None:
+        super().__init__(text, truncated)
+        self.bare = bare
+        self.answers: list[tuple[int, int]] = []
+
+    def read(self, tag: re.Match[str]) -> int:
+        start, body, label = tag.start(), tag.end(), tag["label"]
+        if label == "Action":
+            return self._action(start, body)
+        following = _LABEL.search(self.text, body)
+        end = following.start() if following else len(self.text)
+        if label == "Observation":
+            if self.text[body:].strip():
+                self.fail(FailureClass.BAD_CALL, start, len(self.text), _HALLUCINATED)
+            return len(self.text)
+        if label == "Action Input":
+            self.fail(FailureClass.STRAY_TAG, start, end)
+        elif label == "Thought":
+            self.thoughts.append(self.text[body:end].strip())
+        elif self.text[body:end].strip():
+            self.answers.append((body, end))
+            # What the budget cut is no answer; the base class sees it as the turn's unfinished tail.
+            return body if self.truncated and following is None else end
+        return end
+
+    def said(self) -> str:
+        return self.text[slice(*self.answers[0])].strip() if len(self.answers) == 1 else ""
+
+    def finish(self) -> Parsed:
+        """An answer stands alone; a turn that neither answers nor fails nor calls is EMPTY."""
+        called = any(isinstance(item, ToolCall) for _, item in self.found)
+        if len(self.answers) > 1 or (self.answers and called):
+            self.fail(FailureClass.TWO_ANSWERS, self.answers[0][0], self.answers[-1][1])
+        self.prose[:-1] += self.answers
+        return super().finish()
+
+    def _action(self, start: int, body: int) -> int:
+        """Reads one action and its input; returns where to go on."""
+        text = self.text
+        named = _NAME.match(text, body)
+        if named is None:
+            return self._broken(FailureClass.BAD_CALL, start, body)
+        read = read_json(text, named.end())
+        if isinstance(read, CallFault):
+            return self._bare_text(start, named, read)
+        arguments, end = read
+        if _INPUT_END.match(text, end) is None:
+            return self._broken(FailureClass.BAD_JSON, start, end)
+        if isinstance(arguments, dict):
+            self.found.append((start, ToolCall(named[1], arguments)))
+        else:
+            self.fail(FailureClass.BAD_ARGUMENTS, start, end)
+        return end
+
+    def _bare_text(self, start: int, named: re.Match[str], fault: CallFault) -> int:
+        """Reads an input that is no JSON: the text of a tool that takes one, else a failure."""
+        following = _LABEL.search(self.text, named.end())
+        end = following.start() if following else len(self.text)
+        given = self.text[named.end() : end].strip()
+        if self.truncated and following is None:
+            return self.cut(FailureClass.UNTERMINATED, start)
+        if named[1] in self.bare and given and given[0] not in "{[\"'`":
+            self.found.append((start, ToolCall(named[1], {self.bare[named[1]]: given})))
+        elif given:
+            self.fail(FailureClass.BAD_JSON, start, end, f"{fault.message.partition(' Write ')[0]} Write\n{_FORM}")
+        else:
+            self.fail(FailureClass.UNTERMINATED, start, end)
+        return end
+
+    def _broken(self, kind: FailureClass, start: int, search_from: int) -> int:
+        """Records an action that cannot be read, with its input, up to the next label."""
+        following = _LABEL.search(self.text, search_from)
+        if following is not None and "Input" in following.group():
+            following = _LABEL.search(self.text, following.end())
+        elif kind is FailureClass.BAD_CALL:
+            kind = FailureClass.UNTERMINATED
+        if following is None and self.truncated:
+            return self.cut(kind, start)
+        end = following.start() if following else len(self.text)
+        self.fail(kind, start, end)
+        return end

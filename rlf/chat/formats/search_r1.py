@@ -1,0 +1,144 @@
+"""Search-R1: `<think>`, `<search>query</search>`, results in `<information>`, `<answer>`; one text from end to end.
+
+How a turn is read:
+- The text of `<search>` goes to the one declared tool's one required argument, a string; white space around it is not
+  part of it. `</search>` and `</answer>` end a turn, and what follows is fed into the same text.
+- `<answer>` holds the answer; without it, a turn that does not search says nothing (EMPTY). Two answers, or an answer
+  beside a search, are none.
+- A block ends at its closing tag; another tag of the format before it shows that the closing tag is missing.
+- `<information>` is never the policy's to write.
+- In a result the tags above are told apart from the format's own by a backslash (`<\\/information>`).
+
+The prompt is the model's chat template, or plain text for a base model; that the tags exist is told by the spec.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlf.chat.ends import check_written, opens_thinking
+from rlf.chat.format import ChatFormat, Parsed
+from rlf.chat.plain import PlainRenderer, neutral, text_tool
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_SEARCH, _END_SEARCH = "<search>", "</search>"
+_ANSWER, _END_ANSWER = "<answer>", "</answer>"
+_INFORMATION, _END_INFORMATION = "<information>", "</information>"
+_FORM = f"{_SEARCH}the query{_END_SEARCH} or {_ANSWER}the answer{_END_ANSWER}"
+_NAMES = "search|answer|information|think"
+
+RESULT_TAGS = re.compile(rf"(<)(/?(?:{_NAMES})>)", re.IGNORECASE)
+"""The tags that a result may not hold as they are."""
+_GRAMMAR = Grammar(
+    tag=re.compile(rf"(</?(?:{_NAMES})>)"),
+    rehearsal=re.compile(rf"{_SEARCH}(?:.*?{_END_SEARCH}|.*)", re.DOTALL),
+    lookalike=re.compile(rf"{LOOKALIKE.pattern}|<[\s/]*(?:{_NAMES})\b[^>\n]{{0,20}}>?", LOOKALIKE.flags),
+    messages=messages(
+        f"Write {_FORM}.",
+        unterminated=f"A closing tag is missing. Write {_FORM}.",
+        stray_tag=f"This closing tag has no opening one. Write {_FORM}.",
+        bad_arguments=f"The query is empty. Write {_SEARCH}the query{_END_SEARCH}.",
+        two_answers=f"Write either one {_ANSWER} or a {_SEARCH}, not both, and nothing twice.",
+        empty=f"There is neither a search nor an answer. Write {_FORM}.",
+    ),
+)
+_HALLUCINATED = f"{_INFORMATION} is given to you; do not write it. Write {_FORM}."
+
+
+class SearchR1Format(ChatFormat):
+    """The format of Search-R1, for any model."""
+
+    by_name = True
+    stop_strings = (_END_SEARCH, _END_ANSWER)
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        self._tool = text_tool(tools, "search_r1", ("search", "query"))
+        self._renderer = PlainRenderer(tokenizer, "search_r1")
+        self.stop_token_ids = self._renderer.ends.token_ids
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """No template asks for these tags: the spec names the format."""
+        return None
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """The spec's own messages; the tool is told of by them."""
+        return self._renderer.prompt(messages)
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """`<information>result</information>` for each result, the bare words for each failure of the turn."""
+        observed = self.parse(turn, truncated=False).observed if turn else ()
+        pieces = []
+        for index, result in enumerate(results):
+            failed = index < len(observed) and not isinstance(observed[index], ToolCall)
+            opening, closing = ("", "") if failed else (_INFORMATION, _END_INFORMATION)
+            pieces += [(f"\n\n{opening}", neutral(result, RESULT_TAGS)), (closing, "")]
+        return self._renderer.follow([*pieces, ("\n\n", "")], closed=closed)
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._renderer.ends.cut_from(text), truncated, self._tool).run(self._opens_thinking)
+
+    def write_call(self, call: ToolCall) -> str:
+        """A search; raises RlfError for another tool, and for a query that the tags cannot hold."""
+        text = f"{_SEARCH}{call.arguments.get(self._tool[1], '')}{_END_SEARCH}"
+        check_written(self, "search_r1", call, ("</think>" if self._opens_thinking else "") + text)
+        return text
+
+
+class _Scan(Scan):
+    """Reads the searches and the answer of one turn."""
+
+    __slots__ = ("answers", "tool")
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool, tool: tuple[str, str]) -> None:
+        super().__init__(text, truncated)
+        self.tool = tool
+        self.answers: list[tuple[int, int]] = []
+        """Spans of the texts of `<answer>`."""
+
+    def read(self, tag: re.Match[str]) -> int:
+        start, body, mark = tag.start(), tag.end(), tag[1]
+        if mark.startswith("</"):
+            self.fail(FailureClass.STRAY_TAG, start, body)
+            return body
+        closing = _GRAMMAR.tag.search(self.text, body)
+        if closing is None:
+            return self.cut(FailureClass.UNTERMINATED, start)
+        if closing[1] != f"</{mark[1:]}":
+            self.fail(FailureClass.UNTERMINATED, start, closing.start())
+            return closing.start()
+        self._block(mark, start, body, closing)
+        return closing.end()
+
+    def said(self) -> str:
+        return self.text[slice(*self.answers[0])].strip() if len(self.answers) == 1 else ""
+
+    def finish(self) -> Parsed:
+        """An answer stands alone; a turn that neither answers nor fails nor calls is EMPTY."""
+        called = any(isinstance(item, ToolCall) for _, item in self.found)
+        if len(self.answers) > 1 or (self.answers and called):
+            self.fail(FailureClass.TWO_ANSWERS, self.answers[0][0], self.answers[-1][1])
+        return super().finish()
+
+    def _block(self, mark: str, start: int, body: int, closing: re.Match[str]) -> None:
+        said = self.text[body : closing.start()].strip()
+        if mark == _INFORMATION:
+            self.fail(FailureClass.BAD_CALL, start, closing.end(), _HALLUCINATED)
+        elif mark == _ANSWER and said:
+            self.answers.append((body, closing.start()))
+        elif mark == _SEARCH and said:
+            name, argument = self.tool
+            self.found.append((start, ToolCall(name, {argument: said})))
+        else:
+            kind = FailureClass.BAD_ARGUMENTS if mark == _SEARCH else FailureClass.EMPTY
+            self.fail(kind, start, closing.end())

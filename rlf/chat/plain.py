@@ -1,0 +1,84 @@
+"""What the formats without tags of a model's own share: prompts without tools, neutral results, the one tool they call.
+
+How such a format is used is told to the model by the spec's own prompt and system text; nothing is added to it here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlf.chat.encoding import encode_data, encode_template
+from rlf.chat.ends import turn_ends
+from rlf.chat.template import TemplateRenderer, end_of_turn
+from rlf.core import RlfError
+from rlf.types import Message, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class PlainRenderer:
+    """Renders with the model's chat template where it has one, as plain text for a base model.
+
+    The plain text of a prompt is the contents of its messages, a blank line between them and a line break at the end.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+        self._tokenizer = tokenizer
+        self._end = end_of_turn(tokenizer) if tokenizer.chat_template else ""
+        self._renderer = TemplateRenderer(tokenizer, self._end) if self._end else None
+        self.ends = turn_ends(tokenizer, [self._end] if self._end else [], name, "a chat model or a base model")
+        self.generation_prompt = self._renderer.generation_prompt if self._renderer else ""
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Tokens of a conversation up to where the policy begins to sample; no tools are described."""
+        if self._renderer is not None:
+            return self._renderer.prompt(messages, ())
+        text = "\n\n".join(message.content for message in messages) + "\n"
+        begin = self._tokenizer.encode("")
+        tokens = encode_data(self._tokenizer, text)
+        return [*begin, *tokens] if begin == [self._tokenizer.bos_token_id] else tokens
+
+    def follow(self, pieces: Sequence[tuple[str, str]], *, closed: bool) -> list[int]:
+        """Tokens after a sampled turn: what follows in the same text, or the user's words once the turn is closed.
+
+        Args:
+            pieces: text of the format, then data, in turns.
+            closed: whether the turn ended with a stop token.
+        """
+        if closed and self._renderer is not None:
+            return self._renderer.reply("".join(own + data for own, data in pieces).strip(), self._end)[1:]
+        tokens: list[int] = []
+        for own, data in pieces:
+            tokens += encode_template(self._tokenizer, own) + encode_data(self._tokenizer, data)
+        return tokens
+
+
+def neutral(text: str, tags: re.Pattern[str]) -> str:
+    """The text with a backslash inside each of the format's tags, between groups 1 and 2; the rest as it is."""
+    return tags.sub(r"\1\\\2", text)
+
+
+def fence_around(text: str) -> str:
+    """A code fence that the text cannot close: longer than every run of backticks in it."""
+    return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+
+
+def text_tool(tools: Sequence[ToolDescription], name: str, default: tuple[str, str]) -> tuple[str, str]:
+    """The one tool that a format of bare text calls, and its one required argument, a string.
+
+    Raises RlfError for other tools; without any, the format stands alone and the default names what it calls.
+    """
+    if not tools:
+        return default
+    arguments = [key for tool in tools for key in tool.input_schema.get("required", ())]
+    kinds = [tool.input_schema.get("properties", {}).get(key, {}).get("type") for tool in tools for key in arguments]
+    if len(tools) == 1 and kinds == ["string"]:
+        return tools[0].name, arguments[0]
+    raise RlfError(
+        f"chat.format: {name} calls one tool with one required argument, a string; got the tools "
+        f"{', '.join(tool.name for tool in tools)} with the required arguments {', '.join(arguments) or 'none'}. "
+        "Declare one such tool, or use another `chat.format`."
+    )
