@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.core.errors import SpecError
+from rlf.core.errors import Fault, SpecError
 from rlf.plan import Plan
 from rlf.plan.compiler import compile as compile_plan
-from rlf.spec import LoadedSpec, check_inputs, load_spec
+from rlf.plan.warnings import Subject, find_warnings
+from rlf.spec import LoadedSpec, load_spec
+from rlf.spec.inputs import look
 
 
 def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
@@ -22,12 +25,28 @@ def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
 
 def checked_spec(files: Sequence[Path], overrides: Sequence[str]) -> tuple[LoadedSpec, Plan]:
     """The same with the spec and the places of its values. Raises SpecError."""
+    checked = check_spec(files, overrides)
+    return checked.loaded, checked.plan
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A spec in which nothing is wrong."""
+
+    loaded: LoadedSpec
+    plan: Plan
+    warnings: tuple[Fault, ...]
+    """What is legal and unwise."""
+
+
+def check_spec(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
+    """The plan with what is unwise about it. Raises SpecError, with every fault."""
     loaded = load_spec(files, overrides)
-    faults = check_inputs(loaded)
+    looked = look(loaded)
     try:
         plan = compile_plan(loaded)
     except SpecError as error:
-        raise SpecError([*faults, *error.faults]) from error
-    if faults:
-        raise SpecError(faults)
-    return loaded, plan
+        raise SpecError([*looked.faults, *error.faults]) from error
+    if looked.faults:
+        raise SpecError(looked.faults)
+    return Checked(loaded, plan, tuple(find_warnings(Subject(loaded, looked.train, looked.evaluation))))

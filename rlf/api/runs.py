@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlf.api.certificates import certificate_notice
 from rlf.api.inputs import builtin_files, load_inputs
 from rlf.api.lineage import open_lineage
-from rlf.api.plans import checked_plan
+from rlf.api.plans import check_spec
 from rlf.api.provenance import code_version, host, packages
 from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.core.ids import new_run_id
@@ -70,14 +70,16 @@ def run(
         SpecError, RlfError: the input is wrong.
         RunError: the run failed for a reason outside its input.
     """
-    plan = checked_plan(files, overrides)
+    checked = check_spec(files, overrides)
+    plan = checked.plan
     run_id = new_run_id()
     folder = runs_folder / run_id
     with open_lineage(runs_folder, create=True) as store:
         store.hide(_environment(plan))
         sink = _Sink()
         engine = _engine(plan, folder, sink)
-        sink.opening = [certificate_notice(plan.spec, engine.chat, runs_folder)]
+        warnings = [Notice("warning", str(warning), {"path": warning.path}) for warning in checked.warnings]
+        sink.opening = [*warnings, certificate_notice(plan.spec, engine.chat, runs_folder)]
         start_run(store, _record(plan, run_id, folder, engine, command))
         return _drive(store, engine, sink, _info(plan, run_id, folder, engine, resumed=False), view)
 

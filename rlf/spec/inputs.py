@@ -6,6 +6,7 @@ Apart from `rlf.plan`, which opens nothing: this reads data files whole and impo
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from rlf.chat import FORMATS
 from rlf.chat.on_disk import read_chat_template
@@ -20,16 +21,30 @@ from rlf.spec.reader import shown_path
 from rlf.types import Task
 
 
+class LookedAt(NamedTuple):
+    """What there is, and what is wrong with it."""
+
+    faults: list[Fault]
+    train: list[Task]
+    evaluation: list[Task]
+    """Empty where there is no such dataset or it has faults."""
+
+
 def check_inputs(loaded: LoadedSpec) -> list[Fault]:
     """The faults of everything that a spec names. Hugging Face models are not fetched for it, datasets are."""
+    return look(loaded).faults
+
+
+def look(loaded: LoadedSpec) -> LookedAt:
+    """The same with the questions that were read."""
     faults: list[Fault] = []
     train = _tasks(loaded, "train", faults)
-    _tasks(loaded, "eval", faults)
+    evaluation = _tasks(loaded, "eval", faults)
     about_model = _model(loaded)
     faults += about_model or budget_faults(loaded, train)
     faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
     faults += [fault for index in range(len(loaded.spec.rewards)) for fault in _term(loaded, index)]
-    return sorted(faults)
+    return LookedAt(sorted(faults), train, evaluation)
 
 
 def _tasks(loaded: LoadedSpec, name: str, faults: list[Fault]) -> list[Task]:

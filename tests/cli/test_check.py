@@ -47,3 +47,12 @@ def test_a_missing_file_is_a_fault(rlf: Rlf) -> None:
     result = rlf("check", "nothing.yaml")
     assert result.exit_code == 2
     assert result.stderr == "nothing.yaml: no such file. Check the path.\n"
+
+
+def test_what_is_unwise_is_told_on_stderr_and_is_no_failure(rlf: Rlf) -> None:
+    result = rlf("check", SPEC, "rollout.temperature=0.7")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{SPEC}: ok:")
+    assert result.stderr.startswith("warning: override rollout.temperature: got 0.7;")
+    data = json.loads(rlf("check", SPEC, "rollout.temperature=0.7", "--json").stdout)["data"]
+    assert (data["ok"], [warning["path"] for warning in data["warnings"]]) == (True, ["rollout.temperature"])

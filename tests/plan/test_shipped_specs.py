@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from rlf.plan import compile as compile_plan
-from rlf.spec import check_inputs, load_spec
+from rlf.plan.warnings import Subject, find_warnings
+from rlf.spec import load_spec
+from rlf.spec.inputs import look
 
 REPOSITORY = Path(__file__).parents[2]
 SPECS = sorted((REPOSITORY / "specs").glob("*.yaml"))
@@ -31,7 +33,9 @@ print(json.dumps({"seconds": time.process_time() - started, "heavy": sorted(heav
 @pytest.mark.parametrize("path", SPECS, ids=[path.stem for path in SPECS])
 def test_it_compiles_and_all_that_it_names_is_there(path):
     loaded = load_spec([path])
-    assert check_inputs(loaded) == []
+    looked = look(loaded)
+    assert looked.faults == []
+    assert find_warnings(Subject(loaded, looked.train, looked.evaluation)) == []
     assert compile_plan(loaded).spec.name == path.stem
 
 

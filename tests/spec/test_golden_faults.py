@@ -11,10 +11,12 @@ from rlf.algo import ESTIMATORS
 from rlf.chat import FORMATS
 from rlf.core import SpecError
 from rlf.plan import compile as compile_plan
+from rlf.plan.warnings import Subject, find_warnings
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
 from rlf.spec import check_inputs, load_spec
 from rlf.spec.engine import ENGINES
+from rlf.spec.inputs import look
 from rlf.spec.models import TrainSpec
 from rlf.tools.kind import TOOL_KINDS
 
@@ -40,6 +42,12 @@ def told(run: Path, overrides: list[str]) -> list[str]:
     return [str(fault) for fault in check_inputs(loaded)]
 
 
+def warned(run: Path, overrides: list[str]) -> list[str]:
+    loaded = load_spec([run], overrides)
+    looked = look(loaded)
+    return [str(warning) for warning in find_warnings(Subject(loaded, looked.train, looked.evaluation))]
+
+
 def filled_in(line: str, folder: Path) -> str:
     for name, registry in REGISTRIES.items():
         if name in line:
@@ -58,10 +66,19 @@ def test_a_broken_spec_is_told_where_and_how_to_mend_it(case, tmp_path, monkeypa
         changed[file] = FILES[file].replace(case["replace"], case["by"], 1)
     if "text" in case:
         changed[file] = case["text"]
-    run = write_project(tmp_path, changed)
-    assert told(run, case.get("overrides", [])) == [filled_in(line, tmp_path) for line in case["says"]]
+    run, overrides = write_project(tmp_path, changed), case.get("overrides", [])
+    assert told(run, overrides) == [filled_in(line, tmp_path) for line in case.get("says", [])]
+    if "warns" in case:
+        assert [line for line in warned(run, overrides) if "got 20000;" not in line] == case["warns"]
 
 
-def test_the_unbroken_project_has_no_fault(tmp_path, monkeypatch):
+WARNING_OF_THE_PROJECT = (
+    "specs/run.yaml:6:5 limits.max_output_chars: got 20000; one result of 'look' can end a trajectory, which "
+    "has max_total_tokens: 100. Write e.g. `max_output_chars: 100`, a quarter of it."
+)
+
+
+def test_the_unbroken_project_has_no_fault_and_one_warning(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert told(write_project(tmp_path), []) == []
+    run = write_project(tmp_path)
+    assert (told(run, []), warned(run, [])) == ([], [WARNING_OF_THE_PROJECT])

@@ -63,7 +63,7 @@ def broken_files():
     for case in CASES:
         name = case.get("file", "specs/run.yaml")
         text = case.get("text") or FILES.get(name, "").replace(case.get("replace", "\0"), case.get("by", ""), 1)
-        about = [line for line in case["says"] if line.startswith(name) and KEY_OR_TYPE.search(line)]
+        about = [line for line in case.get("says", []) if line.startswith(name) and KEY_OR_TYPE.search(line)]
         if about and text != FILES.get(name) and "overrides" not in case and "files" not in case:
             yield pytest.param(name, text, id=case["name"])
 

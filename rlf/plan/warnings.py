@@ -1,0 +1,151 @@
+"""What is legal and unwise: each check is a function from a spec and its questions to the warnings it has.
+
+Pure, and apart from `rlf.plan.checks`: nothing here stops a run. A warning is a `Fault` in form: a place and a mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rlf.builtin.names import BUILTIN
+from rlf.core import Fault
+from rlf.rewards.term import Term
+from rlf.spec import LoadedSpec
+from rlf.types import Task
+
+MAX_CHARS_PER_TOKEN = 8
+"""More than any tokenizer's mean on prose or code: what has more characters has more tokens than the budget."""
+MIN_NEW_TOKENS = 32
+"""About what a call of a tool with one argument takes."""
+MAX_EPOCHS_WITHOUT_KL = 2
+FULL_RATES = (1e-8, 2e-5)
+"""Learning rates of all weights beyond which runs stand still or break down."""
+LORA_RATES = (2e-6, 2e-3)
+"""The same of adapters, which learn at some ten times the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What warnings are about."""
+
+    loaded: LoadedSpec
+    train: Sequence[Task] = ()
+    evaluation: Sequence[Task] = ()
+    """Empty where they are not read or there are none."""
+
+
+def find_warnings(subject: Subject) -> list[Fault]:
+    """The warnings of all checks, by place."""
+    return sorted(warning for check in CHECKS for warning in check(subject))
+
+
+def _warmup_is_short(subject: Subject) -> Iterator[Fault]:
+    train = subject.loaded.spec.train
+    updates = train.steps * train.epochs * train.mini_batches
+    path = ("train", "warmup_steps")
+    if train.warmup_steps == 1:
+        message = "got 1; the first update has the whole learning rate already. Write 0, or a tenth of the updates."
+        yield subject.loaded.fault(path, message)
+    elif 2 * train.warmup_steps > updates:
+        yield subject.loaded.fault(
+            path,
+            f"got {train.warmup_steps} of {updates} updates; most of the run is below its learning rate. "
+            f"Write at most {updates // 10}.",
+        )
+
+
+def _tool_output_fits(subject: Subject) -> Iterator[Fault]:
+    spec = subject.loaded.spec
+    budget = spec.rollout.max_total_tokens
+    for index, tool in enumerate(spec.tools):
+        if tool.limits.max_output_chars > MAX_CHARS_PER_TOKEN * budget:
+            yield subject.loaded.fault(
+                ("tools", index, "limits", "max_output_chars"),
+                f"got {tool.limits.max_output_chars}; one result of {tool.name!r} can end a trajectory, which has "
+                f"max_total_tokens: {budget}. Write e.g. `max_output_chars: {max(100, budget)}`, a quarter of it.",
+            )
+
+
+def _kl_holds_many_epochs(subject: Subject) -> Iterator[Fault]:
+    train = subject.loaded.spec.train
+    if train.epochs > MAX_EPOCHS_WITHOUT_KL and train.kl.coef == 0:
+        message = f"got {train.epochs} with kl.coef 0; nothing holds the policy near where it sampled. "
+        yield subject.loaded.fault(("train", "epochs"), f"{message}Write 1, or `kl: {{coef: 0.001}}`.")
+
+
+def _turns_have_room(subject: Subject) -> Iterator[Fault]:
+    given = subject.loaded.spec.rollout.max_new_tokens
+    if given is not None and given < MIN_NEW_TOKENS:
+        message = f"got {given}; a call of a tool takes about {MIN_NEW_TOKENS}, so that most turns are cut off. "
+        yield subject.loaded.fault(("rollout", "max_new_tokens"), f"{message}Write more, or null.")
+
+
+def _learning_rate_is_usual(subject: Subject) -> Iterator[Fault]:
+    """The built-in model is a thousand times smaller than those that the bounds are from."""
+    spec = subject.loaded.spec
+    if spec.model.path.startswith(BUILTIN):
+        return
+    what, (low, high) = ("all weights", FULL_RATES) if spec.model.lora is None else ("adapters", LORA_RATES)
+    rate = spec.train.learning_rate
+    if not low <= rate <= high:
+        usual = "1e-6" if spec.model.lora is None else "2e-5"
+        message = f"got {rate:g}; for {what} {low:g} to {high:g} is usual. Write e.g. `learning_rate: {usual}`."
+        yield subject.loaded.fault(("train", "learning_rate"), message)
+
+
+def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
+    trained = {_question(task) for task in subject.train}
+    asked = subject.evaluation[: subject.loaded.spec.eval.limit]
+    both = sum(_question(task) in trained for task in asked)
+    if both:
+        message = f"{both} of {len(asked)} questions are in data.train too; success on them says nothing of others. "
+        yield subject.loaded.fault(("data", "eval", "path"), f"{message}Name another set or split.")
+
+
+def _question(task: Task) -> str:
+    """What is asked, without what every question begins with."""
+    return task.messages[-1].content.strip()
+
+
+def _groups_are_large(subject: Subject) -> Iterator[Fault]:
+    train, rollout = subject.loaded.spec.train, subject.loaded.spec.rollout
+    if train.algorithm.needs_group and rollout.num_generations <= 2:
+        name = subject.loaded.value(("train", "algorithm", "kind"))
+        message = f"got {rollout.num_generations}; {name} judges a rollout by so few others mostly by chance. "
+        yield subject.loaded.fault(("rollout", "num_generations"), f"{message}Write 4 or more.")
+
+
+def _temperature_is_one(subject: Subject) -> Iterator[Fault]:
+    temperature = subject.loaded.spec.rollout.temperature
+    if temperature != 1.0:
+        message = f"got {temperature:g}; the policy is trained as sampled there, and saved as it is at 1. Write 1.0."
+        yield subject.loaded.fault(("rollout", "temperature"), message)
+
+
+def _answers_outweigh_shape(subject: Subject) -> Iterator[Fault]:
+    terms = subject.loaded.spec.rewards
+    shaping = [term for term in terms if _shapes(term)]
+    weight, rest = (sum(abs(t.weight) for t in group) for group in (shaping, [t for t in terms if t not in shaping]))
+    if weight > rest:
+        names = ", ".join(repr(term.name) for term in shaping)
+        message = f"{names} weigh {weight:g} and what looks at the answer {rest:g}; form can pay better than being "
+        yield subject.loaded.fault(("rewards",), f"{message}right. Give them less weight.")
+
+
+def _shapes(term: Term) -> bool:
+    """Whether a term looks at the form of a trajectory, not at its answer."""
+    return term.kind == "rule" and not term.needs_answer
+
+
+CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
+    _warmup_is_short,
+    _tool_output_fits,
+    _kl_holds_many_epochs,
+    _turns_have_room,
+    _learning_rate_is_usual,
+    _evaluation_is_apart,
+    _groups_are_large,
+    _temperature_is_one,
+    _answers_outweigh_shape,
+)
