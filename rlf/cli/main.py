@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from rlf import __version__
 from rlf.cli.check import check
+from rlf.cli.doctor import doctor
 from rlf.cli.plan import plan
 from rlf.cli.resume import resume
 from rlf.cli.run import run
@@ -79,6 +80,7 @@ app.command()(plan)
 app.command()(run)
 app.command()(resume)
 app.command()(schema)
+app.command()(doctor)
 app.add_typer(runs_app, name="runs")
 app.add_typer(tools_app, name="tools")
 

@@ -1,0 +1,184 @@
+"""Whether this machine can run rlf: each finding with what is there and, where something is wrong, what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from rlf.api.planning import machine_memory_bytes
+from rlf.core.errors import RlfError
+
+_GIB = 2**30
+_MIN_PYTHON = (3, 11)
+_MIN_SQLITE = (3, 35)
+_LOW_MEMORY, _LOW_DISK, _NO_DISK = 4 * _GIB, 5 * _GIB, _GIB // 4
+
+
+class Status(StrEnum):
+    """How a finding counts."""
+
+    OK = "ok"
+    """As it should be."""
+    WARN = "warn"
+    """Runs work; something is worth knowing."""
+    FAIL = "fail"
+    """Runs will not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    status: Status
+    found: str
+    mend: str = ""
+    """What to do; empty when nothing is to be done."""
+
+
+def examine(runs_folder: Path) -> list[Finding]:
+    """Looks at Python, packages, processor, memory, disk, GPU, the lineage and git. Changes nothing."""
+    return [finding for check in CHECKS for finding in check(runs_folder)]
+
+
+def _python(_: Path) -> Iterator[Finding]:
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if tuple(map(int, platform.python_version_tuple()[:2])) >= _MIN_PYTHON:
+        yield Finding("python", Status.OK, found)
+    else:
+        yield Finding("python", Status.FAIL, found, "Install Python 3.11 or later and make a new environment.")
+
+
+def _packages(_: Path) -> Iterator[Finding]:
+    from packaging.requirements import Requirement
+
+    wanted = [Requirement(text) for text in requires("rlf") or ()]
+    for requirement in (item for item in wanted if item.marker is None or item.marker.evaluate()):
+        yield package_finding(requirement.name, str(requirement.specifier), _version(requirement.name))
+
+
+def package_finding(name: str, pin: str, found: str | None) -> Finding:
+    """Whether an installed version, None for none, satisfies a pin."""
+    from packaging.specifiers import SpecifierSet
+
+    mend = f"pip install '{name}{pin}'"
+    if found is None:
+        return Finding(name, Status.FAIL, "not installed", mend)
+    if not SpecifierSet(pin).contains(found, prereleases=True):
+        return Finding(name, Status.FAIL, f"{found}, pinned to {pin}", mend)
+    return Finding(name, Status.OK, found)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor(_: Path) -> Iterator[Finding]:
+    usable, cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    found = f"{usable} cores" if usable == cores else f"{usable} of {cores} cores"
+    mend = "One core shares nothing between sampling, tools and update; give the process more." if usable < 2 else ""
+    yield Finding("cpu", Status.WARN if mend else Status.OK, found, mend)
+
+
+def _memory(_: Path) -> Iterator[Finding]:
+    total = machine_memory_bytes()
+    mend = "" if total >= _LOW_MEMORY else "`rlf plan SPEC` says what a run takes; close what else is running."
+    yield Finding("memory", Status.WARN if mend else Status.OK, f"{total / _GIB:.1f} GiB", mend)
+
+
+def _disk(runs_folder: Path) -> Iterator[Finding]:
+    folder = next(path for path in (runs_folder.absolute(), *runs_folder.absolute().parents) if path.exists())
+    yield disk_finding(folder, shutil.disk_usage(folder).free, writable=os.access(folder, os.W_OK))
+
+
+def disk_finding(folder: Path, free_bytes: int, *, writable: bool) -> Finding:
+    """Whether runs can be kept in a folder."""
+    found = f"{free_bytes / _GIB:.1f} GiB free for {folder}"
+    if not writable:
+        return Finding("disk", Status.FAIL, f"{folder} cannot be written to", "Name another folder with --runs DIR.")
+    if free_bytes < _NO_DISK:
+        return Finding("disk", Status.FAIL, found, "Make room, or name another folder with --runs DIR.")
+    if free_bytes < _LOW_DISK:
+        return Finding("disk", Status.WARN, found, "Checkpoints of a large model need more; see checkpoint.keep.")
+    return Finding("disk", Status.OK, found)
+
+
+def _gpu(_: Path) -> Iterator[Finding]:
+    if find_spec("torch") is None:
+        return  # told among the packages
+    import torch
+
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            yield Finding("gpu", Status.OK, f"{properties.name}, {properties.total_memory / _GIB:.1f} GiB")
+    elif shutil.which("nvidia-smi"):
+        mend = "Install torch with CUDA, and a driver that it takes; `nvidia-smi` names the driver."
+        yield Finding("gpu", Status.WARN, f"torch {torch.__version__} sees none, but nvidia-smi is here", mend)
+    else:
+        yield Finding("gpu", Status.OK, "none; the local engine runs on the CPU")
+
+
+def _database(runs_folder: Path) -> Iterator[Finding]:
+    found = f"SQLite {sqlite3.sqlite_version}"
+    if sqlite3.sqlite_version_info[:2] < _MIN_SQLITE:
+        yield Finding("database", Status.FAIL, found, "Install a Python built with SQLite 3.35 or later.")
+        return
+    file = runs_folder / "rlf.db"
+    if not file.is_file():
+        yield Finding("database", Status.OK, f"{found}; no runs in {runs_folder} yet")
+        return
+    try:
+        yield _lineage(file, found)
+    except (RlfError, sqlite3.Error) as error:
+        yield Finding("database", Status.FAIL, f"{file}: {error}", "Move the file away, or name another with --runs.")
+
+
+def _lineage(file: Path, found: str) -> Finding:
+    from rlf.api.lineage import open_lineage
+    from rlf.lineage.reader import Reader
+
+    with open_lineage(file.parent) as store:
+        num_runs = len(Reader(store).list_runs())
+    with sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True) as connection:
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    connection.close()
+    told = f"{found}; {file} opens, {num_runs} runs, journal {mode}"
+    if mode != "wal":
+        return Finding("database", Status.WARN, told, "Keep runs on a local disk: WAL needs shared memory.")
+    return Finding("database", Status.OK, told)
+
+
+def _git(_: Path) -> Iterator[Finding]:
+    mend = "Install git: the lineage then names the commit that a run was made from."
+    if shutil.which("git") is None:
+        yield Finding("git", Status.WARN, "not found", mend)
+        return
+    done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10, check=False)
+    said = done.stdout.strip().removeprefix("git version ")
+    yield Finding("git", Status.OK, said) if done.returncode == 0 else Finding("git", Status.WARN, "broken", mend)
+
+
+CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
+    _python,
+    _packages,
+    _processor,
+    _memory,
+    _disk,
+    _gpu,
+    _database,
+    _git,
+)
+"""In the order that they are told."""
