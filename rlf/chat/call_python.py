@@ -7,7 +7,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.chat.call_json import MAX_DEPTH, CallFault
@@ -60,9 +60,10 @@ def read_calls(text: str) -> list[ToolCall | CallFault] | CallFault:
     return [_call(element) for element in tree.elts]
 
 
-def write_calls(call: ToolCall) -> str:
-    """The canonical text of a call; the caller checks that it reads back."""
-    return f"[{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})]"
+def write_list(calls: Sequence[ToolCall]) -> str:
+    """The canonical text of a list of calls; the caller checks that it reads back."""
+    shown = [f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})" for call in calls]
+    return f"[{', '.join(shown)}]"
 
 
 def _parse(text: str) -> ast.Expression:

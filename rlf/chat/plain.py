@@ -49,7 +49,10 @@ class PlainRenderer:
             closed: whether the turn ended with a stop token.
         """
         if closed and self._renderer is not None:
-            return self._renderer.reply("".join(own + data for own, data in pieces).strip(), self._end)[1:]
+            text = "".join(own + data for own, data in pieces)
+            breaks = len(pieces[0][0]) - len(pieces[0][0].lstrip())
+            end = len(text) - (len(pieces[-1][0]) - len(pieces[-1][0].rstrip()) if not pieces[-1][1] else 0)
+            return self._renderer.reply(text[breaks:end], self._end)[1:]
         tokens: list[int] = []
         for own, data in pieces:
             tokens += encode_template(self._tokenizer, own) + encode_data(self._tokenizer, data)

@@ -58,6 +58,8 @@ class Glm4Format(ChatFormat):
             raise contradiction("glm4", f"calls with <arg_key> in {_OPEN} tags", _MODELS)
         self._ends = turn_ends(tokenizer, [_OBSERVATION, _USER], "glm4", _MODELS)
         self.stop_token_ids = self._ends.token_ids
+        self.call_ends = (_CLOSE,)
+        self.thinking_marks = ("\n<think>", "</think>\n")
         self._renderer = TemplateRenderer(tokenizer, _OBSERVATION)
         self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
         self._schemas = parameter_schemas(tools)

@@ -70,6 +70,8 @@ _GRAMMAR = Grammar(
 class GptOssFormat(ChatFormat):
     """The format of gpt-oss."""
 
+    thinking_marks = ("<|channel|>analysis<|message|>", f"{_END}<|start|>assistant")
+
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)
         if self.matches(template_of(tokenizer)) is None:
@@ -110,6 +112,10 @@ class GptOssFormat(ChatFormat):
         """Reads a turn in one pass; the rules stand at the top of this file."""
         return _Scan(text, truncated).run(False)
 
+    def write_answer(self, text: str) -> str:
+        """The answer as the format marks it."""
+        return f"<|channel|>final<|message|>{text}"
+
     def write_call(self, call: ToolCall) -> str:
         """As the template writes a call of the history, after `<|start|>assistant`; raises RlfError for other names."""
         if _RECIPIENT.fullmatch(f"functions.{call.name}") is None:
@@ -124,11 +130,13 @@ class GptOssFormat(ChatFormat):
 class _Scan(Scan):
     """Reads the messages of one turn."""
 
-    __slots__ = ("finals", "names", "num_balanced", "spoken")
+    __slots__ = ("begin", "finals", "names", "num_balanced", "spoken")
     grammar = _GRAMMAR
 
     def __init__(self, text: str, truncated: bool) -> None:
         super().__init__(text, truncated)
+        self.begin = len(text) - len(text.lstrip())
+        """Where the first message begins, which needs no `<|start|>assistant`."""
         self.finals: list[tuple[int, int]] = []
         self.spoken: list[tuple[int, int]] = []
         """Spans of commentary and final messages."""
@@ -139,6 +147,8 @@ class _Scan(Scan):
     def read(self, tag: re.Match[str]) -> int:
         start, body = tag.start(), tag.end()
         recipient, channel = tag["first"] or tag["then"], tag["channel"]
+        if tag["start"] is None and start > self.begin:
+            return self._broken(start, body, FailureClass.BAD_CALL, "Begin each message with <|start|>assistant.", "")
         if channel == "analysis" and recipient is None:
             return self._analysis(start, body)
         if recipient is not None:

@@ -67,6 +67,7 @@ class KimiK2Format(ChatFormat):
             raise contradiction("kimi_k2", f"calls between {_BEGIN} and {_END}", _MODELS)
         self._ends = turn_ends(tokenizer, [_END_OF_TURN], "kimi_k2", _MODELS)
         self.stop_token_ids = self._ends.token_ids
+        self.call_ends = (_END,)
         self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
         self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
 

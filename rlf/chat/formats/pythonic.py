@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlf.chat.call_json import CallFault
-from rlf.chat.call_python import FORM, list_end, read_calls, write_calls
+from rlf.chat.call_python import FORM, list_end, read_calls, write_list
 from rlf.chat.ends import check_written, opens_thinking, turn_ends
 from rlf.chat.format import ChatFormat, Parsed, template_of
 from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
@@ -56,6 +56,7 @@ class PythonicFormat(ChatFormat):
         self._renderer = TemplateRenderer(tokenizer, end)
         self._opens_thinking = opens_thinking(self._renderer.generation_prompt)
         self._marks = next((marks for marks in _MARKS.items() if marks[0] in template), ("", ""))
+        self.call_ends = (self._marks[1],) if self._marks[1] else ()
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -79,10 +80,13 @@ class PythonicFormat(ChatFormat):
 
     def write_call(self, call: ToolCall) -> str:
         """A list of one call; raises RlfError for names that are no Python names."""
-        opening, closing = self._marks
-        text = f"{opening}{write_calls(call)}{closing}"
+        text = self.write_calls([call])
         check_written(self, "pythonic", call, ("</think>" if self._opens_thinking else "") + text)
         return text
+
+    def write_calls(self, calls: Sequence[ToolCall]) -> str:
+        """One list of all calls."""
+        return f"{self._marks[0]}{write_list(calls)}{self._marks[1]}"
 
 
 class _Scan(Scan):

@@ -60,6 +60,7 @@ class ReactFormat(ChatFormat):
 
     by_name = True
     stop_strings = (_STOP,)
+    thinking_marks = ("Thought: ", "\n")
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)
@@ -87,6 +88,10 @@ class ReactFormat(ChatFormat):
     def parse(self, text: str, *, truncated: bool) -> Parsed:
         """Reads a turn in one pass; the rules stand at the top of this file."""
         return _Scan(self._renderer.ends.cut_from(text), truncated, self._bare).run(self._opens_thinking)
+
+    def write_answer(self, text: str) -> str:
+        """The answer as the format marks it."""
+        return f"Final Answer: {text}"
 
     def write_call(self, call: ToolCall) -> str:
         """An action and its input as JSON; raises RlfError for a name that no line can hold."""

@@ -87,6 +87,10 @@ class SearchR1Format(ChatFormat):
         """Reads a turn in one pass; the rules stand at the top of this file."""
         return _Scan(self._renderer.ends.cut_from(text), truncated, self._tool).run(self._opens_thinking)
 
+    def write_answer(self, text: str) -> str:
+        """The answer as the format marks it."""
+        return f"<answer>{text}</answer>"
+
     def write_call(self, call: ToolCall) -> str:
         """A search; raises RlfError for another tool, and for a query that the tags cannot hold."""
         text = f"{_SEARCH}{call.arguments.get(self._tool[1], '')}{_END_SEARCH}"
