@@ -1,0 +1,199 @@
+"""DeepSeek V3, R1 and V3.1: calls in a section of special tokens; JSON arguments, fenced up to R1, bare from V3.1.
+
+How a turn is read:
+- A call ends where its JSON ends and its closing token follows, so a token inside a string ends nothing. Good calls of
+  a section run whatever failed beside them; a section that the token limit cut runs none.
+- The closing token of the section may be missing at the end of a turn: the template of R1's distilled models leaves it
+  out after a single call.
+- Thinking is as in `hermes`: nothing before `</think>` is run. Where the template opens thinking after a question but
+  not after a result, a turn without `</think>` is taken as said.
+- Templates of the family that say nothing of tools get them told at the end of the system message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlf.chat.brackets import balanced_end, bracket_pattern
+from rlf.chat.call_json import FORM, CallFault, read_json
+from rlf.chat.ends import check_written, contradiction, opens_thinking, turn_ends
+from rlf.chat.format import ChatFormat, Parsed, template_of
+from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.template import TemplateRenderer
+from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_MODELS = "a DeepSeek V3, R1 or V3.1 model"
+_END_OF_TURN = "<｜end▁of▁sentence｜>"
+_SECTION, _END_SECTION = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+_OPEN, _CLOSE, _SEP = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"
+_SPACE = re.compile(r"\s*")
+_FENCED_HEAD = re.compile(rf"[^<\n]*{_SEP}([^<\n]*)\n```json\n\s*")
+_BARE_HEAD = re.compile(rf"([^<\n]*){_SEP}\s*(?=[{{\[])")
+_FENCED_END = re.compile(rf"\s*```\s*{_CLOSE}")
+_BARE_END = re.compile(rf"\s*{_CLOSE}")
+_BRACKET = bracket_pattern("<｜tool▁calls?▁(?:begin|end)｜>")
+_BOUNDARY = re.compile("<｜tool▁call(?:▁begin|▁end|s▁end|s▁begin)｜>|</?think>")
+_MAX_BROKEN = 64
+"""Broken calls of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
+_FENCED_FORM = f"{_SECTION}{_OPEN}function{_SEP}NAME\n```json\n{{...}}\n```{_CLOSE}{_END_SECTION}"
+_BARE_FORM = f"{_SECTION}{_OPEN}NAME{_SEP}{{...}}{_CLOSE}{_END_SECTION}"
+_WRITE = "Write the call as the system message shows it."
+_GRAMMAR = Grammar(
+    tag=re.compile(r"(<｜tool▁calls?▁(?:begin|end)｜>|</?think>)\s*"),
+    rehearsal=re.compile(rf"<｜tool▁calls?▁begin｜>(?:.*?{_END_SECTION}|.*)", re.DOTALL),
+    lookalike=LOOKALIKE,
+    messages=messages(
+        _WRITE,
+        unterminated=f"{_CLOSE} or {_END_SECTION} is missing. {_WRITE}",
+        stray_tag=f"A closing token has no opening one before it. {_WRITE}",
+    ),
+)
+_EMPTY_SECTION = CallFault(FailureClass.BAD_CALL, f"No {_OPEN} follows {_SECTION}. {_WRITE}")
+_NO_SECTION = CallFault(FailureClass.BAD_CALL, f"{_SECTION} is missing before the call. {_WRITE}")
+_NO_HEAD = CallFault(FailureClass.BAD_CALL, f"The call has not its name, {_SEP} and JSON in their places. {_WRITE}")
+_NO_NAME = CallFault(FailureClass.MISSING_NAME, f"The call names no tool. {_WRITE}")
+_NO_OBJECT = CallFault(FailureClass.BAD_ARGUMENTS, f"The arguments are no JSON object. {_WRITE}")
+_MORE = CallFault(FailureClass.BAD_JSON, f"There is text between the JSON and {_CLOSE}. {_WRITE}")
+
+
+class DeepseekFormat(ChatFormat):
+    """The format of DeepSeek V3, R1 and V3.1."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
+        super().__init__(tokenizer, tools)
+        template = template_of(tokenizer)
+        if self.matches(template) is None:
+            raise contradiction("deepseek", f"calls after {_SECTION}", _MODELS)
+        self._ends = turn_ends(tokenizer, [_END_OF_TURN], "deepseek", _MODELS)
+        self.stop_token_ids = self._ends.token_ids
+        self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
+        after_result = self.decode(self._renderer.observation(["probe"]))
+        self._opens_thinking = opens_thinking(self._renderer.generation_prompt) and opens_thinking(after_result)
+        self._is_fenced = "```json" in template
+        self._tells_tools = re.search(r"\btools\b", template) is not None
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Templates that write `<｜tool▁calls▁begin｜>` and `<｜tool▁sep｜>`."""
+        if _SECTION not in chat_template or _SEP not in chat_template:
+            return None
+        return f"its chat template writes calls after {_SECTION}"
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
+        """Rendered by the model's own template, with the tools in the system message if it says nothing of them."""
+        if self._tells_tools or not tools:
+            return self._renderer.prompt(messages, tools)
+        is_told = bool(messages) and messages[0].role == "system"
+        said, rest = (messages[0].content + "\n\n", messages[1:]) if is_told else ("", messages)
+        return self._renderer.prompt([Message("system", said + self._describe(tools)), *rest], ())
+
+    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+        """`<｜tool▁output▁begin｜>` for each result, as the model's own template lays out tool messages."""
+        tokens = self._renderer.observation(results)
+        return tokens[1:] if closed else tokens
+
+    def parse(self, text: str, *, truncated: bool) -> Parsed:
+        """Reads a turn in one pass; the rules stand at the top of this file."""
+        return _Scan(self._ends.cut_from(text), truncated, self._is_fenced).run(self._opens_thinking)
+
+    def write_call(self, call: ToolCall) -> str:
+        """As the template writes a call of the history. Raises RlfError for a name that it cannot hold."""
+        form = _FENCED_FORM if self._is_fenced else _BARE_FORM
+        arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
+        before, _, after = form.partition("{...}")
+        text = before.replace("NAME", call.name) + arguments + after
+        check_written(self, "deepseek", call, f"</think>{text}" if self._opens_thinking else text)
+        return text
+
+    def _describe(self, tools: Sequence[ToolDescription]) -> str:
+        """The tools in the words of DeepSeek's model card."""
+        lines = ["## Tools\nYou have access to the following tools:"]
+        for tool in tools:
+            schema = json.dumps(dict(tool.input_schema), ensure_ascii=False)
+            lines.append(f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {schema}")
+        form = _FENCED_FORM if self._is_fenced else _BARE_FORM
+        return "\n\n".join([*lines, f"IMPORTANT: ALWAYS adhere to this exact format for tool use:\n{form}"])
+
+
+class _Scan(Scan):
+    """Reads the calls of one turn."""
+
+    __slots__ = ("closing", "head", "num_broken")
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool, is_fenced: bool) -> None:
+        super().__init__(text, truncated)
+        self.head = _FENCED_HEAD if is_fenced else _BARE_HEAD
+        self.closing = _FENCED_END if is_fenced else _BARE_END
+        self.num_broken = 0
+
+    def read(self, tag: re.Match[str]) -> int:
+        if tag[1] == _SECTION:
+            return self._section(tag.start(), tag.end())
+        if tag[1] == _OPEN:
+            return self._broken(tag.start(), tag.end(), _NO_SECTION)
+        self.fail(FailureClass.STRAY_TAG, tag.start(), tag.end(1))
+        return tag.end(1)
+
+    def _section(self, start: int, position: int) -> int:
+        """Reads calls to the end of their section."""
+        text, num_found = self.text, len(self.found)
+        while text.startswith(_OPEN, position):
+            position = self._call(position, position + len(_OPEN))
+            position = _SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches anything
+        is_empty = len(self.found) == num_found
+        if text.startswith(_END_SECTION, position):
+            position += len(_END_SECTION)
+            if is_empty:
+                self.fail(_EMPTY_SECTION.kind, start, position, _EMPTY_SECTION.message)
+            return position
+        if self.truncated and _BOUNDARY.search(text, position) is None:
+            del self.found[num_found:]
+            return self.cut(FailureClass.TRUNCATED, start)
+        if is_empty:
+            return self.fail_up_to(_BOUNDARY, _EMPTY_SECTION, start, position)
+        if position < len(text):
+            self.fail(FailureClass.UNTERMINATED, start, position)
+        return position
+
+    def _call(self, start: int, body: int) -> int:
+        """Reads one call whose text begins at `body`; returns where to go on."""
+        head = self.head.match(self.text, body)
+        if head is None:
+            return self._broken(start, body, _NO_HEAD)
+        read = read_json(self.text, head.end())
+        if isinstance(read, CallFault):
+            broken = CallFault(read.kind, read.message.replace(f"Write {FORM}.", _WRITE))
+            return self._broken(start, self._balanced(head.end()) or head.end(), broken)
+        value, end = read
+        closing = self.closing.match(self.text, end)
+        if closing is None:
+            return self._broken(start, end, _MORE)
+        name = head[1].strip()
+        fault = None if name and isinstance(value, dict) else _NO_OBJECT if name else _NO_NAME
+        if fault is not None:
+            self.fail(fault.kind, start, closing.end(), fault.message)
+        else:
+            self.found.append((start, ToolCall(name, value)))
+        return closing.end()
+
+    def _balanced(self, body: int) -> int | None:
+        self.num_broken += 1
+        return balanced_end(self.text, body, _BRACKET, self.closing) if self.num_broken <= _MAX_BROKEN else None
+
+    def _broken(self, start: int, search_from: int, fault: CallFault) -> int:
+        """Records a call that cannot be read. It ends at its closing token, or before the one that shows it missing."""
+        mark = _BOUNDARY.search(self.text, search_from)
+        if mark is None:
+            return self.cut(FailureClass.UNTERMINATED, start)
+        if mark.group() == _CLOSE:
+            self.fail(fault.kind, start, mark.end(), fault.message)
+            return mark.end()
+        self.fail(FailureClass.UNTERMINATED, start, mark.start())
+        return mark.start()
