@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, as_call, read_json
 from rlf.chat.ends import contradiction, opens_thinking, turn_ends
 from rlf.chat.format import ChatFormat, Parsed, template_of
@@ -33,8 +34,7 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _RIVALS = ("<function=", "<arg_key>")
 
 _CLOSING = re.compile(rf"[ \t\r\n]*{_CLOSE}")
-# Strings are atomic, so that scanning stays linear; a quote that never closes is the last alternative.
-_BRACKET = re.compile(r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|</?tool_call>|[{}\[\]"']""", re.DOTALL)
+_BRACKETS = bracket_pattern("</?tool_call>")
 _MAX_BALANCED = 64
 """Broken blocks of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
 _BETWEEN = f"Write {FORM} between {_OPEN} and {_CLOSE}."
@@ -139,17 +139,4 @@ class _Scan(Scan):
     def _balanced_end(self, body: int) -> int | None:
         """Where brackets opened at `body` close with `</tool_call>` next, reading quotes of both kinds; or None."""
         self.num_balanced += 1
-        if self.num_balanced > _MAX_BALANCED:
-            return None
-        depth = 0
-        for match in _BRACKET.finditer(self.text, body):
-            token = match.group()
-            if token in ("{", "["):
-                depth += 1
-            elif token in ("}", "]"):
-                depth -= 1
-                if depth <= 0:
-                    return match.end() if depth == 0 and _CLOSING.match(self.text, match.end()) else None
-            elif len(token) == 1 or token[0] == "<":
-                return None
-        return None
+        return balanced_end(self.text, body, _BRACKETS, _CLOSING) if self.num_balanced <= _MAX_BALANCED else None
