@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlf import __version__
+from rlf.cli.chat import chat_app
 from rlf.cli.check import check
 from rlf.cli.doctor import doctor
 from rlf.cli.plan import plan
@@ -82,6 +83,7 @@ app.command()(resume)
 app.command()(schema)
 app.command()(doctor)
 app.add_typer(runs_app, name="runs")
+app.add_typer(chat_app, name="chat")
 app.add_typer(tools_app, name="tools")
 
 

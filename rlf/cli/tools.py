@@ -14,6 +14,7 @@ from rich.text import Text
 
 from rlf.cli.arguments import AsJson
 from rlf.cli.envelope import print_envelope
+from rlf.cli.fuzz import fuzz_tools
 from rlf.cli.output import stdout_console
 from rlf.cli.tool_files import load_tools
 from rlf.core.errors import CheckError, RlfError
@@ -29,6 +30,7 @@ ToolFiles = Annotated[
 ]
 
 tools_app = typer.Typer(name="tools", help="List tools and try them out.", no_args_is_help=True)
+tools_app.command("fuzz")(fuzz_tools)
 
 
 @tools_app.command("list")

@@ -33,7 +33,7 @@ _NEARLY = r"(?:python[\d.]+|ipython|tool_code|code|output|tool_output)?"
 _GRAMMAR = Grammar(
     tag=re.compile(rf"(</?think>|{_OPEN}[ \t]*(?P<language>[\w+\-.#]*)[^`\n]*\n)", re.MULTILINE),
     rehearsal=re.compile(r"^[ \t]*`{3,}[ \t]*(?:python|py)[ \t]*\n.*", re.MULTILINE | re.DOTALL | re.IGNORECASE),
-    lookalike=re.compile(rf"{LOOKALIKE.pattern}|```[ \t]*(?:python|py)\b", LOOKALIKE.flags),
+    lookalike=re.compile(rf"{LOOKALIKE.pattern}|```[ \t]*(?:python|py\b)", LOOKALIKE.flags),
     messages=messages(
         f"Write {_FORM}.",
         unterminated=f"The code was not run: its closing fence is missing. Write {_FORM}.",

@@ -1,0 +1,6 @@
+"""Fuzzing of a chat format's parser: mutated calls, and what becomes of them. Nothing is run."""
+
+from rlf.chat.fuzz.operators import OPERATORS, Operator
+from rlf.chat.fuzz.report import Finding, Outcome, Reader, Tally, fuzz
+
+__all__ = ["OPERATORS", "Finding", "Operator", "Outcome", "Reader", "Tally", "fuzz"]

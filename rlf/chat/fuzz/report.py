@@ -1,0 +1,213 @@
+"""What a parser makes of mutated calls, counted by outcome."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import combinations
+from random import Random
+from typing import Any
+
+from rlf.chat.examples import NUM_VARIANTS, example_call
+from rlf.chat.format import ChatFormat, Parsed
+from rlf.chat.fuzz.operators import OPERATORS, Operator, Sample
+from rlf.chat.repair import repaired
+from rlf.core import derive_seed
+from rlf.types import ToolCall, ToolDescription
+
+
+class Outcome(StrEnum):
+    """What became of one mutated call. Exactly one each."""
+
+    RECALLED = "recalled"
+    """The call was read as it was meant."""
+    REPAIRED = "repaired"
+    """A failure that a safe repair turns into the call that was meant."""
+    ALTERED = "altered"
+    """The mutation fell into an argument that the format writes as bare text, where any text is meant."""
+    REFUSED = "refused"
+    """A call that the tool's schema does not allow: answered, not run."""
+    TYPED = "typed"
+    """A failure with its class, answered by a corrective observation."""
+    GONE = "gone"
+    """The mutation left nothing of a call to see, and nothing was run."""
+    SILENT_LOSS = "silent_loss"
+    """The call is still there to see, and the turn was taken for an answer. Must not be."""
+    FALSE_EXECUTION = "false_execution"
+    """Another call would be run than was meant, or one that was only thought of. Must not be."""
+    CRASH = "crash"
+    """The parser raised. Must not be."""
+
+
+WRONG = (Outcome.SILENT_LOSS, Outcome.FALSE_EXECUTION, Outcome.CRASH)
+_MAX_FINDINGS = 20
+
+Reader = Callable[[str, bool], Parsed]
+"""Reads a turn: its text, and whether it was cut."""
+Accepts = Callable[[ToolCall], bool]
+"""Whether the tool's schema allows a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One wrong outcome, to look at."""
+
+    outcome: Outcome
+    operators: tuple[str, ...]
+    text: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """One tool in one format."""
+
+    format: str
+    tool: str
+    num_identity_failures: int = 0
+    """Canonical calls that do not read back as themselves. Must be 0."""
+    counts: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    findings: list[Finding] = field(default_factory=list)
+    is_complete: bool = True
+    """False when the time was up before every pair was tried."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was lost, run by mistake or broken."""
+        return not self.num_identity_failures and not any(self.counts[outcome] for outcome in WRONG)
+
+
+def fuzz(
+    chat: ChatFormat,
+    name: str,
+    tool: ToolDescription,
+    *,
+    seed: int,
+    budget_s: float,
+    accepts: Accepts,
+    reader: Reader | None = None,
+) -> Tally:
+    """Tries every operator, then every pair of them, on canonical calls of a tool.
+
+    Args:
+        budget_s: seconds after which no more pairs are tried.
+        accepts: what it refuses is never run.
+        reader: another parser than the format's own, for comparison; safe repairs are not tried on it.
+    """
+    tally, deadline = Tally(name, tool.name), time.monotonic() + budget_s
+    random = Random(derive_seed(seed, name, tool.name))
+    read: Reader = reader or (lambda text, cut: chat.parse(text, truncated=cut))
+    opening = _opening(chat)
+    for variant in range(NUM_VARIANTS):
+        call = example_call(tool, variant)
+        text = chat.write_calls([call])
+        if _calls(read, opening + text) != (call,):
+            tally.num_identity_failures += 1
+    call = example_call(tool, 1)
+    sample = Sample(chat.write_calls([call]), tuple(dict.fromkeys(_texts(call))), chat.thinking_marks)
+    # Where thinking ends with its line, a call on the next line is meant.
+    can_wrap = bool(chat.thinking_marks[1].strip())
+    for operators in _choices(can_wrap):
+        if len(operators) > 1 and time.monotonic() > deadline:
+            tally.is_complete = False
+            break
+        mutant = sample.text
+        for operator in operators:
+            mutant = operator.mutate(replace(sample, text=mutant), random)
+        if mutant != sample.text:
+            repair = chat if reader is None else None
+            outcome, detail = _outcome(repair, read, accepts, opening + mutant, sample.text, call, operators)
+            tally.counts[outcome] += 1
+            if outcome in WRONG and len(tally.findings) < _MAX_FINDINGS:
+                names = tuple(operator.name for operator in operators)
+                tally.findings.append(Finding(outcome, names, mutant, detail))
+    return tally
+
+
+def _choices(can_wrap: bool) -> Iterator[tuple[Operator, ...]]:
+    usable = [operator for operator in OPERATORS if can_wrap or not operator.thinks]
+    yield from ((operator,) for operator in usable)
+    yield from (pair for pair in combinations(usable, 2) if not all(operator.thinks for operator in pair))
+
+
+def _opening(chat: ChatFormat) -> str:
+    """What ends the thinking that the generation prompt has opened; empty where it opens none."""
+    opened = chat.parse(chat.write_answer("a"), truncated=False).answer is None
+    return chat.thinking_marks[1] if opened else ""
+
+
+def _calls(read: Reader, text: str) -> tuple[ToolCall, ...] | None:
+    try:
+        parsed = read(text, False)
+    except Exception:  # noqa: BLE001 - any way to fail is what is counted
+        return None
+    return None if parsed.failures else parsed.calls
+
+
+def _outcome(
+    chat: ChatFormat | None,
+    read: Reader,
+    accepts: Accepts,
+    text: str,
+    whole: str,
+    call: ToolCall,
+    operators: Sequence[Operator],
+) -> tuple[Outcome, str]:
+    cut = any(operator.is_cut for operator in operators)
+    try:
+        parsed = read(text, cut)
+        mended, _ = repaired(chat, text, parsed, truncated=cut) if chat and parsed.failures else (parsed, ())
+    except Exception as error:  # noqa: BLE001 - any way to fail is what is counted
+        return Outcome.CRASH, f"{type(error).__name__}: {error}"
+    allowed = all(operator.may_run for operator in operators)
+    wrong = [found for found in mended.calls if not allowed or found != call]
+    if wrong and allowed and not any(accepts(found) for found in wrong):
+        return Outcome.REFUSED, ""
+    if wrong:
+        altered = allowed and all(_is_altered(found, call, whole) for found in wrong)
+        return (Outcome.ALTERED, "") if altered else (Outcome.FALSE_EXECUTION, str(wrong[0]))
+    if parsed.calls:
+        return Outcome.RECALLED, ""
+    if mended.calls:
+        return Outcome.REPAIRED, ""
+    if parsed.failures:
+        return Outcome.TYPED, ""
+    return (
+        (Outcome.SILENT_LOSS, repr(parsed.answer)) if allowed and _is_visible(text, whole, call) else (Outcome.GONE, "")
+    )
+
+
+def _is_altered(found: ToolCall, meant: ToolCall, whole: str) -> bool:
+    """Whether a call differs from the one that was meant by more text in what the format writes bare alone."""
+    bare = [value for value in meant.arguments.values() if isinstance(value, str) and value in whole]
+    if found.name != meant.name or len(found.arguments) != len(meant.arguments) or not bare:
+        return False
+    pairs = zip(found.arguments.items(), meant.arguments.items(), strict=True)
+    return all(key in other and _text(value) in _text(more) for (other, more), (key, value) in pairs)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _is_visible(text: str, whole: str, call: ToolCall) -> bool:
+    """Whether a reader would still see a call: a mark of the format that opens one, as the format writes it."""
+    opening = whole[: whole.find(call.name)].strip() if call.name in whole else whole.split("\n")[0]
+    return bool(opening) and opening in text
+
+
+def _texts(call: ToolCall) -> Iterator[str]:
+    """The arguments' texts as they may be written."""
+    queue: list[Any] = [dict(call.arguments)]
+    while queue:
+        match queue.pop():
+            case dict() as table:
+                queue += table.values()
+            case list() as items:
+                queue += items
+            case str() as text if text:
+                yield from {text, json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+                yield repr(text + '"')[1:-2]  # as Python writes it in single quotes

@@ -1,0 +1,129 @@
+"""`rlf chat`: what the model is shown, what is made of what it says, and whether the two fit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
+from rlf.cli.envelope import print_envelope
+from rlf.cli.output import stdout_console
+from rlf.core.errors import RlfError
+from rlf.reports.quantities import visible
+
+if TYPE_CHECKING:
+    from rlf.api.chats import ShownPrompt
+    from rlf.chat import Parsed
+
+chat_app = typer.Typer(name="chat", help="Look at prompts, and at how turns are read.", no_args_is_help=True)
+
+
+@chat_app.command("show")
+def show(arguments: SpecArguments, as_json: AsJson = False) -> None:
+    """Show the exact prompt of the first training row: its tokens, with special ones marked, and its sizes."""
+    from rlf.api.chats import show_prompt
+
+    prompt = show_prompt(*split_arguments(arguments))
+    if as_json:
+        print_envelope("chat show", prompt)
+        return
+    console = stdout_console()
+    console.print(_coloured(prompt), soft_wrap=True)
+    console.print()
+    console.print(_sizes(prompt))
+    console.print("ids  " + " ".join(str(token.id) for token in prompt.tokens), style="dim", soft_wrap=True)
+
+
+def _coloured(prompt: ShownPrompt) -> Text:
+    text = Text()
+    for token in prompt.tokens:
+        text.append(token.text, "reverse cyan" if token.is_special else "")
+    return text
+
+
+def _sizes(prompt: ShownPrompt) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_row("format", f"{prompt.format}: {prompt.reason}")
+    table.add_row("tokens", f"{len(prompt.tokens)}, {prompt.num_special} of them special")
+    for message in prompt.messages:
+        table.add_row(message.role, f"{message.num_tokens} tokens: {visible(message.content[:80])}")
+    table.add_row("tools", ", ".join(prompt.tools) or "none")
+    table.add_row("a turn ends at", " ".join(prompt.stop_tokens))
+    return table
+
+
+@chat_app.command("parse")
+def parse(
+    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="The turn's text; `-` is standard input.")] = "-",
+    format_name: Annotated[str, typer.Option("--format", help="The chat format's name.", show_default=False)] = "",
+    truncated: Annotated[bool, typer.Option("--truncated", help="Read it as cut by its token limit.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a format's parser makes of one sampled turn."""
+    from rlf.chat import FORMATS
+    from rlf.chat.standin import stand_in
+
+    if not format_name:
+        raise RlfError(f"--format is missing; expected one of {', '.join(FORMATS.names())}. Write e.g. --format hermes")
+    chat = stand_in(format_name)
+    parsed = chat.parse(_read(file), truncated=truncated)
+    if as_json:
+        print_envelope("chat parse", _told(parsed))
+    else:
+        stdout_console().print(_verdicts(parsed))
+
+
+def _read(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RlfError(f"{file}: cannot be read as text: {error}. Name a file, or `-` for standard input.") from error
+
+
+def _told(parsed: Parsed) -> dict[str, object]:
+    return {
+        "answer": parsed.answer,
+        "thinking": parsed.thinking,
+        "calls": parsed.calls,
+        "failures": parsed.failures,
+    }
+
+
+def _verdicts(parsed: Parsed) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    if parsed.thinking:
+        table.add_row("thinking", visible(parsed.thinking))
+    for call in parsed.calls:
+        table.add_row(Text("call", "green"), visible(f"{call.name} {dict(call.arguments)}"))
+    for failure in parsed.failures:
+        where = f"at character {failure.position}" + (", to the end" if failure.structural else "")
+        table.add_row(Text(failure.kind, "yellow"), visible(f"{failure.message} ({where})"))
+    if parsed.answer is not None:
+        table.add_row(Text("answer", "green"), visible(parsed.answer))
+    return table
+
+
+@chat_app.command("certify")
+def certify(arguments: SpecArguments, as_json: AsJson = False) -> None:
+    """Play every tool through tokenizer, template and loop and check every token; exit code 3 when one is wrong."""
+    from rlf.api.chats import certify_spec
+
+    certificate = certify_spec(*split_arguments(arguments))
+    if as_json:
+        print_envelope("chat certify", certificate)
+        return
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for check in certificate.checks:
+        table.add_row(Text("ok", "green"), check)
+    for difference in certificate.differences:
+        table.add_row(Text("kept", "yellow"), difference)
+    stdout_console().print(table)
+    size = f"{certificate.num_sampled} of {certificate.num_tokens} tokens sampled"
+    print(f"{certificate.format}: {certificate.num_turns} turns, {size}")

@@ -1,0 +1,131 @@
+"""`rlf tools fuzz`: mutated calls of every tool, read by every chat format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rlf.cli.arguments import AsJson
+from rlf.cli.envelope import print_envelope
+from rlf.cli.output import stdout_console
+from rlf.cli.tool_files import load_tools
+from rlf.core.errors import CheckError, RlfError
+from rlf.reports.quantities import visible
+
+if TYPE_CHECKING:
+    from rlf.chat.fuzz import Reader, Tally
+    from rlf.tools import ToolDeclaration
+    from rlf.types import ToolCall
+
+_VLLM = "vllm:"
+_MAX_SHOWN = 3
+
+
+def fuzz_tools(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[SPEC|FILE]", help="Specs or tool files; without any, every file in tool_specs/."),
+    ] = None,
+    format_name: Annotated[str, typer.Option("--format", help="One chat format.", show_default="all")] = "",
+    parser: Annotated[
+        str, typer.Option("--parser", help="Read with vLLM's parser instead: `vllm:NAME`.", show_default="rlf's own")
+    ] = "",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Where mutations fall follows from it.")] = 0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="Time for all pairs of mutations.")] = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Mutate canonical calls, alone and in pairs; exit code 3 when one is lost, run by mistake or breaks the parser."""
+    from rlf.chat import FORMATS
+
+    tools, names = load_tools(files or ()), [format_name] if format_name else FORMATS.names()
+    tallies, skipped = _fuzz(tools, names, parser, seed, seconds)
+    if as_json:
+        print_envelope("tools fuzz", {"tallies": tallies, "skipped": skipped})
+    else:
+        console = stdout_console()
+        console.print(_table(tallies))
+        for tally in tallies:
+            for finding in tally.findings[:_MAX_SHOWN]:
+                how = " + ".join(finding.operators)
+                console.print(f"{tally.format} {tally.tool}: {finding.outcome}: {how}: {visible(finding.text)}")
+        for line in skipped:
+            console.print(line, style="dim")
+    num_wrong = sum(not tally.is_clean for tally in tallies)
+    if num_wrong:
+        raise CheckError(f"{num_wrong} of {len(tallies)} pairs of tool and format lose calls, run others or break")
+
+
+def _fuzz(
+    tools: Sequence[ToolDeclaration], names: Sequence[str], parser: str, seed: int, seconds: float
+) -> tuple[list[Tally], list[str]]:
+    """The tallies, and what could not be tried: a format that cannot write a tool's calls says so itself."""
+    from rlf.chat.fuzz import fuzz
+    from rlf.chat.standin import stand_in
+
+    tallies: list[Tally] = []
+    skipped: list[str] = []
+    deadline, left = time.monotonic() + seconds, len(tools) * len(names)
+    for name in names:
+        for tool in tools:
+            described = tool.description_for_model
+            budget_s = max(0.0, deadline - time.monotonic()) / left
+            left -= 1
+            try:
+                chat = stand_in(name, [described])
+                reader = _reader(parser, chat.tokenizer) if parser else None
+                tallies.append(
+                    fuzz(
+                        chat,
+                        name,
+                        described,
+                        seed=seed,
+                        budget_s=budget_s,
+                        accepts=_accepts(tool),
+                        reader=reader,
+                    )
+                )
+            except RlfError as error:
+                if parser:
+                    raise
+                skipped.append(f"{name} {tool.name}: not tried: {error}")
+    return tallies, skipped
+
+
+def _accepts(tool: ToolDeclaration) -> Callable[[ToolCall], bool]:
+    """What the executor would run: calls of the tool's name with arguments that its schema allows."""
+    from rlf.tools.validate import ArgumentCheck
+
+    check = ArgumentCheck(tool.input_schema)
+    return lambda call: call.name == tool.name and check.complaint(dict(call.arguments)) is None
+
+
+def _reader(parser: str, tokenizer: object) -> Reader:
+    """vLLM's parser of a name. Raises RlfError where vLLM is not installed or has no such parser."""
+    if not parser.startswith(_VLLM):
+        raise RlfError(f"--parser: got {parser!r}; expected vllm:NAME. Write e.g. `--parser vllm:hermes`.")
+    from rlf.chat.fuzz.vllm import vllm_reader
+
+    return vllm_reader(parser.removeprefix(_VLLM), tokenizer)
+
+
+def _table(tallies: Sequence[Tally]) -> Table:
+    from rlf.chat.fuzz.report import WRONG, Outcome
+
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for header in ("format", "tool", "verdict", "identity", *(outcome.replace("_", " ") for outcome in Outcome)):
+        table.add_column(header)
+    for tally in tallies:
+        verdict = Text("ok", "green") if tally.is_clean else Text("failed", "bold red")
+        identity = Text(str(tally.num_identity_failures), "bold red" if tally.num_identity_failures else "")
+        numbers = [
+            Text(str(tally.counts[outcome]), "bold red" if outcome in WRONG and tally.counts[outcome] else "")
+            for outcome in Outcome
+        ]
+        table.add_row(Text(tally.format, "bold"), tally.tool, verdict, identity, *numbers)
+    return table
