@@ -49,7 +49,7 @@ _MAX_BALANCED = 64
 """Broken calls of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
 _GRAMMAR = Grammar(
     tag=_TAG,
-    rehearsal=re.compile(r"(?: ?to=functions\.|<\|channel\|>|<\|message\|>|<\|start\|>).*", re.DOTALL),
+    rehearsal=re.compile(r"(?:to=functions\.|<\|(?:channel|message|start)\|>).*", re.DOTALL),
     lookalike=re.compile(
         rf"{LOOKALIKE.pattern}|to=functions\.|<\|(?:channel|message|constrain|start)\|>", LOOKALIKE.flags
     ),
