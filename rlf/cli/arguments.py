@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from rlf.cli.completion import complete_run, complete_spec
 from rlf.core.errors import RlfError
 
 SpecArguments = Annotated[
@@ -17,12 +18,19 @@ SpecArguments = Annotated[
         metavar="SPEC|KEY=VALUE",
         help="Spec files, later ones laid over earlier ones, then overrides such as `train.steps=20` or `~eval`.",
         show_default=False,
+        autocompletion=complete_spec,
     ),
 ]
 DEFAULT_RUNS = Path("runs")
 RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs and their lineage.")]
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or `latest`.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's id, the beginning of one, or `latest`.",
+        show_default=False,
+        autocompletion=complete_run,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 

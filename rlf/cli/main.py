@@ -20,6 +20,7 @@ from rlf import __version__
 from rlf.cli.chat import chat_app
 from rlf.cli.check import check
 from rlf.cli.doctor import doctor
+from rlf.cli.init import init
 from rlf.cli.plan import plan
 from rlf.cli.resume import resume
 from rlf.cli.run import run
@@ -73,9 +74,9 @@ app = typer.Typer(
     help="Reinforcement learning of tool-using language models, declared in YAML.",
     epilog="`rlf run specs/search.yaml` trains the built-in example end to end.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(init)
 app.command()(check)
 app.command()(plan)
 app.command()(run)

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.arguments import AsJson
+from rlf.cli.completion import complete_tool, complete_tool_file
 from rlf.cli.envelope import print_envelope
 from rlf.cli.fuzz import fuzz_tools
 from rlf.cli.output import stdout_console
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 
 ToolFiles = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="SPEC|FILE", help="Specs or tool files; without any, every file in tool_specs/."),
+    typer.Argument(
+        metavar="SPEC|FILE",
+        help="Specs or tool files; without any, every file in tool_specs/.",
+        autocompletion=complete_tool_file,
+    ),
 ]
 
 tools_app = typer.Typer(name="tools", help="List tools and try them out.", no_args_is_help=True)
@@ -52,7 +57,12 @@ def test_tools(
     files: ToolFiles = None,
     call: Annotated[
         tuple[str, str] | None,
-        typer.Option("--call", metavar="NAME JSON", help="Run this one call in place of the declared examples."),
+        typer.Option(
+            "--call",
+            metavar="NAME JSON",
+            help="Run this one call in place of the declared examples.",
+            autocompletion=complete_tool,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,0 +1,8 @@
+"""The tool of this project: a function with the arguments of tool_specs/search.yaml, which returns what is read."""
+
+from rlf.builtin.encyclopedia import search as search_encyclopedia
+
+
+def search(query: str) -> str:
+    """Finds at most two passages, best first, one a line."""
+    return search_encyclopedia(query)

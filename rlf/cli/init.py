@@ -1,0 +1,38 @@
+"""`rlf init`: a project that runs at once."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlf.cli.arguments import AsJson
+from rlf.cli.completion import complete_template
+from rlf.cli.envelope import print_envelope
+
+_DEFAULT = "search"
+
+
+def init(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[NAME]", help="Folder to make, named like the run; without it, the empty one here."),
+    ] = None,
+    template: Annotated[
+        str,
+        typer.Option("--template", autocompletion=complete_template, help="`search`, or `python` for your own tool."),
+    ] = _DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Make a project folder: spec, tool, reward, data and a README."""
+    from rlf.api.projects import new_project
+
+    project = new_project(folder or Path(), template)
+    if as_json:
+        print_envelope("init", project)
+        return
+    print("\n".join(str(project.folder / file) for file in project.files))
+    enter = f"cd {shlex.quote(str(folder))} && " if folder is not None else ""
+    print(f"\n{enter}rlf run {project.spec}")

@@ -1,0 +1,90 @@
+"""`rlf init`: a project that is right, whose tool works, and that trains."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+import yaml
+from typer.testing import Result
+
+from rlf.api.projects import templates
+from rlf.types.metrics import find_metric
+
+Rlf = Callable[..., Result]
+SMALL = ("train.steps=2", "train.prompts_per_step=2", "rollout.num_generations=2", "eval.limit=2")
+
+
+@pytest.mark.parametrize("template", templates())
+def test_a_new_project_checks_tests_its_tool_and_trains(
+    template: str, rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = rlf("init", "mine", "--template", template)
+    assert made.exit_code == 0, made.output
+    assert made.stdout.endswith("cd mine && rlf run specs/mine.yaml\n")
+    monkeypatch.chdir(tmp_path / "mine")
+    checked = rlf("check", "specs/mine.yaml")
+    assert checked.exit_code == 0, checked.output
+    assert "warning" not in checked.output
+    tested = rlf("tools", "test")
+    assert tested.exit_code == 0 and " ok " in tested.stdout, tested.output
+    trained = rlf("run", "specs/mine.yaml", *SMALL, "--json")
+    assert trained.exit_code == 0, trained.output
+    events = [json.loads(line) for line in trained.stdout.splitlines()]
+    assert [event["data"]["step"] for event in events if event.get("event") == "step"] == [1, 2]
+    names = {name for event in events for name in event.get("data", {}).get("metrics", {})}
+    assert names and not {name for name in names if find_metric(name) is None}, "a metric that rlf.types.metrics lacks"
+
+
+@pytest.mark.parametrize("template", templates())
+def test_its_files_are_the_users_own(template: str, rlf: Rlf, tmp_path: Path) -> None:
+    data = json.loads(rlf("init", "mine", "--template", template, "--json").stdout)["data"]
+    expected = {".env.example", ".gitignore", "README.md", "specs/mine.yaml", "tool_specs/search.yaml"}
+    expected |= {"tools/search.py", "reward_specs/right.yaml", "data/questions.jsonl", "schema/spec.json"}
+    assert expected <= set(data["files"])
+    texts = {name: (tmp_path / "mine" / name).read_text(encoding="utf-8") for name in data["files"]}
+    assert not [name for name, text in texts.items() if "{{" in text]
+    assert "runs/" in texts[".gitignore"] and ".env\n" in texts[".gitignore"]
+    for folder, role in (("specs", "spec"), ("tool_specs", "tool"), ("reward_specs", "reward")):
+        validator = jsonschema_rs.Draft202012Validator(json.loads(texts[f"schema/{role}.json"]))
+        for name in (name for name in texts if name.startswith(f"{folder}/")):
+            assert f"$schema=../schema/{role}.json" in texts[name]
+            # 3e-4 is a number to YAML 1.2 and a text to this reader
+            values = yaml.safe_load(texts[name].replace("3e-4", "0.0003"))
+            assert validator.is_valid(values), name
+
+
+def test_without_a_name_the_empty_folder_here_is_filled(
+    rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert rlf("init").stdout.endswith("\n\nrlf run specs/here.yaml\n")
+    assert (tmp_path / "here/specs/here.yaml").is_file()
+
+
+def test_a_folder_that_holds_something_is_left_alone(rlf: Rlf, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes").write_text("x")
+    result = rlf("init", "mine")
+    assert result.exit_code == 2
+    assert result.stderr == "mine is there and not empty; a project starts in a new folder. Choose another name.\n"
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("a b",), "got the name 'a b'; expected letters, digits"),
+        (("mine", "--template", "serch"), "unknown template 'serch'; did you mean 'search'? (known: python, search)"),
+    ],
+)
+def test_a_wrong_name_or_template_makes_nothing(
+    arguments: tuple[str, ...], words: str, rlf: Rlf, tmp_path: Path
+) -> None:
+    result = rlf("init", *arguments)
+    assert result.exit_code == 2 and words in result.stderr
+    assert list(tmp_path.iterdir()) == []
