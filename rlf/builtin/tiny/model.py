@@ -29,7 +29,7 @@ def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
         intermediate_size=256,
         num_hidden_layers=3,
         num_attention_heads=4,
-        num_key_value_heads=4,
+        num_key_value_heads=2,
         head_dim=32,
         max_position_embeddings=1024,
         rope_parameters={"rope_type": "default", "rope_theta": 1e5},

@@ -65,8 +65,8 @@ class PolicyPlan:
     steps: int = 125
     batch_size: int = 48
     share_by_fault: tuple[tuple[Careless, float], ...] = (
-        (Careless.GUESS, 0.22),
-        (Careless.GIVE_UP, 0.39),
+        (Careless.GUESS, 0.29),
+        (Careless.GIVE_UP, 0.38),
         (Careless.STOP_EARLY, 0.03),
         (Careless.WRONG_QUERY, 0.02),
         (Careless.WRONG_ATTRIBUTE, 0.015),
