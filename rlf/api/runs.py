@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlf.api.certificates import certificate_notice
 from rlf.api.inputs import builtin_files, load_inputs
@@ -19,7 +19,7 @@ from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.core.ids import new_run_id
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import FileRecord, RunRecord
+from rlf.lineage.records import FileRecord, ParentKind, RunRecord
 from rlf.lineage.run import begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json, plan_to_json
@@ -71,16 +71,35 @@ def run(
         RunError: the run failed for a reason outside its input.
     """
     checked = check_spec(files, overrides)
-    plan = checked.plan
+    return start(checked.plan, warnings=checked.warnings, runs_folder=runs_folder, view=view, command=command)
+
+
+def start(
+    plan: Plan,
+    *,
+    warnings: Sequence[Fault],
+    runs_folder: Path,
+    view: View,
+    command: Sequence[str],
+    parent_id: str | None = None,
+) -> RunOutcome:
+    """Runs a plan to its end.
+
+    Args:
+        warnings: what is unwise about it, told before the first step.
+        parent_id: the sweep that the run is a member of.
+    """
     run_id = new_run_id()
     folder = runs_folder / run_id
     with open_lineage(runs_folder, create=True) as store:
-        store.hide(_environment(plan))
+        store.hide(environment(plan))
         sink = _Sink()
         engine = _engine(plan, folder, sink)
-        warnings = [Notice("warning", str(warning), {"path": warning.path}) for warning in checked.warnings]
-        sink.opening = [*warnings, certificate_notice(plan.spec, engine.chat, runs_folder)]
-        start_run(store, _record(plan, run_id, folder, engine, command))
+        unwise = [Notice("warning", str(warning), {"path": warning.path}) for warning in warnings]
+        sink.opening = [*unwise, certificate_notice(plan.spec, engine.chat, runs_folder)]
+        parent_kind = None if parent_id is None else ParentKind.SWEEP
+        record = _record(plan, run_id, folder, engine, command)
+        start_run(store, replace(record, parent_id=parent_id, parent_kind=parent_kind))
         return _drive(store, engine, sink, _info(plan, run_id, folder, engine, resumed=False), view)
 
 
@@ -98,8 +117,9 @@ def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) 
         run_id = stored.record.id
         if stored.status is RunStatus.FINISHED:
             raise RlfError(f"run {run_id}: finished already, at step {stored.last_step}; nothing is left to resume.")
-        plan = _stored_plan(stored.record)
-        store.hide(_environment(plan))
+        take_environment(stored.record)
+        plan = restore_plan(stored.record.plan)
+        store.hide(environment(plan))
         folder = Path(stored.record.folder)
         sink = _Sink()
         engine = _engine(plan, folder, sink)
@@ -114,8 +134,8 @@ def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) 
         return _drive(store, engine, sink, info, view)
 
 
-def _stored_plan(record: RunRecord) -> Plan:
-    """The plan of a run, with the variables of the `.env` files beside its specs."""
+def take_environment(record: RunRecord) -> None:
+    """Sets the variables of the `.env` files beside a run's specs. Raises SpecError where a file is wrong."""
     faults: list[Fault] = []
     forget_env_files()
     for file in record.files:
@@ -123,10 +143,14 @@ def _stored_plan(record: RunRecord) -> Plan:
             take_env_file(Path(file.path).absolute().parent, faults)
     if faults:
         raise SpecError(faults)
-    return plan_from_json(json.dumps(record.plan))
 
 
-def _environment(plan: Plan) -> set[str]:
+def restore_plan(values: Mapping[str, Any]) -> Plan:
+    """The plan that a lineage keeps. Raises RlfError where a variable is not set."""
+    return plan_from_json(json.dumps(values))
+
+
+def environment(plan: Plan) -> set[str]:
     """The variables that tools and rewards are filled in with: credentials and addresses."""
     return mentioned(item.text for item in plan.interpolated)
 

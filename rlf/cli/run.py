@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, r
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
+from rlf.cli.sweep import watch_sweep
 from rlf.cli.view import RunView, choose_view
 from rlf.types.events import RunStatus
 
@@ -25,7 +26,17 @@ if TYPE_CHECKING:
 _EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
 
 
-def run(arguments: SpecArguments, runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
+def run(
+    arguments: SpecArguments,
+    multirun: Annotated[
+        bool, typer.Option("-m", "--multirun", help="Run once for each value of overrides such as `seed=0,1,2`.")
+    ] = False,
+    sweep: Annotated[
+        Path | None, typer.Option("--sweep", metavar="FILE", help="Run once for each member of a sweep file.")
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
     """Train a model as a spec says.
 
     Ctrl-C stops at once and keeps everything; `rlf resume` goes on from there.
@@ -33,11 +44,34 @@ def run(arguments: SpecArguments, runs_folder: RunsFolder = DEFAULT_RUNS, as_jso
     from rlf.api import runs
 
     files, overrides = split_arguments(arguments)
+    if multirun or sweep is not None:
+        _run_sweep(files, overrides, sweep, runs_folder, commas=multirun, as_json=as_json)
 
     def work(view: RunView) -> RunOutcome:
         return runs.run(files, overrides, runs_folder=runs_folder, view=view.open, command=["rlf", *sys.argv[1:]])
 
     watch("run", work, runs_folder, as_json=as_json)
+
+
+def _run_sweep(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    file: Path | None,
+    runs_folder: Path,
+    *,
+    commas: bool,
+    as_json: bool,
+) -> NoReturn:
+    from rlf.api.sweeps import SweepOutcome, Watcher, run_sweep
+    from rlf.spec.sweep import members_of
+
+    fixed, members = members_of(overrides, file, commas=commas)
+
+    def work(watcher: Watcher) -> SweepOutcome:
+        command = ["rlf", *sys.argv[1:]]
+        return run_sweep(files, fixed, members, runs_folder=runs_folder, watcher=watcher, command=command)
+
+    watch_sweep("run", work, runs_folder, as_json=as_json)
 
 
 def watch(command: str, work: Callable[[RunView], RunOutcome], runs_folder: Path, *, as_json: bool) -> None:

@@ -61,7 +61,15 @@ def show_run(
 
 def _show_run(reader: Reader, run_id: str, options: str, *, as_json: bool) -> None:
     from rlf.reports.report import read_report, report_view
+    from rlf.reports.sweep import is_sweep, read_sweep, sweep_view
 
+    if is_sweep(reader.get_run(run_id)):
+        sweep = read_sweep(reader, run_id)
+        if as_json:
+            print_envelope("runs show", sweep)
+        else:
+            stdout_console().print(sweep_view(sweep))
+        return
     report = read_report(reader, run_id)
     if as_json:
         print_envelope("runs show", report)

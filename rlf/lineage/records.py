@@ -14,6 +14,10 @@ TRAIN = "train"
 """The phase of a training step's trajectories; an evaluation's phase is its mode."""
 
 
+SWEEP = "sweep"
+"""The engine of a run that is a sweep: it runs its members one after the other and has no steps of its own."""
+
+
 class ParentKind(StrEnum):
     """How a run descends from its parent."""
 
@@ -42,6 +46,7 @@ class RunRecord:
     id: str
     name: str
     engine: str
+    """What ran it: an engine's kind, or `sweep`."""
     seed: int
     plan: Mapping[str, Any]
     plan_hash: str

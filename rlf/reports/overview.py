@@ -39,6 +39,8 @@ class Overview:
     finished: float | None
     evaluation: Evaluation | None
     """The latest sampled one, or the latest of any mode; None before the first."""
+    parent_id: str | None = None
+    """The sweep that it is a member of, or the run that it goes on from; None for one that stands alone."""
 
 
 def read_overviews(reader: Reader) -> list[Overview]:
@@ -51,7 +53,15 @@ def _overview(run: Run, evaluations: Sequence[Evaluation]) -> Overview:
     sampled = [evaluation for evaluation in evaluations if evaluation.mode == "sampled"] or evaluations
     latest = sampled[-1] if sampled else None
     return Overview(
-        record.id, record.name, run.status, run.last_step, record.seed, record.started, run.finished, latest
+        run_id=record.id,
+        name=record.name,
+        status=run.status,
+        step=run.last_step,
+        seed=record.seed,
+        started=record.started,
+        finished=run.finished,
+        evaluation=latest,
+        parent_id=record.parent_id,
     )
 
 
@@ -63,11 +73,17 @@ def overview_table(overviews: Sequence[Overview]) -> Table:
     table.add_column("status", no_wrap=True)
     for header in ("step", "seed", "time", "held-out"):
         table.add_column(header, justify="right", no_wrap=True)
+    with_parents = any(item.parent_id for item in overviews)
+    if with_parents:
+        table.add_column("parent", no_wrap=True)
     for item in overviews:
         status = Text(str(item.status), STATUS_STYLES[item.status])
         success = MISSING if item.evaluation is None else percent(item.evaluation.metrics.get("success"))
         elapsed = duration(elapsed_s(item.started, item.finished, item.status))
-        table.add_row(item.run_id, visible(item.name), status, str(item.step), str(item.seed), elapsed, success)
+        parent = [item.parent_id or ""] if with_parents else []
+        table.add_row(
+            item.run_id, visible(item.name), status, str(item.step), str(item.seed), elapsed, success, *parent
+        )
     return table
 
 

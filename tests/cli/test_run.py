@@ -18,6 +18,7 @@ from rlf.types import RunStatus
 from .conftest import RUN
 
 Rlf = Callable[..., Result]
+SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
 UseEngine = Callable[..., None]
 
 
@@ -136,3 +137,26 @@ def test_every_command_has_help(rlf: Rlf, command: tuple[str, ...]) -> None:
     assert result.exit_code == 0
     assert f"Usage: rlf {' '.join(command)}" in result.stdout
     assert len(result.stdout.split()) > 20
+
+
+def test_a_sweep_runs_every_member_and_ends_with_a_table(rlf: Rlf) -> None:
+    tiny = ["train.steps=1", "train.prompts_per_step=1", "rollout.n=4", "eval.limit=2", "eval.greedy=false"]
+    result = rlf("run", SPEC, "-m", *tiny, "seed=0,1")
+    assert result.exit_code == 0, result.output
+    assert "member 1 of 2: seed=0\n" in result.stdout and "member 2 of 2: seed=1\n" in result.stdout
+    lines = result.stdout.splitlines()
+    table = lines[next(i for i, line in enumerate(lines) if line.startswith("member  ")) :]
+    assert [line.split()[0] for line in table] == ["member", "seed=0", "seed=1"]
+    sweep_id = next(line for line in lines if line.startswith("search-sweep · ")).split()[2]
+    assert f"search-sweep · {sweep_id} finished" in rlf("runs", "show", sweep_id).stdout
+    listed = json.loads(rlf("runs", "list", "--json").stdout)["data"]
+    assert [run["parent_id"] for run in listed] == [sweep_id, sweep_id, None]
+    assert rlf("resume", sweep_id).exit_code == 2
+
+
+def test_a_sweep_over_nothing_is_refused(rlf: Rlf) -> None:
+    result = rlf("run", SPEC, "-m", "seed=0")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "got -m and no value with a comma; there is nothing to sweep over. Write e.g. -m seed=0,1,2.\n",
+    )

@@ -1,0 +1,291 @@
+"""Sweeps: many runs of one spec, each with overrides of its own, one after the other, under one run of the lineage.
+
+Every member is checked before the first starts. A member that fails does not stop the others; Ctrl-C stops them all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlf.api.lineage import open_lineage
+from rlf.api.plans import Checked, check_spec
+from rlf.api.provenance import code_version, host, packages
+from rlf.api.runs import RunOutcome, View, environment, restore_plan, resume, start, take_environment
+from rlf.core.errors import Fault, Place, RlfError, SpecError
+from rlf.core.hashing import hash_json
+from rlf.core.ids import new_run_id
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import SWEEP, FileRecord, ParentKind, Run, RunRecord
+from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.store import Store
+from rlf.plan import Plan, plan_to_json
+from rlf.spec.sweep import Overrides
+from rlf.types.events import RunFinished, RunStatus
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One run of a sweep, before it runs."""
+
+    number: int
+    """Counts from 1."""
+    total: int
+    overrides: Overrides
+    """What it has of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOutcome:
+    """How one run of a sweep ended."""
+
+    overrides: Overrides
+    run_id: str | None
+    """None where it failed before it was registered."""
+    status: RunStatus
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutcome:
+    """How a sweep ended."""
+
+    run_id: str
+    """The sweep's own."""
+    status: RunStatus
+    """FAILED when a member failed."""
+    num_members: int
+    members: tuple[MemberOutcome, ...]
+    """Those that were tried or had finished before, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is shown a sweep."""
+
+    view: View
+    """Called for each member, as for a run."""
+    begin: Callable[[Member], None]
+    """Called before a member starts."""
+    end: Callable[[Member, MemberOutcome], None]
+    """Called after it ended."""
+
+
+def run_sweep(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    members: Sequence[Overrides],
+    *,
+    runs_folder: Path,
+    watcher: Watcher,
+    command: Sequence[str],
+) -> SweepOutcome:
+    """Checks every member of a sweep and runs them.
+
+    Args:
+        overrides: what all members share.
+        members: what each one has of its own.
+
+    Raises:
+        SpecError: a member's input is wrong; nothing was started.
+    """
+    checked = _check(files, overrides, members)
+    base = ["rlf", "run", *map(str, files), *overrides]
+    with open_lineage(runs_folder, create=True) as store:
+        store.hide({name for found in checked for name in environment(found.plan)})
+        record = _record(checked, members, base, runs_folder, command)
+        start_run(store, record)
+
+        def work(member: Member) -> RunOutcome:
+            found = checked[member.number - 1]
+            return start(
+                found.plan,
+                warnings=found.warnings,
+                runs_folder=runs_folder,
+                view=watcher.view,
+                command=[*base, *member.overrides],
+                parent_id=record.id,
+            )
+
+        return _drive(store, record.id, members, work, watcher, {})
+
+
+def resume_sweep(name: str, *, runs_folder: Path, watcher: Watcher, command: Sequence[str]) -> SweepOutcome:
+    """Runs what is unfinished of a sweep: goes on with members that stopped, starts those that never did.
+
+    Raises:
+        RlfError: there is no such sweep, it still runs, or it is finished.
+    """
+    with open_lineage(runs_folder) as store:
+        reader = Reader(store)
+        stored = reader.get_run(name)
+        sweep_id = stored.record.id
+        if stored.status is RunStatus.FINISHED:
+            raise RlfError(f"sweep {sweep_id}: finished already; nothing is left to resume.")
+        planned: list[dict[str, Any]] = stored.record.plan["members"]
+        run_by_hash = {run.record.plan_hash: run for run in reversed(reader.list_runs()) if _is_of(run, sweep_id)}
+        begin_resume(store, sweep_id, 0)
+        members = [tuple(item["overrides"]) for item in planned]
+
+        def work(member: Member) -> RunOutcome:
+            item = planned[member.number - 1]
+            begun = run_by_hash.get(item["plan_hash"])
+            if begun is not None:
+                return resume(begun.record.id, runs_folder=runs_folder, view=watcher.view, command=command)
+            take_environment(stored.record)
+            return start(
+                restore_plan(item["plan"]),
+                warnings=(),
+                runs_folder=runs_folder,
+                view=watcher.view,
+                command=shlex.split(item["command"]),
+                parent_id=sweep_id,
+            )
+
+        done = {
+            number: MemberOutcome(members[number - 1], begun.record.id, RunStatus.FINISHED)
+            for number, item in enumerate(planned, start=1)
+            if (begun := run_by_hash.get(item["plan_hash"])) is not None and begun.status is RunStatus.FINISHED
+        }
+        return _drive(store, sweep_id, members, work, watcher, done)
+
+
+def is_sweep(name: str, runs_folder: Path) -> bool:
+    """Whether a run is a sweep; false where there is none of that name, which whoever resumes it tells."""
+    try:
+        with open_lineage(runs_folder) as store:
+            return Reader(store).get_run(name).record.engine == SWEEP
+    except RlfError:
+        return False
+
+
+def _is_of(run: Run, sweep_id: str) -> bool:
+    return run.record.parent_id == sweep_id and run.record.parent_kind is ParentKind.SWEEP
+
+
+def _check(files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides]) -> list[Checked]:
+    """Every member's plan. Raises SpecError with the faults of all, those that every member has once."""
+    checked: list[Checked] = []
+    faulty: list[tuple[Overrides, tuple[Fault, ...]]] = []
+    for own in members:
+        try:
+            checked.append(check_spec(files, [*overrides, *own]))
+        except SpecError as error:
+            faulty.append((own, error.faults))
+    if faulty:
+        raise SpecError(_gathered(faulty, len(members)))
+    own_by_hash: dict[str, Overrides] = {}
+    for own, found in zip(members, checked, strict=True):
+        same = own_by_hash.setdefault(found.plan.plan_hash, own)
+        if same is not own:
+            message = f"{' '.join(same)} and {' '.join(own)} are the same run. Take one of them out."
+            raise SpecError([Fault(Place("sweep"), "", message)])
+    return checked
+
+
+def _gathered(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_members: int) -> list[Fault]:
+    counts = Counter(fault for _, faults in faulty for fault in set(faults))
+    common = [fault for fault, count in counts.items() if count == num_members]
+    own = [
+        Fault(fault.place, fault.path, f"with {' '.join(overrides)}: {fault.message}")
+        for overrides, faults in faulty
+        for fault in faults
+        if counts[fault] < num_members
+    ]
+    return [*common, *own]
+
+
+def _drive(
+    store: Store,
+    sweep_id: str,
+    members: Sequence[Overrides],
+    work: Callable[[Member], RunOutcome],
+    watcher: Watcher,
+    done: dict[int, MemberOutcome],
+) -> SweepOutcome:
+    """Runs the members that are not done, and writes down how the sweep ended."""
+    outcomes: list[MemberOutcome] = []
+    status = RunStatus.INTERRUPTED
+    try:
+        for number, own in enumerate(members, start=1):
+            outcomes.append(done.get(number) or _member(Member(number, len(members), own), work, watcher))
+            if outcomes[-1].status is RunStatus.INTERRUPTED:
+                break
+        else:
+            failed = any(outcome.status is not RunStatus.FINISHED for outcome in outcomes)
+            status = RunStatus.FAILED if failed else RunStatus.FINISHED
+    except KeyboardInterrupt:
+        logger.info("sweep %s: interrupted between the steps of two runs", sweep_id)
+    finally:
+        finished = sum(outcome.status is RunStatus.FINISHED for outcome in outcomes)
+        error = f"{len(members) - finished} of {len(members)} runs failed" if status is RunStatus.FAILED else None
+        with Recorder(store, sweep_id) as recorder:
+            recorder(RunFinished(status, finished, error))
+    return SweepOutcome(sweep_id, status, len(members), tuple(outcomes))
+
+
+def _member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watcher) -> MemberOutcome:
+    """Runs one member; what goes wrong in it is told and stays there."""
+    watcher.begin(member)
+    try:
+        ended = work(member)
+        outcome = MemberOutcome(member.overrides, ended.run_id, ended.status)
+    except BrokenPipeError:  # nobody reads what the views print any more
+        raise
+    except RlfError as error:
+        outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, str(error))
+    except Exception as error:
+        logger.exception("member %d of the sweep: a defect of rlf or of the user's code", member.number)
+        outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, f"{type(error).__name__}: {error}")
+    watcher.end(member, outcome)
+    return outcome
+
+
+def _record(
+    checked: Sequence[Checked],
+    members: Sequence[Overrides],
+    base: Sequence[str],
+    runs_folder: Path,
+    command: Sequence[str],
+) -> RunRecord:
+    """The sweep as a run: its plan holds the members' plans, so that it can go on without their specs."""
+    plans = [found.plan for found in checked]
+    planned = [
+        {
+            "overrides": list(own),
+            "command": shlex.join([*base, *own]),
+            "plan_hash": plan.plan_hash,
+            "plan": json.loads(plan_to_json(plan)),
+        }
+        for own, plan in zip(members, plans, strict=True)
+    ]
+    run_id = new_run_id()
+    return RunRecord(
+        id=run_id,
+        name=f"{plans[0].spec.name}-sweep",
+        engine=SWEEP,
+        seed=plans[0].spec.seed,
+        plan={"members": planned},
+        plan_hash=hash_json([plan.plan_hash for plan in plans]),
+        code_version=code_version(),
+        host=host(device="none", threads=0),
+        packages=packages(),
+        command=shlex.join(command),
+        folder=str((runs_folder / run_id).resolve()),
+        files=_files(plans),
+    )
+
+
+def _files(plans: Sequence[Plan]) -> tuple[FileRecord, ...]:
+    """What any member was made from."""
+    records = [FileRecord(file.role, file.path, file.sha256) for plan in plans for file in plan.files]
+    return tuple({(record.role, record.path): record for record in records}.values())

@@ -1,0 +1,92 @@
+"""A sweep at a glance: one line for each member, with held-out success before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rlf.lineage.records import SWEEP
+from rlf.reports.overview import STATUS_STYLES
+from rlf.reports.quantities import MISSING, percent, visible
+from rlf.types.events import RunStatus
+
+if TYPE_CHECKING:
+    from rlf.lineage.reader import Reader
+    from rlf.lineage.records import Run
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """One member."""
+
+    overrides: tuple[str, ...]
+    run_id: str | None
+    """None: it was never registered."""
+    status: RunStatus | None
+    step: int
+    before: float | None
+    """Held-out success at the first evaluation, sampled."""
+    after: float | None
+    """The same at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """All that is shown of a sweep."""
+
+    run_id: str
+    name: str
+    status: RunStatus
+    error: str | None
+    rows: tuple[SweepRow, ...]
+
+
+def is_sweep(run: Run) -> bool:
+    """Whether a run of the lineage is a sweep."""
+    return run.record.engine == SWEEP
+
+
+def read_sweep(reader: Reader, run_id: str) -> SweepReport:
+    """Reads a sweep and its members from the lineage."""
+    sweep = reader.get_run(run_id)
+    members = [run for run in reversed(reader.list_runs()) if run.record.parent_id == sweep.record.id]
+    run_by_hash = {run.record.plan_hash: run for run in members}
+    planned = sweep.record.plan["members"]
+    rows = [_row(reader, tuple(item["overrides"]), run_by_hash.get(item["plan_hash"])) for item in planned]
+    return SweepReport(sweep.record.id, sweep.record.name, sweep.status, sweep.error, tuple(rows))
+
+
+def _row(reader: Reader, overrides: tuple[str, ...], run: Run | None) -> SweepRow:
+    if run is None:
+        return SweepRow(overrides, None, None, 0, None, None)
+    evaluations = reader.evaluations(run.record.id)
+    sampled = [found.metrics.get("success") for found in evaluations if found.mode == "sampled"]
+    before, after = (sampled[0], sampled[-1]) if sampled else (None, None)
+    return SweepRow(overrides, run.record.id, run.status, run.last_step, before, after)
+
+
+def sweep_view(report: SweepReport) -> RenderableType:
+    """Renders a sweep."""
+    title = Text(f"{visible(report.name)} · {report.run_id} {report.status}", style="bold")
+    if report.error is not None:
+        title.append(f": {visible(report.error)}", "red")
+    return Group(title, _table(report.rows))
+
+
+def _table(rows: Sequence[SweepRow]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("member", overflow="fold")
+    table.add_column("run", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    for header in ("step", "before", "after"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in rows:
+        status = Text("not started", "dim") if row.status is None else Text(row.status, STATUS_STYLES[row.status])
+        figures = (str(row.step), percent(row.before), percent(row.after))
+        table.add_row(visible(" ".join(row.overrides)), row.run_id or MISSING, status, *figures)
+    return table
