@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from rlf.api.plans import checked_spec
+from rlf.api.plans import check_spec
 from rlf.core.errors import RlfError
-from rlf.data import load_tasks
 from rlf.plan import Plan
 from rlf.plan.estimate import Memory, Work, estimate_memory, estimate_work
 from rlf.plan.model_shape import ModelShape, shape_of
@@ -84,22 +83,20 @@ def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | N
         SpecError, RlfError: the spec or the size is wrong.
     """
     gpu_bytes = None if gpu is None else parse_size(gpu)
-    loaded, plan = checked_spec(files, overrides)
-    data, spec = loaded.spec.data, loaded.spec
-    num_eval_rows = 0 if data.eval is None else len(load_tasks(**data.eval.model_dump()))
-    num_train_rows = len(load_tasks(**data.train.model_dump()))
+    checked = check_spec(files, overrides)
+    loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
     shape, unknown = _model_shape(loaded)
     on_gpu = gpu_bytes is not None or spec.engine.model_dump().get("device") == "cuda"
     memory = None
     if shape is not None:
         cores = len(os.sched_getaffinity(0))
-        memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=num_eval_rows, cores=cores)
+        memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=checked.num_eval_rows, cores=cores)
     return PlanReport(
         name=spec.name,
         plan_hash=plan.plan_hash,
         files=plan.files,
         values=tuple(planned_values(plan, loaded)),
-        work=estimate_work(spec, num_train_rows, num_eval_rows),
+        work=estimate_work(spec, checked.num_train_rows, checked.num_eval_rows),
         memory=memory,
         memory_unknown=unknown,
         fit=None if memory is None else _fit(memory, gpu, gpu_bytes),
@@ -109,9 +106,9 @@ def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | N
 
 def compare_plans(left: Path, right: Path, overrides: Sequence[str]) -> PlanDifference:
     """What differs between two specs, each with the same overrides."""
-    (loaded_left, plan_left), (loaded_right, plan_right) = (checked_spec([file], overrides) for file in (left, right))
-    found = differences(planned_values(plan_left, loaded_left), planned_values(plan_right, loaded_right))
-    return PlanDifference(str(left), str(right), plan_left.plan_hash, plan_right.plan_hash, tuple(found))
+    one, other = check_spec([left], overrides), check_spec([right], overrides)
+    found = differences(planned_values(one.plan, one.loaded), planned_values(other.plan, other.loaded))
+    return PlanDifference(str(left), str(right), one.plan.plan_hash, other.plan.plan_hash, tuple(found))
 
 
 def parse_size(text: str) -> int:

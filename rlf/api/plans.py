@@ -20,13 +20,7 @@ def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
     Raises:
         SpecError: every fault of the spec, of it as a whole and of what it names, at once.
     """
-    return checked_spec(files, overrides)[1]
-
-
-def checked_spec(files: Sequence[Path], overrides: Sequence[str]) -> tuple[LoadedSpec, Plan]:
-    """The same with the spec and the places of its values. Raises SpecError."""
-    checked = check_spec(files, overrides)
-    return checked.loaded, checked.plan
+    return check_spec(files, overrides).plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +31,9 @@ class Checked:
     plan: Plan
     warnings: tuple[Fault, ...]
     """What is legal and unwise."""
+    num_train_rows: int
+    num_eval_rows: int
+    """0 without an evaluation set."""
 
 
 def check_spec(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
@@ -49,4 +46,5 @@ def check_spec(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
         raise SpecError([*looked.faults, *error.faults]) from error
     if looked.faults:
         raise SpecError(looked.faults)
-    return Checked(loaded, plan, tuple(find_warnings(Subject(loaded, looked.train, looked.evaluation))))
+    subject = Subject(loaded, looked.train, looked.evaluation, looked.sizes)
+    return Checked(loaded, plan, tuple(find_warnings(subject)), len(looked.train), len(looked.evaluation))

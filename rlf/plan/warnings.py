@@ -12,6 +12,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
 from rlf.rewards.term import Term
 from rlf.spec import LoadedSpec
+from rlf.spec.budget import PromptSizes
 from rlf.types import Task
 
 MAX_CHARS_PER_TOKEN = 8
@@ -33,6 +34,8 @@ class Subject:
     train: Sequence[Task] = ()
     evaluation: Sequence[Task] = ()
     """Empty where they are not read or there are none."""
+    sizes: PromptSizes | None = None
+    """What the training prompts take in tokens; None where that was not measured."""
 
 
 def find_warnings(subject: Subject) -> list[Fault]:
@@ -79,6 +82,17 @@ def _turns_have_room(subject: Subject) -> Iterator[Fault]:
     if given is not None and given < MIN_NEW_TOKENS:
         message = f"got {given}; a call of a tool takes about {MIN_NEW_TOKENS}, so that most turns are cut off. "
         yield subject.loaded.fault(("rollout", "max_new_tokens"), f"{message}Write more, or null.")
+
+
+def _prompts_leave_room(subject: Subject) -> Iterator[Fault]:
+    sizes, budget = subject.sizes, subject.loaded.spec.rollout.max_total_tokens
+    share = 0.0 if sizes is None else sizes.share_cut(budget)
+    if sizes is not None and share:
+        yield subject.loaded.fault(
+            ("rollout", "max_total_tokens"),
+            f"got {budget}; {100 * share:.0f} % of the training prompts leave no room for a turn: with tools they take "
+            f"up to {max(sizes.tokens)} tokens, a turn at least {sizes.turn}. Write more, or leave the long ones out.",
+        )
 
 
 def _learning_rate_is_usual(subject: Subject) -> Iterator[Fault]:
@@ -143,6 +157,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _tool_output_fits,
     _kl_holds_many_epochs,
     _turns_have_room,
+    _prompts_leave_room,
     _learning_rate_is_usual,
     _evaluation_is_apart,
     _groups_are_large,

@@ -57,10 +57,14 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     name = detect_format(tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
     tools = [tool.description_for_model for tool in spec.tools]
     chat = FORMATS.get(name)(tokenizer, tools)
+
+    def num_tokens(task: Task) -> int:
+        return len(chat.prompt(task.messages, [tool for tool in tools if task.may_use(tool.name)]))
+
     step = -(-len(tasks) // MAX_MEASURED)
     shortest = sorted(tasks, key=_num_characters)[:_NUM_SHORTEST]
-    sizes = [_prompt_size(chat, task, tools) for task in tasks[::step]]
-    least = min(*sizes, *(_prompt_size(chat, task, tools) for task in shortest))
+    sizes = [num_tokens(task) for task in tasks[::step]]
+    least = min(*sizes, *map(num_tokens, shortest))
     return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, [tool.name for tool in spec.tools]))
 
 
@@ -68,20 +72,23 @@ def _prompt_size(chat: ChatFormat, task: Task, tools: Sequence[ToolDescription])
     return len(chat.prompt(task.messages, [tool for tool in tools if task.may_use(tool.name)]))
 
 
-def budget_faults(loaded: LoadedSpec, tasks: Sequence[Task]) -> list[Fault]:
-    """The fault of a token budget that no trajectory fits, or of a chat format that cannot render the prompts."""
+def check_budget(loaded: LoadedSpec, tasks: Sequence[Task]) -> tuple[list[Fault], PromptSizes | None]:
+    """The fault of a token budget that no trajectory fits, or of a chat format that cannot render the prompts.
+
+    With the sizes, where they could be measured.
+    """
     budget = loaded.spec.rollout.max_total_tokens
     try:
         sizes = measure_prompts(loaded.spec, tasks)
     except RlfError as error:
-        return [_about_chat(loaded, str(error))]
+        return [_about_chat(loaded, str(error))], None
     if sizes is None or sizes.least <= budget:
-        return []
+        return [], sizes
     message = (
         f"got {budget}; the system prompt, the tools and the shortest question take {sizes.shortest} tokens, and "
         f"{sizes.turn_words} {sizes.turn} more. Write at least {sizes.least}, better the length of a whole trajectory."
     )
-    return [loaded.fault(("rollout", "max_total_tokens"), message)]
+    return [loaded.fault(("rollout", "max_total_tokens"), message)], sizes
 
 
 def _shortest_turn(chat: ChatFormat, tool_names: Sequence[str]) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from rlf.chat import FORMATS
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError
 from rlf.data import load_tasks
-from rlf.spec.budget import budget_faults
+from rlf.spec.budget import PromptSizes, check_budget
 from rlf.spec.load import LoadedSpec
 from rlf.spec.model_folder import named_folder
 from rlf.spec.models import DataSource
@@ -28,6 +28,8 @@ class LookedAt(NamedTuple):
     train: list[Task]
     evaluation: list[Task]
     """Empty where there is no such dataset or it has faults."""
+    sizes: PromptSizes | None
+    """What the training prompts take; None where the tokenizer is not on this machine."""
 
 
 def check_inputs(loaded: LoadedSpec) -> list[Fault]:
@@ -41,10 +43,11 @@ def look(loaded: LoadedSpec) -> LookedAt:
     train = _tasks(loaded, "train", faults)
     evaluation = _tasks(loaded, "eval", faults)
     about_model = _model(loaded)
-    faults += about_model or budget_faults(loaded, train)
+    about_budget, sizes = check_budget(loaded, train) if not about_model else ([], None)
+    faults += about_model + about_budget
     faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
     faults += [fault for index in range(len(loaded.spec.rewards)) for fault in _term(loaded, index)]
-    return LookedAt(sorted(faults), train, evaluation)
+    return LookedAt(sorted(faults), train, evaluation, sizes)
 
 
 def _tasks(loaded: LoadedSpec, name: str, faults: list[Fault]) -> list[Task]:

@@ -2,6 +2,7 @@
 
 import shutil
 
+from rlf.api.plans import check_spec
 from rlf.builtin.names import builtin_path
 from rlf.data import load_tasks
 from rlf.spec import check_inputs, load_spec
@@ -10,7 +11,7 @@ from rlf.spec.budget import PromptSizes, measure_prompts
 
 def measured(run, *overrides):
     spec = load_spec([run], overrides).spec
-    return measure_prompts(spec, load_tasks(**spec.data.train.model_dump()))
+    return measure_prompts(spec, load_tasks(**spec.data.train.model_dump(), declared=["look"]))
 
 
 def test_the_least_budget_is_the_shortest_prompt_and_the_shortest_turn(project):
@@ -44,3 +45,25 @@ def test_tools_that_the_template_does_not_tell_are_a_fault(project):
     (run.parent.parent / "model/chat_template.jinja").write_text(template)
     (fault,) = check_inputs(load_spec([run], ["model.path=./model"]))
     assert "does not tell the model about the tools look" in fault.message
+
+
+def test_only_the_tools_of_a_row_are_counted(project):
+    rows = '{"question": "q", "answer": "a", "t": []}\n'
+    run = project({"rows.jsonl": rows})
+    overrides = ["data.train.path=./rows.jsonl", "rollout.max_total_tokens=100"]
+    with_tools = measured(run, *overrides)
+    without = measured(run, *overrides, "data.train.tools=t")
+    assert without.shortest < with_tools.shortest
+
+
+def test_prompts_that_leave_no_room_are_warned_of(project):
+    long = "word " * 100
+    rows = "".join(f'{{"id": "{i}", "question": "{q}", "answer": "a"}}\n' for i, q in enumerate(["q", "r", "s", long]))
+    run = project({"rows.jsonl": rows})
+    (warning,) = [w for w in check_spec([run], ["data.train.path=./rows.jsonl"]).warnings if "room" in w.message]
+    assert str(warning).startswith(
+        "specs/run.yaml:11:21 rollout.max_total_tokens: got 100; 25 % of the training prompts"
+    )
+    assert check_spec([run], ["data.train.path=./rows.jsonl", "data.train.limit=3"]).warnings == tuple(
+        w for w in check_spec([run], ["data.train.path=./rows.jsonl"]).warnings if "room" not in w.message
+    )
