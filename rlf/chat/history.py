@@ -19,6 +19,10 @@ from rlf.core import CheckError
 from rlf.types import Message, ToolCall, ToolDescription
 
 DROPS_THINKING = "the template drops or rewrites the thinking of earlier turns; the trajectory keeps it as sampled"
+REWRITES = (
+    "the template writes earlier turns in another way than they were sampled; the trajectory keeps them as sampled"
+)
+TELLS_TOOLS = "the template does not tell the model about tools; the format does"
 _ID = re.compile(r"functions\.[\w.\-]+:\d+")
 _WIDTH = 60
 
@@ -41,22 +45,51 @@ def differences(
     messages: Sequence[Message],
     turns: Sequence[Spoken],
     tools: Sequence[ToolDescription],
-    seen: str,
+    segments: Sequence[str],
 ) -> tuple[str, ...]:
     """What the template would change in the sampled turns of a conversation; nothing when it renders what was seen.
 
+    Args:
+        segments: what was seen, cut into prompt, turn, observation, turn, ..., the last turn with its stop token.
+
     Raises:
-        CheckError: it changes anything but thinking.
+        CheckError: it changes what was not sampled: the prompt, a result, a role, the end of a turn.
     """
     renderings = list(dict.fromkeys(_renderings(chat, messages, turns, tools)))
+    seen, named = "".join(segments), list[str]()
     if any(_is_whole(text, seen) for text in renderings):
         return ()
+    if renderings and not any(text.startswith(segments[0].rstrip()) for text in renderings) and not chat.by_name:
+        if set(renderings) != set(_renderings(chat, messages, turns, ())):
+            raise CheckError(_told(_nearest(renderings, seen), seen))
+        named.append(TELLS_TOOLS)
     bare = _without_thinking(chat, seen)
     if any(_is_whole(_without_thinking(chat, text), bare) for text in renderings):
-        return (DROPS_THINKING,)
+        return (*named, DROPS_THINKING)
+    if any(_holds(chat, text, segments[2:-1:2], turns[-1].said) for text in renderings):
+        return (*named, REWRITES)
     if not renderings:
         raise CheckError("chat: the model's chat template cannot render a conversation with calls and results")
-    raise CheckError(_told(max(renderings, key=lambda text: _agreement(text, seen)), seen))
+    raise CheckError(_told(_nearest(renderings, seen), seen))
+
+
+def _nearest(renderings: Sequence[str], seen: str) -> str:
+    return max(renderings, key=lambda text: _agreement(text, seen))
+
+
+def _holds(chat: ChatFormat, rendered: str, observations: Sequence[str], answer: str) -> bool:
+    """Whether a rendering has every observation in order, and the end of the last turn after them."""
+    position, opening = 0, chat.thinking_marks[0].strip()
+    for observation in observations:
+        text = observation.rstrip().removesuffix(opening).rstrip()
+        found = rendered.find(text, position)
+        if found < 0:
+            return False
+        position = found + len(text)
+    position = rendered.find(answer, position)
+    stops = [chat.decode([token]) for token in chat.stop_token_ids]
+    # Where the next role's mark ends a turn, nothing ends the last one.
+    return position >= 0 and (len(stops) > 1 or any(stop in rendered[position:] for stop in stops))
 
 
 def _is_whole(rendered: str, seen: str) -> bool:
@@ -93,7 +126,7 @@ def _renderings(
 
     told = [{"role": message.role, "content": message.content} for message in messages]
     described: list[Any] | None = [tool.as_openai() for tool in tools] or None
-    for as_calls, ids in product((True, False), ("text", "short")):
+    for as_calls, ids in product((True, False), ("text", "short", "digits")):
         whole = [*told, *(message for turn in _numbered(turns, as_calls, ids) for message in turn)]
         try:
             text = chat.tokenizer.apply_chat_template(
@@ -108,7 +141,8 @@ def _renderings(
 def _numbered(turns: Sequence[Spoken], as_calls: bool, ids: str) -> Iterator[list[dict[str, Any]]]:
     for turn in turns:
         found = _ID.findall(turn.text) if ids == "text" else []
-        names = [found[i] if i < len(found) else f"call{i:05d}" for i in range(len(turn.calls))]
+        made = "{:09d}" if ids == "digits" else "call{:05d}"
+        names = [found[i] if i < len(found) else made.format(i) for i in range(len(turn.calls))]
         assistant: dict[str, Any] = {"role": "assistant", "content": turn.said if as_calls else turn.text}
         if as_calls and turn.thinking:
             assistant |= {"reasoning_content": turn.thinking, "thinking": turn.thinking}

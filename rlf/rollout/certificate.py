@@ -116,7 +116,8 @@ def certify(
     failed = _play(chat, tools, question, [_Turn(""), _answer(chat)], _RESULTS)
     for played in (plain, attacked, failed):
         _check(chat, played)
-    _check_tools_are_told(chat, plain, tools)
+    if not chat.by_name:
+        _check_tools_are_told(chat, plain, tools)
     _check_data(chat, tools, attacked)
     found = [] if chat.by_name else [*_differences(chat, tools, plain), *_differences(chat, tools, attacked)]
     named = tuple(dict.fromkeys(found))
@@ -132,7 +133,7 @@ def certify(
         num_sampled=sum(trajectory.num_sampled for trajectory in every),
         has_thinking=thinks,
         has_parallel_calls=parallel,
-        checks=CHECKS[:-1] if chat.by_name else CHECKS,
+        checks=CHECKS[1:-1] if chat.by_name else CHECKS,
         differences=named,
     )
 
@@ -192,7 +193,7 @@ def _has_thinking(chat: ChatFormat) -> bool:
 
 
 def _has_parallel(chat: ChatFormat, tools: Sequence[ToolDescription]) -> bool:
-    if not tools:
+    if not tools or chat.stop_strings:  # a stop string ends the turn with its first call
         return False
     calls = (example_call(tools[0]), example_call(tools[-1], 1))
     closing = "".join(_marks(chat)) if _opens_thinking(chat) else ""
@@ -321,5 +322,8 @@ def _differences(chat: ChatFormat, tools: Sequence[ToolDescription], played: _Pl
         text = next((turn.text[: -len(stop)] for stop in stops if turn.text.endswith(stop)), turn.text)
         results = tuple(record.result.text for record in turn.calls)
         turns.append(Spoken(text, written.thinking, written.answer or "", written.calls, results))
-    seen = chat.decode(played.trajectory.tokens)
-    return differences(chat, played.trajectory.task.messages, turns, tools, seen)
+    tokens, cuts = played.trajectory.tokens, [0]
+    for turn in played.trajectory.turns:
+        cuts += [turn.start, turn.end]
+    segments = [chat.decode(tokens[start:end]) for start, end in pairwise(cuts)]
+    return differences(chat, played.trajectory.task.messages, turns, tools, segments)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rlf.chat.history import DROPS_THINKING
+from rlf.chat.history import DROPS_THINKING, REWRITES
 from rlf.chat.policy import HistoryPolicy
 from rlf.core import CheckError, RlfError
 from rlf.rollout.certificate import CHECKS, certify
@@ -43,20 +43,13 @@ MUTATIONS = {
         "message.role + '\\n' + message.content.replace('<|im_end|>', '')",
     ),
     "the last turn is not closed": ("{%- else %}\n        {{-", "{%- elif loop.index < 5 %}\n        {{-"),
-    "assistant turns are trimmed of their calls": (
-        "message.role + '\\n' + message.content",
-        "message.role + '\\n' + message.content.split('<tool_call>')[0]",
-    ),
 }
 
 
 def mutated(name):
     before, after = MUTATIONS[name]
     assert before in TEMPLATE, f"{name}: the template has no {before!r}"
-    text = TEMPLATE.replace(before, after)
-    if name == "assistant turns are trimmed of their calls":
-        text = text.replace("message.tool_calls or []", "[]")
-    return text
+    return TEMPLATE.replace(before, after)
 
 
 def test_a_sound_template_is_certified(chat):
@@ -79,6 +72,17 @@ def test_a_template_that_drops_thinking_is_kept_with_a_notice_or_refused(make_ch
     chat = make_chat(TEMPLATE.replace(role, f"message.role + '\\n' + {content}"))
     assert certify(chat, "hermes", TOOLS, history=HistoryPolicy.KEEP).differences == (DROPS_THINKING,)
     with pytest.raises(CheckError, match=r"chat\.history: refuse: .*thinking of earlier turns"):
+        certify(chat, "hermes", TOOLS, history=HistoryPolicy.REFUSE)
+
+
+def test_a_template_that_rewrites_calls_is_kept_with_a_notice_or_refused(make_chat):
+    content = "message.role + '\\n' + message.content"
+    assert content in TEMPLATE
+    spoken = "(message.content.split('<tool_call>')[0] if message.role == 'assistant' else message.content)"
+    rewriting = TEMPLATE.replace(content, f"message.role + '\\n' + {spoken}")
+    chat = make_chat(rewriting.replace("message.tool_calls or []", "[]"))
+    assert certify(chat, "hermes", TOOLS).differences == (REWRITES,)
+    with pytest.raises(CheckError, match="refuse"):
         certify(chat, "hermes", TOOLS, history=HistoryPolicy.REFUSE)
 
 
