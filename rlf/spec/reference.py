@@ -15,6 +15,7 @@ from rlf.chat import FORMATS
 from rlf.core import Registry
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
+from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, Source
 from rlf.spec.engine import ENGINES, EngineSpec
 from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
 from rlf.spec.models import RunSpec
@@ -33,6 +34,43 @@ _ELSEWHERE: dict[type[BaseModel], str] = {
 """Models whose keys another page tells."""
 
 
+def _names() -> str:
+    keys = list(dict.fromkeys(key for alias in ALIASES for key in alias.canonical))
+    lines = [f"| `{key}` | " + " | ".join(_names_of(key, source) for source in Source) + " |" for key in keys]
+    heads = " | ".join(Source)
+    near = [f"| `{name}` | {words[0].upper()}{words[1:]} |" for name, words in NEAR_MISSES.items()]
+    return "\n".join(
+        [
+            "# Names of other libraries",
+            "",
+            "Accepted in a spec and on the command line, and stored under the name on the left. In brackets: what a "
+            "name says beside its value, unless the same file says otherwise.",
+            "",
+            f"| here | {heads} |",
+            "|---|" + "---|" * len(Source),
+            *lines,
+            "",
+            "## Names that mean something else",
+            "",
+            "| name | why it is refused |",
+            "|---|---|",
+            *near,
+        ]
+    )
+
+
+def _names_of(key: str, source: Source) -> str:
+    found = [alias for alias in ALIASES if alias.source is source and key in alias.canonical]
+    return "<br>".join(f"`{name}`{_beside(alias)}" for alias in found for name in alias.names)
+
+
+def _beside(alias: Alias) -> str:
+    said = [f"{key.removeprefix('train.')}: {value}" for key, value in alias.implies.items()]
+    said += [f"also {key.rpartition('.')[2]}" for key in alias.also]
+    said += [f"{theirs} = {ours}" for theirs, ours in alias.values.items()]
+    return f" ({', '.join(said)})" if said else ""
+
+
 def pages() -> dict[str, str]:
     """The text of each page, by its file's name."""
     made = {
@@ -42,6 +80,7 @@ def pages() -> dict[str, str]:
         "estimators.md": _estimators(),
         "chat-formats.md": _chat_formats(),
         "metrics.md": _metrics(),
+        "names.md": _names(),
     }
     return {name: _MADE + "\n" + text.rstrip() + "\n" for name, text in made.items()}
 
