@@ -54,9 +54,9 @@ class Template:
         return f"the template names {unknown[0]!r}{close} (columns: {', '.join(known)}). Name a column."
 
     def render(self, values: Mapping[str, Any]) -> str:
-        """The text for a row. Raises TemplateFault where it cannot be rendered."""
+        """The text for a row, without line breaks at its end. Raises TemplateFault where it cannot be rendered."""
         try:
-            return self._template.render({ROW: values, **values})
+            return self._template.render({ROW: values, **values}).rstrip("\n")
         except Exception as error:
             said = str(error).rstrip(".") or type(error).__name__
             raise TemplateFault(f"the template cannot be filled in: {said}. Mend the row or the template.") from error
