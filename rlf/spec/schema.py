@@ -24,6 +24,7 @@ from rlf.chat import FORMATS
 from rlf.core import Registry
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS, Term
+from rlf.spec.aliases import ALIASES, Alias, sections
 from rlf.spec.engine import ENGINES
 from rlf.spec.facts import first_paragraph, leaves, meaning, member_docs, submodels
 from rlf.spec.layers import BARE_KINDS, ITEM_LISTS
@@ -50,6 +51,8 @@ _ITEMS = {"tools": "ToolDeclaration", "rewards": "Term"}
 """Definitions of the items of the spec's lists."""
 _PART = "Part"
 """Ends the name of a definition of which any key may be left out."""
+_FOREIGN = sorted(sections() - set(RunSpec.model_fields))
+"""Sections that only other libraries have."""
 _FILLED_IN = {"$ref": "#/$defs/Interpolation"}
 _PATH = {"type": "string", "description": "Path of a file, from the folder of this one."}
 
@@ -80,11 +83,12 @@ def write_schemas(folder: Path) -> list[Path]:
 
 
 def _layered(defs: Defs) -> Schema:
-    """A spec: whole, or with `extends` any part of one."""
+    """A spec: whole, or any part of one with `extends` or with another library's sections, which may say the rest."""
     extends = {"description": "Specs that this one is laid over, left to right.", "anyOf": [_PATH, _list_of(_PATH)]}
     defs[f"RunSpec{_PART}"]["properties"]["extends"] = extends
     part, whole = {"$ref": f"#/$defs/RunSpec{_PART}"}, {"$ref": "#/$defs/RunSpec"}
-    return {"type": "object", "if": {"required": ["extends"]}, "then": part, "else": whole}
+    partial = {"anyOf": [{"required": [key]} for key in ("extends", *_FOREIGN)]}
+    return {"type": "object", "if": partial, "then": part, "else": whole}
 
 
 def _definitions() -> Defs:
@@ -94,6 +98,7 @@ def _definitions() -> Defs:
         defs |= _kinds(registry, key, defs)
     _name_markers(defs)
     defs["ChatSpec"]["properties"]["format"]["enum"] = ["auto", *FORMATS.names()]
+    _accept_other_names(defs)
     for role, name in _ITEMS.items():
         defs["RunSpec"]["properties"][role]["items"] = {"$ref": f"#/$defs/{name}Item"}
         defs[f"{name}Item"] = _item(role, name)
@@ -182,6 +187,56 @@ def _name_markers(defs: Defs) -> None:
             value |= {"anyOf": [{"enum": names[base]}, choice]} if key in bare else choice
 
 
+def _accept_other_names(defs: Defs) -> None:
+    """Keys under the names that other libraries give them, where `rlf.spec.aliases` has them."""
+    for section in _FOREIGN:
+        defs["RunSpec"]["properties"][section] = {"type": "object", "description": "Another library's section."}
+    for alias in ALIASES:
+        for name in alias.names:
+            path, _, key = name.rpartition(".")
+            owner = _owner(defs, path)
+            if owner is None:
+                continue
+            words = f"{alias.source}'s name for {', '.join(alias.canonical)}."
+            owner["properties"].setdefault(key, {**_meant(defs, alias), "description": words})
+            _stand_in(owner, key, alias.canonical[0].removeprefix(path).lstrip(".").partition(".")[0])
+
+
+def _meant(defs: Defs, alias: Alias) -> Schema:
+    """The schema of what a name of another library stands for; any value where its words are translated."""
+    if len(alias.canonical) > 1:
+        return {"type": "array", "minItems": len(alias.canonical), "maxItems": len(alias.canonical)}
+    path, _, key = alias.canonical[0].rpartition(".")
+    owner = _owner(defs, path)
+    meant: Schema = {} if owner is None or alias.values else owner["properties"].get(key, {})
+    return {word: value for word, value in meant.items() if word != "default"}
+
+
+def _owner(defs: Defs, path: str) -> Schema | None:
+    """The definition of the mapping at a dotted path; None in another library's sections."""
+    owner = defs["RunSpec"]
+    for key in filter(None, path.split(".")):
+        value = owner.get("properties", {}).get(key, {})
+        refs = [arm["$ref"] for arm in (value, *value.get("anyOf", ())) if "$ref" in arm]
+        if not refs:
+            return None
+        owner = defs[refs[-1].rpartition("/")[2]]
+    return owner if "properties" in owner else None
+
+
+def _stand_in(owner: Schema, key: str, required: str) -> None:
+    """A key that must be there may be there under another name."""
+    choices = owner.setdefault("allOf", [])
+    if required in owner.get("required", ()):
+        owner["required"].remove(required)
+        choices.append({"anyOf": [{"required": [required]}]})
+    for choice in choices:
+        if choice["anyOf"][0] == {"required": [required]}:
+            choice["anyOf"].append({"required": [key]})
+    if not choices:
+        del owner["allOf"]
+
+
 def _allow_interpolation(definition: Schema) -> None:
     """Any value but a kind's name may be filled in from elsewhere."""
     for key, value in definition.get("properties", {}).items():
@@ -204,6 +259,8 @@ def _part(value: Any, parted: Set[str]) -> Any:
         part["$ref"] += _PART
     if part.get("type") == "object" and isinstance(part.get("required"), list):
         del part["required"]
+    if part.get("type") == "object":
+        part.pop("allOf", None)
     return part
 
 

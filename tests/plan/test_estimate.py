@@ -121,6 +121,7 @@ def test_adapters_are_all_that_is_trained():
 def test_a_critic_is_a_second_model():
     found = parts(spec(train={"algorithm": {"kind": "gae"}}))
     assert found["weights, policy and critic"] == 8000 and found["optimiser"] == 16_000
+    assert found["activations"] == 2 * parts(spec())["activations"]
 
 
 def test_a_micro_batch_holds_at_least_a_trajectory_and_at_most_a_mini_batch():

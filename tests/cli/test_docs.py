@@ -1,0 +1,35 @@
+"""Every command and option is told in the documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from rlf.cli import app
+
+REPOSITORY = Path(__file__).parents[2]
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+COMMANDS = (REPOSITORY / "docs/commands.md").read_text(encoding="utf-8")
+
+
+def test_every_command_is_in_the_readme() -> None:
+    names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert {name for name in names if f"`rlf {name}" not in README} == set()
+
+
+def test_every_option_of_the_plan_is_told() -> None:
+    command = typer.main.get_command(app).commands["plan"]  # type: ignore[attr-defined]
+    options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    assert {option for option in options - {"--json", "--help"} if option not in COMMANDS} == set()
+
+
+def test_the_formulas_are_those_of_the_code() -> None:
+    from rlf.plan import estimate
+
+    source = Path(estimate.__file__).read_text(encoding="utf-8")
+    for formula in (
+        "threads x N x (L x (6 H + 5 Q + 4 K + 4 F) + 5 H) x bytes",
+        "2 x L x slots x K x max_total_tokens",
+    ):
+        assert formula in source and formula in COMMANDS
