@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from rlf.algo.kl import KlKind
+from rlf.builtin.names import BUILTIN
 from rlf.chat import FORMATS
 from rlf.chat.policy import FailurePolicy
 from rlf.core import Fault, nearest
@@ -12,6 +13,7 @@ from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
 from rlf.spec.models import KlPlace
 from rlf.spec.nodes import dotted
+from rlf.spec.paths import is_local
 
 Check = Callable[[LoadedSpec], Iterator[Fault]]
 
@@ -143,9 +145,21 @@ def _penalties_are_counted(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("chat", "failures", penalised[0]), message)
 
 
+def _hub_keys_have_a_hub(loaded: LoadedSpec) -> Iterator[Fault]:
+    for name in ("train", "eval"):
+        path = str(loaded.value(("data", name, "path")) or "")
+        for key in ("config", "split"):
+            value = loaded.value(("data", name, key))
+            if value is not None and (path.startswith(BUILTIN) or is_local(path)):
+                what = "builtin names are whole" if path.startswith(BUILTIN) else "a file has none"
+                message = f"got {value!r}; only Hugging Face datasets have a {key}, {what}. Remove it."
+                yield loaded.fault(("data", name, key), message)
+
+
 CHECKS: tuple[Check, ...] = (
     _chat_format_is_known,
     _penalties_are_counted,
+    _hub_keys_have_a_hub,
     _critic_has_a_use,
     _kl_in_the_loss_pulls,
     _bounds_are_ordered,

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
 from rlf.core import Fault, RlfError
+from rlf.spec.names import aliased
 from rlf.spec.nodes import KeyPath, Node, dotted, plain, wrap
 
 
@@ -110,7 +111,9 @@ def _why(error: OmegaConfBaseException) -> str:
         name = found[1]
         return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."
     if found := re.search(r"Interpolation key '(.*?)' not found", said):
-        return f"the spec says no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
+        ours = aliased(found[1].split("."))
+        mend = f"Write ${{{'.'.join(ours[0])}}}." if ours else "Write the key's whole path, e.g. ${train.steps}."
+        return f"the spec says no {found[1]!r}. {mend}"
     if found := re.search(r"Unsupported interpolation type (\S+)", said):
         return f"there is no resolver {found[1]!r} (known: oc.env, oc.decode, oc.select). Write e.g. ${{oc.env:NAME}}."
     if "Recursive interpolation" in said:

@@ -43,7 +43,8 @@ def take_aliases(root: Node, faults: list[Fault]) -> tuple[Node, list[Move]]:
         if depth < len(path) or node is root:
             continue
         root = without(root, path)
-        moves += _moves(alias, node, faults)
+        if node.value is not None:  # null is how those libraries leave a setting out
+            moves += _moves(alias, node, faults)
     return _without_foreign_sections(root, faults), moves
 
 

@@ -65,9 +65,9 @@ def _under_our_names(override: _Override, faults: list[Fault]) -> list[_Override
     for key in reversed(path):
         value = _said({key: value}, ())
     rest, moves = take_aliases(value, faults)
-    if not moves:
-        return [override]
     kept, depth = find(rest, path)
+    if not moves and depth == len(path):
+        return [override]
     own = [replace(override, value=kept)] if depth == len(path) and kept.mapping else []
     strong = {move.path for move in moves if not move.weak}
     return own + [_moved(override.sign, move) for move in moves if not move.weak or move.path not in strong]

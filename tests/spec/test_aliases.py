@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rlf.core import SpecError
 from rlf.spec import RunSpec, load_spec
 from rlf.spec.aliases import ALIASES, NEAR_MISSES, Source
 from rlf.spec.fields import field_at
@@ -101,3 +102,16 @@ def test_a_value_is_deleted_under_an_accepted_name(project):
 def test_its_origin_is_where_it_was_said(project):
     run = project({"specs/run.yaml": SPEC.replace("num_generations: 4", "n: 4")})
     assert load_spec([run]).origins["rollout.num_generations"] == "specs/run.yaml:10:6"
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_a_near_miss_is_refused_with_the_difference(project, name):
+    with pytest.raises(SpecError) as caught:
+        load_spec([project()], [f"train.{name}=3"])
+    assert str(caught.value) == f"override train.{name}: unknown key {name!r}: {NEAR_MISSES[name]}"
+
+
+def test_null_under_an_accepted_name_says_nothing(project):
+    run = project({"specs/child.yaml": "extends: run.yaml\ntrain: {epsilon: 0.3, epsilon_high: null, beta: null}\n"})
+    train = load_spec([run.with_name("child.yaml")], ["train.lr=null", "train={kl_loss_coef: null}"]).spec.train
+    assert (train.loss.clip_low, train.loss.clip_high, train.kl.coef, train.learning_rate) == (0.3, 0.3, 0.0, 1e-6)
