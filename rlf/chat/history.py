@@ -22,7 +22,7 @@ DROPS_THINKING = "the template drops or rewrites the thinking of earlier turns; 
 REWRITES = (
     "the template writes earlier turns in another way than they were sampled; the trajectory keeps them as sampled"
 )
-TELLS_TOOLS = "the template does not tell the model about tools; the format does"
+TELLS_TOOLS = "the template knows no tools, so the format tells of them and the template is no measure of the rest"
 _ID = re.compile(r"functions\.[\w.\-]+:\d+")
 _WIDTH = 60
 
@@ -56,18 +56,18 @@ def differences(
         CheckError: it changes what was not sampled: the prompt, a result, a role, the end of a turn.
     """
     renderings = list(dict.fromkeys(_renderings(chat, messages, turns, tools)))
-    seen, named = "".join(segments), list[str]()
+    seen = "".join(segments)
     if any(_is_whole(text, seen) for text in renderings):
         return ()
     if renderings and not any(text.startswith(segments[0].rstrip()) for text in renderings) and not chat.by_name:
         if set(renderings) != set(_renderings(chat, messages, turns, ())):
             raise CheckError(_told(_nearest(renderings, seen), seen))
-        named.append(TELLS_TOOLS)
+        return (TELLS_TOOLS,)
     bare = _without_thinking(chat, seen)
     if any(_is_whole(_without_thinking(chat, text), bare) for text in renderings):
-        return (*named, DROPS_THINKING)
+        return (DROPS_THINKING,)
     if any(_holds(chat, text, segments[2:-1:2], turns[-1].said) for text in renderings):
-        return (*named, REWRITES)
+        return (REWRITES,)
     if not renderings:
         raise CheckError("chat: the model's chat template cannot render a conversation with calls and results")
     raise CheckError(_told(_nearest(renderings, seen), seen))
@@ -79,9 +79,9 @@ def _nearest(renderings: Sequence[str], seen: str) -> str:
 
 def _holds(chat: ChatFormat, rendered: str, observations: Sequence[str], answer: str) -> bool:
     """Whether a rendering has every observation in order, and the end of the last turn after them."""
-    position, opening = 0, chat.thinking_marks[0].strip()
+    position, (opening, closing) = 0, (mark.strip() for mark in chat.thinking_marks)
     for observation in observations:
-        text = observation.rstrip().removesuffix(opening).rstrip()
+        text = observation.rstrip().removesuffix(closing).rstrip().removesuffix(opening).rstrip()
         found = rendered.find(text, position)
         if found < 0:
             return False

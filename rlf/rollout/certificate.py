@@ -188,6 +188,9 @@ def _opens_thinking(chat: ChatFormat) -> bool:
 
 def _has_thinking(chat: ChatFormat) -> bool:
     opening, closing = _marks(chat)
+    speaks = chat.decode(chat.prompt([Message("user", "a")], chat.tools)).rstrip()
+    if speaks.endswith(closing.strip() or "\n"):
+        return False  # the generation prompt has ended thinking before it began
     parsed = chat.parse(f"{opening}a{closing}{chat.write_answer('b')}", truncated=False)
     return (parsed.thinking, parsed.answer) == ("a", "b")
 
