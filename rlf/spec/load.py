@@ -52,7 +52,8 @@ class LoadedSpec:
         node, depth = find(self.tree, path)
         if depth == len(path):
             return node.fault(message)
-        return Fault(node.key_place, dotted((*node.path, *path[depth:])), message)
+        from_file = depth > 0 and node.path == ()  # the place is where the spec names the file, so is the path
+        return Fault(node.key_place, dotted(path if from_file else (*node.path, *path[depth:])), message)
 
     def item_fault(self, path: KeyPath, message: str) -> Fault:
         """A fault of a list's item as a member of the list: where the spec says it, not in the file it names."""
