@@ -58,13 +58,17 @@ class _Tokenizer:
             raise RlfError(f"model.path: {file} is no tokenizer: {error}. Fetch the model's files again.") from error
         self.added_tokens_decoder: dict[int, Any] = self.backend_tokenizer.get_added_tokens_decoder()
         self.special_tokens_map = _special_tokens(folder)
-        eos = self.special_tokens_map.get("eos_token")
-        self.eos_token_id: int | None = None if eos is None else self.backend_tokenizer.token_to_id(eos)
-        self._folder = folder
+        self.bos_token_id = self._id_of("bos_token")
+        self.eos_token_id = self._id_of("eos_token")
+        self.chat_template = read_chat_template(folder)
 
-    def encode(self, text: str, **_: Any) -> list[int]:
-        """Tokens of a text, nothing added."""
-        tokens: list[int] = self.backend_tokenizer.encode(text, add_special_tokens=False).ids
+    def _id_of(self, name: str) -> int | None:
+        text = self.special_tokens_map.get(name)
+        return None if text is None else self.backend_tokenizer.token_to_id(text)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True, **_: Any) -> list[int]:
+        """Tokens of a text, by default with what the tokenizer puts around every text."""
+        tokens: list[int] = self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return tokens
 
     def decode(self, tokens: Sequence[int], **_: Any) -> str:
@@ -79,10 +83,9 @@ class _Tokenizer:
 
     def get_chat_template(self, **_: Any) -> str:
         """The template. Raises ValueError where there is none, as transformers does."""
-        template = read_chat_template(self._folder)
-        if template is None:
+        if self.chat_template is None:
             raise ValueError("the tokenizer has no chat template!")
-        return template
+        return self.chat_template
 
     def apply_chat_template(
         self,

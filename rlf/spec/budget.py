@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rlf.chat import FORMATS, ChatFormat, detect_format
 from rlf.chat.on_disk import read_tokenizer
@@ -20,6 +21,8 @@ from rlf.types import Task, ToolCall, ToolDescription
 MAX_MEASURED = 256
 """Prompts that are counted, evenly over the data: enough for a share, few enough for a second."""
 _NUM_SHORTEST = 8
+_LEAST: dict[str, Any] = {"integer": 0, "number": 0, "boolean": True, "array": [], "object": {}, "null": None}
+"""A short value of each type that is no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class PromptSizes:
     shortest: int
     """Of the shortest prompt that was found: the measured ones and those of the fewest characters."""
     turn: int
-    """The shortest turn that leads on: a call without arguments, or one token, and the token that ends it."""
+    """The shortest turn: a call with its required arguments, or one token, and the token that ends it."""
     turn_words: str
     """What that turn is."""
 
@@ -65,7 +68,7 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     shortest = sorted(tasks, key=_num_characters)[:_NUM_SHORTEST]
     sizes = [num_tokens(task) for task in tasks[::step]]
     least = min(*sizes, *map(num_tokens, shortest))
-    return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, [tool.name for tool in spec.tools]))
+    return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, tools))
 
 
 def _prompt_size(chat: ChatFormat, task: Task, tools: Sequence[ToolDescription]) -> int:
@@ -91,12 +94,25 @@ def check_budget(loaded: LoadedSpec, tasks: Sequence[Task]) -> tuple[list[Fault]
     return [loaded.fault(("rollout", "max_total_tokens"), message)], sizes
 
 
-def _shortest_turn(chat: ChatFormat, tool_names: Sequence[str]) -> tuple[int, str]:
-    calls = [(len(chat.tokenizer.encode(chat.write_call(ToolCall(name, {})))) + 1, name) for name in tool_names]
+def _shortest_turn(chat: ChatFormat, tools: Sequence[ToolDescription]) -> tuple[int, str]:
+    """Tokens of the shortest call with its end, in words; of one token where no tool can be called so."""
+    calls = [(size + 1, tool.name) for tool in tools if (size := _call_size(chat, tool)) is not None]
     if not calls:
         return 2, "an answer of one token with its end"
     size, name = min(calls)
-    return size, f"the shortest turn, a call of {name!r} without arguments,"
+    return size, f"the shortest turn, a call of {name!r},"
+
+
+def _call_size(chat: ChatFormat, tool: ToolDescription) -> int | None:
+    """Tokens of a call with little more than nothing for each required argument; None where it cannot be written."""
+    properties = tool.input_schema.get("properties", {})
+    required = tool.input_schema.get("required", ())
+    arguments = {name: _LEAST.get(properties.get(name, {}).get("type"), "a") for name in required}
+    try:
+        text = chat.write_call(ToolCall(tool.name, arguments))
+    except RlfError:
+        return None
+    return len(chat.tokenizer.encode(text, add_special_tokens=False))
 
 
 def _num_characters(task: Task) -> int:

@@ -22,7 +22,9 @@ def test_every_format_renders_the_same_tokens(any_format, tmp_path):
     messages = MESSAGES if _takes_system(any_format) else MESSAGES[1:]
     assert twin.prompt(messages, any_format.tools) == any_format.prompt(messages, any_format.tools)
     call = any_format.write_call(any_format.family.CALL)
-    assert found.encode(call) == any_format.tokenizer.encode(call, add_special_tokens=False)
+    for added in (True, False):
+        expected = any_format.tokenizer.encode(call, add_special_tokens=added)
+        assert found.encode(call, add_special_tokens=added) == expected
 
 
 def _takes_system(chat):

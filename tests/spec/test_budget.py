@@ -67,3 +67,9 @@ def test_prompts_that_leave_no_room_are_warned_of(project):
     assert check_spec([run], ["data.train.path=./rows.jsonl", "data.train.limit=3"]).warnings == tuple(
         w for w in check_spec([run], ["data.train.path=./rows.jsonl"]).warnings if "room" not in w.message
     )
+
+
+def test_a_format_whose_calls_need_an_argument_is_measured_with_one(project):
+    sizes = measured(project(), "chat.format=search_r1")
+    assert "a call of 'look'" in sizes.turn_words
+    assert measured(project(), "tools=[]").turn_words == "an answer of one token with its end"
