@@ -15,12 +15,11 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from rlf.core import Registry, UnknownKind
+from rlf.core import Registry
+from rlf.core.kinds import chosen_kind
 from rlf.types import Trajectory
 
 
@@ -53,7 +52,7 @@ class Term(BaseModel, ABC):
     def _of_its_kind(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Term:
         if cls is not Term or isinstance(data, Term):
             return handler(data)
-        kind = TERM_KINDS.get(_Head.model_validate(data).kind)
+        kind = chosen_kind(TERM_KINDS, data)
         return kind.model_validate(data, context=info.context)
 
     def prepare(self) -> None:
@@ -69,18 +68,3 @@ TERM_KINDS: Registry[Term] = Registry(
     "rlf.rewards.kinds",
     Term,  # type: ignore[type-abstract]  # compared with, never instantiated
 )
-
-
-class _Head(BaseModel):
-    """The one key that decides which class reads the others."""
-
-    kind: str
-
-    @field_validator("kind")
-    @classmethod
-    def _is_known(cls, kind: str) -> str:
-        try:
-            TERM_KINDS.get(kind)
-        except UnknownKind as fault:
-            raise PydanticCustomError("unknown_kind", "{reason}", {"reason": str(fault)}) from fault
-        return kind

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, GetCoreSchemaHandler, SerializationInfo, ValidationError, ValidationInfo
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic import BaseModel, GetCoreSchemaHandler, SerializationInfo, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
 
-from rlf.core import Registry, UnknownKind
+from rlf.core import Registry
+from rlf.core.kinds import chosen_kind
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,10 @@ class KindOf:
         """The kind's model, from a mapping or as it is. Errors carry the key they are about."""
         if isinstance(value, self.registry.base):
             return value
-        if not isinstance(value, Mapping):
-            raise PydanticCustomError("model_type", "expected a mapping")
-        if "kind" not in value:
-            raise self._error("missing", "kind", value)
-        model = self._model(value["kind"])
+        model = chosen_kind(self.registry, value)
+        assert issubclass(model, BaseModel), f"{model} is no pydantic model"
         fields = value if "kind" in model.model_fields else {k: v for k, v in value.items() if k != "kind"}
         return model.model_validate(fields, context=info.context)
-
-    def _model(self, kind: Any) -> type[BaseModel]:
-        try:
-            model = self.registry.get(str(kind))
-        except UnknownKind as error:
-            custom = PydanticCustomError("unknown_kind", "{reason}", {"reason": str(error)})
-            raise self._error(custom, "kind", kind) from error
-        assert issubclass(model, BaseModel), f"{model} is no pydantic model"
-        return model
-
-    def _error(self, error: str | PydanticCustomError, key: str, value: Any) -> ValidationError:
-        details = InitErrorDetails(type=error, loc=(key,), input=value)
-        return ValidationError.from_exception_data(self.registry.noun, [details])
 
     def dump(self, value: Any, info: SerializationInfo) -> dict[str, Any]:
         """The mapping that validates to an equal model."""

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, model_validator
 
-from rlf.core import Registry, UnknownKind
+from rlf.core import Registry
+from rlf.core.kinds import chosen_kind
 from rlf.tools.limits import Limits
 
 
@@ -53,7 +53,7 @@ class ToolKind(BaseModel, ABC):
     def _of_its_kind(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> ToolKind:
         if cls is not ToolKind or isinstance(data, ToolKind):
             return handler(data)
-        kind = TOOL_KINDS.get(_Target.model_validate(data).kind)
+        kind = chosen_kind(TOOL_KINDS, data)
         return kind.model_validate(data, context=info.context)
 
     @abstractmethod
@@ -78,18 +78,3 @@ TOOL_KINDS: Registry[ToolKind] = Registry(
     "rlf.tools.kinds",
     ToolKind,  # type: ignore[type-abstract]  # compared with, never instantiated
 )
-
-
-class _Target(BaseModel):
-    """The one key that decides which class reads the others."""
-
-    kind: str
-
-    @field_validator("kind")
-    @classmethod
-    def _is_known(cls, kind: str) -> str:
-        try:
-            TOOL_KINDS.get(kind)
-        except UnknownKind as fault:
-            raise PydanticCustomError("unknown_kind", "{reason}", {"reason": str(fault)}) from fault
-        return kind

@@ -34,7 +34,7 @@ def faults(**changes: Any) -> list[tuple[tuple[Any, ...], str]]:
         ({"target": {"kind": "python"}}, ("target", "callable"), "required"),
         ({"target": {"kind": "python", "callable": "search"}}, ("target", "callable"), "package.module:name"),
         ({"target": {"kind": "python", "callable": "a:b", "url": ""}}, ("target", "url"), "not permitted"),
-        ({"target": "python"}, ("target",), "dictionary"),
+        ({"target": "python"}, ("target",), "mapping"),
         ({"inputSchema": {"type": "array"}}, ("inputSchema", "type"), "type: object"),
         (
             {"inputSchema": {"type": "object", "properties": {"q": {"type": "text"}}}},

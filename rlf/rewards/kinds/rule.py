@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ModelWrapValidatorHandler, ValidationInfo, model_validator
 
-from rlf.core import Registry, UnknownKind
+from rlf.core import Registry
+from rlf.core.kinds import chosen_kind
 from rlf.rewards.term import Term, Verdict
 from rlf.types import Trajectory
 
@@ -25,7 +25,7 @@ class Rule(Term):
     def _of_its_rule(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Rule:
         if cls is not Rule or isinstance(data, Rule):
             return handler(data)
-        rule = RULES.get(_Head.model_validate(data).rule)
+        rule = chosen_kind(RULES, data, "rule")
         return rule.model_validate(data, context=info.context)
 
     @abstractmethod
@@ -42,18 +42,3 @@ RULES: Registry[Rule] = Registry(
     "rlf.rewards.rules",
     Rule,  # type: ignore[type-abstract]  # compared with, never instantiated
 )
-
-
-class _Head(BaseModel):
-    """The one key that decides which class reads the others."""
-
-    rule: str
-
-    @field_validator("rule")
-    @classmethod
-    def _is_known(cls, rule: str) -> str:
-        try:
-            RULES.get(rule)
-        except UnknownKind as fault:
-            raise PydanticCustomError("unknown_kind", "{reason}", {"reason": str(fault)}) from fault
-        return rule
