@@ -33,8 +33,9 @@ clean:
 	$(PIP) -e .
 	touch $@
 
-# OpenRLHF comes without its dependencies: the tests hold rlf's maths against its own, which needs torch alone.
+# Without their dependencies: OpenRLHF, whose own maths rlf's is held against (it needs torch alone), and TRL, for the
+# chat templates of real models that its wheel ships.
 .venv/installed-dev: .venv/installed
 	$(PIP) -e '.[dev]'
-	$(PIP) --no-deps openrlhf==0.11.2
+	$(PIP) --no-deps openrlhf==0.11.2 trl==1.16.0
 	touch $@
