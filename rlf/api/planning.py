@@ -16,6 +16,7 @@ from rlf.plan.estimate import Memory, Work, estimate_memory, estimate_work
 from rlf.plan.model_shape import ModelShape, shape_of
 from rlf.plan.values import Difference, PlannedValue, differences, planned_values
 from rlf.spec import InputFile, LoadedSpec
+from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.model_folder import folder_on_disk
 from rlf.spec.weights import read_config, read_shapes
 
@@ -86,9 +87,9 @@ def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | N
     checked = check_spec(files, overrides)
     loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
     shape, unknown = _model_shape(loaded)
-    on_gpu = gpu_bytes is not None or spec.engine.model_dump().get("device") == "cuda"
     memory = None
-    if shape is not None:
+    if shape is not None and isinstance(spec.engine, LocalEngineSpec):
+        on_gpu = gpu_bytes is not None or spec.engine.device == "cuda"
         cores = len(os.sched_getaffinity(0))
         memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=checked.num_eval_rows, cores=cores)
     return PlanReport(
@@ -126,7 +127,9 @@ def machine_memory_bytes() -> int:
 
 def _model_shape(loaded: LoadedSpec) -> tuple[ModelShape | None, str]:
     """The model's sizes, or why they are not known."""
-    path = loaded.spec.model.path
+    path, engine = loaded.spec.model.path, loaded.spec.engine
+    if not isinstance(engine, LocalEngineSpec):
+        return None, f"the formulas are the local engine's, not those of {engine.kind}"
     folder = folder_on_disk(path)
     if folder is None:
         return None, f"{path} is not on this machine; it is fetched when the run starts"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rlf.plan.model_shape import ModelShape, adapter_parameters
 from rlf.spec import RunSpec
+from rlf.spec.engines.local import LocalEngineSpec
 
 PROCESS_BYTES = 400_000_000
 """Resident size of Python with torch, transformers and peft loaded: measured with the pinned versions on Linux."""
@@ -121,7 +122,8 @@ def estimate_memory(spec: RunSpec, shape: ModelShape, *, on_gpu: bool, num_eval_
         num_eval_rows: questions of the evaluation set.
         cores: cores of the machine, which share the update on a CPU.
     """
-    threads = 1 if on_gpu else spec.engine.model_dump().get("threads") or min(MAX_THREADS, cores)
+    assert isinstance(spec.engine, LocalEngineSpec), f"an estimate for engine {spec.engine.kind}"
+    threads = 1 if on_gpu else spec.engine.threads or min(MAX_THREADS, cores)
     size = _Sizes.of(spec, shape, on_gpu=on_gpu, threads=threads)
     parts = [] if on_gpu else [Part("process", "Python, torch, transformers, measured", "", PROCESS_BYTES)]
     parts += _weights(spec, shape, size)
