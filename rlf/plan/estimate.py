@@ -206,8 +206,8 @@ def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Part:
     values = shape.num_layers * per_token + 5 * shape.hidden_size
     models = f"{size.num_models} x " if size.num_models > 1 else ""
     numbers = (
-        f"{models}{size.threads} x {tokens:,} x ({shape.num_layers} x (6 x {shape.hidden_size:,} + 5 x {shape.query_size:,} + "
-        f"4 x {shape.kv_size:,} + 4 x {shape.intermediate_size:,}) + 5 x {shape.hidden_size:,}) x {size.compute_bytes}"
+        f"{models}{size.threads} x {tokens:,} x ({shape.num_layers} x (6 x {shape.hidden_size:,} + "
+        f"5 x {shape.query_size:,} + 4 x {shape.kv_size:,} + 4 x {shape.intermediate_size:,}) + 5 x {shape.hidden_size:,}) x {size.compute_bytes}"
     )
     return Part(
         "activations",
