@@ -205,10 +205,12 @@ def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Part:
     per_token = 6 * shape.hidden_size + 5 * shape.query_size + 4 * shape.kv_size + 4 * shape.intermediate_size
     values = shape.num_layers * per_token + 5 * shape.hidden_size
     models = f"{size.num_models} x " if size.num_models > 1 else ""
-    numbers = (
-        f"{models}{size.threads} x {tokens:,} x ({shape.num_layers} x (6 x {shape.hidden_size:,} + "
-        f"5 x {shape.query_size:,} + 4 x {shape.kv_size:,} + 4 x {shape.intermediate_size:,}) + 5 x {shape.hidden_size:,}) x {size.compute_bytes}"
+    layer = (
+        f"6 x {shape.hidden_size:,} + 5 x {shape.query_size:,} + 4 x {shape.kv_size:,} + "
+        f"4 x {shape.intermediate_size:,}"
     )
+    each = f"({shape.num_layers} x ({layer}) + 5 x {shape.hidden_size:,})"
+    numbers = f"{models}{size.threads} x {tokens:,} x {each} x {size.compute_bytes}"
     return Part(
         "activations",
         "models x threads x N x (L x (6 H + 5 Q + 4 K + 4 F) + 5 H) x bytes",
