@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from rlf.builtin.encyclopedia import search, search_disabled, search_shuffled
+from rlf.builtin.encyclopedia import calculator, search, search_disabled, search_shuffled
 from rlf.builtin.encyclopedia.build import build, generate_split_world
 from rlf.builtin.encyclopedia.questions import Kind, Lookup, sample_question
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex, load_corpus
@@ -67,10 +67,12 @@ def test_question_files_hold_the_promised_numbers_of_distinct_questions():
 
 
 @pytest.mark.parametrize("split", list(Split))
-def test_kinds_come_in_the_ratio_four_to_three_to_two(split):
+def test_kinds_come_in_the_ratio_four_to_three_to_two_to_one(split):
     counts = Counter(row["kind"] for row in read_rows(f"{split.value}.jsonl"))
     total = sum(counts.values())
-    for kind, share in ((Kind.SINGLE, 4 / 9), (Kind.TWO_HOP, 3 / 9), (Kind.PARALLEL, 2 / 9)):
+    shares = {Kind.SINGLE: 0.4, Kind.TWO_HOP: 0.3, Kind.PARALLEL: 0.2, Kind.CALCULATION: 0.1}
+    assert counts.keys() == shares.keys()
+    for kind, share in shares.items():
         assert counts[kind.value] / total == pytest.approx(share, abs=0.05)
 
 
@@ -103,9 +105,22 @@ def test_the_planned_look_ups_lead_to_the_answer():
     for kind in [*Kind] * 50:
         question = sample_question(rng, world, kind)
         values = [world.fact_by_key[lookup.relation, lookup.subject].value for lookup in question.lookups_by_turn[-1]]
-        assert " and ".join(values) == question.answer
+        if question.expression is None:
+            assert " and ".join(values) == question.answer
+        else:
+            left, _, right = question.expression.split(" ")
+            assert [left, right] == values
+            assert calculator(question.expression) == question.answer
         for lookup in question.lookups_by_turn[0]:
             assert lookup.subject in question.text
+
+
+def test_only_calculations_have_an_expression_and_its_result_is_positive():
+    world, rng = generate_world(1, Split.TRAIN, SMALL), random.Random(0)
+    for kind in [*Kind] * 50:
+        question = sample_question(rng, world, kind)
+        assert (question.expression is not None) == (kind is Kind.CALCULATION)
+        assert kind is not Kind.CALCULATION or int(question.answer) > 0
 
 
 def test_search_returns_two_passages_and_says_when_there_is_none():

@@ -47,8 +47,10 @@ def test_a_clean_demonstration_makes_the_planned_calls_then_answers(scene, kind)
     turns = turns_of(clean_demonstration(TOKENIZER, scene, question))
     assert all(turn.endswith("<|im_end|>") for turn in turns)
     assert turns[-1] == f"{question.answer}<|im_end|>"
-    for turn, lookups in zip(turns[:-1], question.lookups_by_turn, strict=True):
-        assert parse_calls(turn) == [("search", {"query": lookup.query}) for lookup in lookups]
+    planned = [[("search", {"query": lookup.query}) for lookup in lookups] for lookups in question.lookups_by_turn]
+    if question.expression is not None:
+        planned.append([("calculator", {"expression": question.expression})])
+    assert [parse_calls(turn) for turn in turns[:-1]] == planned
 
 
 def test_clean_demonstrations_see_one_and_two_passages_and_both_systems(scene):
@@ -59,10 +61,19 @@ def test_clean_demonstrations_see_one_and_two_passages_and_both_systems(scene):
     assert {"Tools: search<" in text for text in texts} == {True, False}
 
 
+def test_a_calculation_always_declares_the_calculator_and_reads_its_result(scene):
+    for _ in range(20):
+        question = scene.question(Kind.CALCULATION)
+        text = TOKENIZER.decode(clean_demonstration(TOKENIZER, scene, question).token_ids)
+        assert "Tools: search, calculator<" in text
+        assert f"<tool_response>\n{question.answer}\n</tool_response>" in text
+
+
+@pytest.mark.parametrize("kind", [Kind.TWO_HOP, Kind.CALCULATION])
 @pytest.mark.parametrize("fault", list(Careless))
-def test_a_careless_demonstration_misses_the_answer(scene, fault):
+def test_a_careless_demonstration_misses_the_answer(scene, fault, kind):
     for _ in range(10):
-        question = scene.question(Kind.TWO_HOP)
+        question = scene.question(kind)
         turns = turns_of(careless_demonstration(TOKENIZER, scene, question, fault))
         assert turns[-1] != f"{question.answer}<|im_end|>"
 

@@ -80,6 +80,19 @@ def test_a_name_and_a_number_are_spelled_by_the_same_two_tokens_everywhere(start
             assert any(whole[place : place + 2] == token_ids for place in range(len(whole)))
 
 
+@given(st.integers(1, 19_998))
+def test_a_result_of_any_length_is_pairs_of_digits_and_the_last_digit_alone(number):
+    text = str(number)
+    pieces = [text[place : place + 2] for place in range(0, len(text), 2)]
+    assert data_ids(TOKENIZER, text) == TOKENIZER.convert_tokens_to_ids(pieces)
+
+
+def test_a_calculator_call_spells_its_numbers_as_the_passages_do():
+    token_ids = turn_ids(TOKENIZER, call_text([("calculator", {"expression": "4512 - 1307"})]))
+    digits_and_operator = TOKENIZER.convert_tokens_to_ids(["45", "12", "Ġ-Ġ", "13", "07"])
+    assert any(token_ids[place : place + 5] == digits_and_operator for place in range(len(token_ids)))
+
+
 def test_special_tokens_are_single_tokens_with_their_roles():
     for token in SPECIAL_TOKENS:
         assert len(TOKENIZER.encode(token)) == 1

@@ -1,7 +1,7 @@
 """Questions over a world, each with its answer and the look-ups that lead to it.
 
-Three kinds in the ratio 4:3:2: one look-up, two in a row, two side by side. Nothing here knows a tool or a chat
-format; `lookups_by_turn` is the plan from which demonstrations are written.
+Four kinds in the ratio 4:3:2:1: one look-up, two in a row, two side by side, two side by side and a sum. Nothing here
+knows a tool or a chat format; `lookups_by_turn`, then `expression`, is the plan from which demonstrations are written.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlf.builtin.encyclopedia.world import RELATIONS, World
+from rlf.builtin.encyclopedia.world import RELATIONS, Entity, World
 
 __all__ = ["Kind", "Lookup", "Question", "question_templates", "sample_kind", "sample_question"]
 
 
 class Kind(StrEnum):
-    """How many look-ups a question needs, and in which arrangement."""
+    """What a question needs: how many look-ups, in which arrangement, and whether arithmetic follows."""
 
     SINGLE = "single"
     """One look-up."""
@@ -24,6 +24,8 @@ class Kind(StrEnum):
     """Two look-ups, the second about what the first found."""
     PARALLEL = "parallel"
     """Two look-ups that can be made at once; the answer joins both values by "and", in the question's order."""
+    CALCULATION = "calculation"
+    """Two look-ups that can be made at once; the answer is the sum or the difference of the two numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Question:
     answer: str
     lookups_by_turn: tuple[tuple[Lookup, ...], ...]
     """For each turn, the facts to look up side by side."""
+    expression: str | None = None
+    """What to work out from the values found, such as `4512 - 1307`; None where they are the answer themselves."""
 
 
 _SINGLE: dict[str, tuple[str, ...]] = {
@@ -143,11 +147,23 @@ _PARALLEL: dict[str, tuple[str, ...]] = {
         "{x} and {y} have which towns as their capitals?",
     ),
 }
-_KIND_WEIGHTS: dict[Kind, int] = {Kind.SINGLE: 4, Kind.TWO_HOP: 3, Kind.PARALLEL: 2}
+_CALCULATION: dict[str, tuple[str, ...]] = {
+    "+": (
+        "How long are {x} and {y} together?",
+        "What is the total length of {x} and {y}?",
+        "{x} and {y} are how many kilometres long together?",
+    ),
+    "-": (
+        "How many kilometres longer is {x} than {y}?",
+        "What is the length of {x} less that of {y}?",
+        "{x} is how many kilometres longer than {y}?",
+    ),
+}
+_KIND_WEIGHTS: dict[Kind, int] = {Kind.SINGLE: 4, Kind.TWO_HOP: 3, Kind.PARALLEL: 2, Kind.CALCULATION: 1}
 
 
 def sample_kind(rng: random.Random) -> Kind:
-    """A kind, drawn in the ratio 4:3:2."""
+    """A kind, drawn in the ratio 4:3:2:1."""
     return rng.choices(list(_KIND_WEIGHTS), weights=list(_KIND_WEIGHTS.values()))[0]
 
 
@@ -160,6 +176,8 @@ def sample_question(rng: random.Random, world: World, kind: Kind) -> Question:
             return _two_hop(rng, world)
         case Kind.PARALLEL:
             return _parallel(rng, world)
+        case Kind.CALCULATION:
+            return _calculation(rng, world)
 
 
 def _single(rng: random.Random, world: World) -> Question:
@@ -192,7 +210,23 @@ def _parallel(rng: random.Random, world: World) -> Question:
     return Question(Kind.PARALLEL, text, f"{left_value} and {right_value}", (lookups,))
 
 
+def _calculation(rng: random.Random, world: World) -> Question:
+    """Sum or difference of two rivers' lengths; a difference is asked of the longer one, so it is positive."""
+    operator = rng.choice(list(_CALCULATION))
+    rivers = rng.sample(world.names_by_entity[Entity.RIVER], 2)
+    length_by_river = {river: int(world.fact_by_key["length", river].value) for river in rivers}
+    if operator == "-":
+        rivers.sort(key=length_by_river.__getitem__, reverse=True)
+    left, right = rivers
+    left_length, right_length = length_by_river[left], length_by_river[right]
+    answer = left_length + right_length if operator == "+" else left_length - right_length
+    text = rng.choice(_CALCULATION[operator]).format(x=left, y=right)
+    lookups = (Lookup("length", left), Lookup("length", right))
+    expression = f"{left_length} {operator} {right_length}"
+    return Question(Kind.CALCULATION, text, str(answer), (lookups,), expression)
+
+
 def question_templates() -> list[str]:
     """Every wording of every question, over {x} and {y}."""
-    wordings = [*_SINGLE.values(), *_TWO_HOP.values(), *_PARALLEL.values()]
+    wordings = [*_SINGLE.values(), *_TWO_HOP.values(), *_PARALLEL.values(), *_CALCULATION.values()]
     return [text for texts in wordings for text in texts]

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from transformers import PreTrainedTokenizerFast
 
+from rlf.builtin.encyclopedia.calculator import calculator
 from rlf.builtin.encyclopedia.questions import Kind, Lookup, Question, sample_kind, sample_question
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex
 from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, Split, World, WorldSize, generate_world
@@ -76,9 +77,10 @@ class Scene:
         """A question about this world."""
         return sample_question(self.rng, self.world, kind or sample_kind(self.rng))
 
-    def tool_names(self) -> list[str]:
-        """What the system block declares."""
-        return ["search"] if self.rng.random() < _SEARCH_ONLY_SHARE else ["search", "calculator"]
+    def tool_names(self, question: Question) -> list[str]:
+        """What the system block declares: at times `search` alone, where that is enough."""
+        is_search_only = self.rng.random() < _SEARCH_ONLY_SHARE and question.expression is None
+        return ["search"] if is_search_only else ["search", "calculator"]
 
 
 class Careless(StrEnum):
@@ -106,10 +108,13 @@ def sample_scene(seed: str) -> Scene:
 
 
 def clean_demonstration(tokenizer: PreTrainedTokenizerFast, scene: Scene, question: Question) -> Demonstration:
-    """Every look-up as planned, then the answer."""
+    """Every look-up and the calculation as planned, then the answer."""
     row = _begin(tokenizer, scene, question)
     for lookups in question.lookups_by_turn:
         _look_up(tokenizer, scene, row, [lookup.query for lookup in lookups])
+    if question.expression is not None:
+        row.act(turn_ids(tokenizer, call_text([("calculator", {"expression": question.expression})])))
+        row.read(observation_ids(tokenizer, [calculator(question.expression)]))
     row.act(turn_ids(tokenizer, question.answer))
     return row
 
@@ -148,8 +153,8 @@ def careless_demonstration(
 
 
 def copy_drill(tokenizer: PreTrainedTokenizerFast, rng: random.Random, num_items: int = 12) -> Demonstration:
-    """Random syllables and pairs of digits, then the same again: the bare skill of copying."""
-    items = [*STARTS, *ENDS, *(f"{pair:02d}" for pair in range(100))]
+    """Random syllables, digits and pairs of digits, then the same again: the bare skill of copying."""
+    items = [*STARTS, *ENDS, *(f"{pair:02d}" for pair in range(100)), *map(str, range(10))]
     token_ids = [token for item in rng.choices(items, k=num_items) for token in tokenizer.encode(item)]
     row = Demonstration()
     row.read(token_ids)
@@ -159,7 +164,7 @@ def copy_drill(tokenizer: PreTrainedTokenizerFast, rng: random.Random, num_items
 
 def _begin(tokenizer: PreTrainedTokenizerFast, scene: Scene, question: Question) -> Demonstration:
     row = Demonstration()
-    row.read(prompt_ids(tokenizer, scene.tool_names(), question.text))
+    row.read(prompt_ids(tokenizer, scene.tool_names(question), question.text))
     return row
 
 

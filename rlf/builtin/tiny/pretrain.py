@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _CONTEXT_WEIGHT = 0.1
 _MAX_GRADIENT_NORM = 1.0
-_NUM_BY_KIND = {Kind.SINGLE: 18, Kind.TWO_HOP: 10, Kind.PARALLEL: 9}
+_NUM_BY_KIND = {Kind.SINGLE: 18, Kind.TWO_HOP: 10, Kind.PARALLEL: 9, Kind.CALCULATION: 9}
 _NUM_COPY_DRILLS = 12
 _NUM_DISABLED = 1
 _MINIMUM_RATE = 0.02
@@ -48,9 +48,9 @@ class SkillsPlan:
     muon_rate: float = 0.02
     adamw_rate: float = 3e-3
     warmup_steps: int = 30
-    constant_steps: int = 300
+    constant_steps: int = 350
     """Steps at the full rate."""
-    decay_steps: int = 500
+    decay_steps: int = 550
     """Steps of the cosine that follows."""
     criterion: float = 0.98
     """Greedy success that each kind must reach in the end."""
