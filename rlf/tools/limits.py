@@ -19,5 +19,5 @@ class Limits(BaseModel):
     """Calls of this tool that run at once; the others wait for a permit."""
     retries: int = Field(default=0, ge=0)
     """Further attempts after a failed one. Needs `idempotent: true`."""
-    max_output_chars: int = Field(default=20_000, ge=100)
+    max_output_chars: int = Field(default=4_000, ge=100)
     """Longest result the model is shown, the marker of a cut included."""

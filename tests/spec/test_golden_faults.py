@@ -73,7 +73,7 @@ def test_a_broken_spec_is_told_where_and_how_to_mend_it(case, tmp_path, monkeypa
 
 
 WARNING_OF_THE_PROJECT = (
-    "specs/run.yaml:6:5 tools[0].limits.max_output_chars: got 20000; one result of 'look' can end a trajectory, which "
+    "specs/run.yaml:6:5 tools[0].limits.max_output_chars: got 4000; one result of 'look' can end a trajectory, which "
     "has max_total_tokens: 100. Write e.g. `max_output_chars: 100`, a quarter of it."
 )
 
