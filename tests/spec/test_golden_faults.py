@@ -69,7 +69,7 @@ def test_a_broken_spec_is_told_where_and_how_to_mend_it(case, tmp_path, monkeypa
     run, overrides = write_project(tmp_path, changed), case.get("overrides", [])
     assert told(run, overrides) == [filled_in(line, tmp_path) for line in case.get("says", [])]
     if "warns" in case:
-        assert [line for line in warned(run, overrides) if "got 20000;" not in line] == case["warns"]
+        assert [line for line in warned(run, overrides) if "got 4000;" not in line] == case["warns"]
 
 
 WARNING_OF_THE_PROJECT = (
