@@ -1,0 +1,43 @@
+"""Documents are tested: what they show is what is there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(path):
+    targets = re.findall(r"\]\((?!http)([^)#]+)", path.read_text())
+    missing = [target for target in targets if not (path.parent / target).exists()]
+    assert not missing
+
+
+def test_the_readme_shows_the_shipped_spec_and_tool_as_they_are():
+    blocks = re.findall(r"```yaml\n# (\S+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert [name for name, _ in blocks] == ["specs/search.yaml", "tool_specs/search.yaml"]
+    for name, shown in blocks:
+        lines = [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
+        assert shown.strip().splitlines() == lines, name
+
+
+def test_every_command_that_the_readme_names_has_help():
+    named = re.findall(r"`rlf ([a-z]+(?: [a-z]+)?)", (ROOT / "README.md").read_text())
+    assert named
+    for command in sorted(set(named)):
+        words = command.split()
+        done = subprocess.run([sys.executable, "-m", "rlf", *words[:2], "--help"], capture_output=True, text=True)
+        if done.returncode and len(words) > 1:
+            done = subprocess.run([sys.executable, "-m", "rlf", words[0], "--help"], capture_output=True, text=True)
+        assert done.returncode == 0 and "Usage" in done.stdout, command
+
+
+def test_the_readmes_first_screen_has_exactly_the_two_commands():
+    first = (ROOT / "README.md").read_text().split("```")[0]
+    commands = [line.strip() for line in first.splitlines() if line.startswith("    ")]
+    assert [command.split("#")[0].strip() for command in commands] == ["make run", "make test"]
