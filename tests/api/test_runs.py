@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from rlf.api.lineage import open_lineage
 from rlf.api.runs import resume, run
 from rlf.core import RlfError
+from rlf.engines.local.update import Updater
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.types import EvaluationFinished, RunStatus, StepFinished, StopReason
 
@@ -133,6 +135,25 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(whole, small, tmp_path):
     assert outcome.status is RunStatus.INTERRUPTED
     resumed = resume(outcome.run_id, runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
     assert resumed.status is RunStatus.FINISHED
+    assert history(tmp_path, outcome.run_id) == history(whole[0], whole[1].run_id)
+
+
+def test_a_stop_during_an_update_comes_after_its_step(whole, small, tmp_path, monkeypatch):
+    plain_update = Updater.update
+
+    def update(self, batch, step):
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+        return plain_update(self, batch, step)
+
+    monkeypatch.setattr(Updater, "update", update)
+    outcome = start(small, tmp_path)
+    monkeypatch.undo()
+    assert (outcome.status, outcome.step) == (RunStatus.INTERRUPTED, 3)
+    with open_lineage(tmp_path) as store:
+        assert [c.step for c in Reader(store).checkpoints(outcome.run_id)] == [2, 3]
+    resume(outcome.run_id, runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
     assert history(tmp_path, outcome.run_id) == history(whole[0], whole[1].run_id)
 
 

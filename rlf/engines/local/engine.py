@@ -90,8 +90,6 @@ class LocalEngine:
         self.emit = emit
         self._flush = flush
         self.progress = Progress()
-        self._updating = False
-        """True while the weights are between two steps."""
         self.device = resolve_device(spec.engine.device)
         self.threads = spec.engine.threads or min(_MAX_THREADS, len(os.sched_getaffinity(0)))
         """CPU cores that the update uses."""
@@ -140,16 +138,12 @@ class LocalEngine:
                 finally:
                     await sampler.close()
         except asyncio.CancelledError:
-            self._save_after_cancel()
+            if self.progress.step > 0:
+                self._checkpoint()
             raise
         finally:
             self._thread.shutdown(wait=True)
             self._workers.shutdown(wait=True)
-
-    def _save_after_cancel(self) -> None:
-        self._thread.submit(int).result()  # an update under way ends first
-        if not self._updating and self.progress.step > 0:
-            self._checkpoint()
 
     def _new_sampler(self) -> Sampler:
         spec = self.spec
@@ -180,8 +174,12 @@ class LocalEngine:
         generated = time.perf_counter()
         step = self.progress.step + 1
         used = [item for item in kept if trainable(item)]
-        self._updating = True
-        result = await self._update(used, step)
+        update = asyncio.ensure_future(self._update(used, step))
+        cancelled = False
+        try:
+            result = await asyncio.shield(update)
+        except asyncio.CancelledError:  # weights are never left between two steps: the stop comes after this one
+            result, cancelled = await update, True
         finished = time.perf_counter()
         metrics = rollout_metrics(collected) | result.metrics
         metrics |= _times(collected, used, started, generated, finished)
@@ -191,7 +189,8 @@ class LocalEngine:
         advantage_by_id = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         self.emit(StepFinished(step, metrics, collected, [advantage_by_id.get(s.trajectory.id) for s in collected]))
         self.progress = replace(self.progress, step=step, cursor=cursor)
-        self._updating = False
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def _collect(self, sampler: Sampler) -> tuple[list[Scored], list[Scored], int]:
         """Trajectories of one step, those of them that dynamic filtering keeps, and the cursor after them."""
