@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rlf.api.planning import machine_memory_bytes
 from rlf.core.errors import RlfError
+from rlf.core.machine import usable_cores
 
 _GIB = 2**30
 _MIN_PYTHON = (3, 11)
@@ -86,7 +87,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor(_: Path) -> Iterator[Finding]:
-    usable, cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    usable, cores = usable_cores(), os.cpu_count() or 1
     found = f"{usable} cores" if usable == cores else f"{usable} of {cores} cores"
     mend = "One core shares nothing between sampling, tools and update; give the process more." if usable < 2 else ""
     yield Finding("cpu", Status.WARN if mend else Status.OK, found, mend)

@@ -11,6 +11,7 @@ from statistics import median
 
 from rlf.api.plans import check_spec
 from rlf.core.errors import RlfError
+from rlf.core.machine import usable_cores
 from rlf.plan import Plan
 from rlf.plan.estimate import Memory, Work, estimate_memory, estimate_work
 from rlf.plan.model_shape import ModelShape, shape_of
@@ -90,7 +91,7 @@ def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | N
     memory = None
     if shape is not None and isinstance(spec.engine, LocalEngineSpec):
         on_gpu = gpu_bytes is not None or spec.engine.device == "cuda"
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=checked.num_eval_rows, cores=cores)
     return PlanReport(
         name=spec.name,

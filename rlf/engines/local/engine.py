@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import resource
 import sys
 import time
@@ -21,6 +20,7 @@ from statistics import fmean
 import torch
 
 from rlf.chat.format import ChatFormat
+from rlf.core.machine import usable_cores
 from rlf.core.seeds import derive_seed
 from rlf.engines.harness import Harness, build_harness
 from rlf.engines.local.batch import make_batch, trainable
@@ -91,7 +91,7 @@ class LocalEngine:
         self._flush = flush
         self.progress = Progress()
         self.device = resolve_device(spec.engine.device)
-        self.threads = spec.engine.threads or min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+        self.threads = spec.engine.threads or min(_MAX_THREADS, usable_cores())
         """CPU cores that the update uses."""
         # One core per operation: many small ones run side by side instead of waiting for each other's halves.
         self._thread = ThreadPoolExecutor(1, "rlf-model", initializer=torch.set_num_threads, initargs=(1,))

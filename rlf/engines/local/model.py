@@ -145,7 +145,7 @@ def _check(model: PolicyModel, path: str) -> None:
     if layer_types != {"full_attention"}:
         raise RlfError(
             f"model.path: {path!r} has layers of type {', '.join(sorted(layer_types - {'full_attention'}))}; "
-            "the local engine runs full attention only. Use engine.kind: openrlhf for this model."
+            "the local engine runs full attention only. Use a model whose layers all are, such as Qwen3 or Llama 3."
         )
     model.full.eval()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     tokens_BT = torch.arange(1, 9, device=model.device)[None] % model.config.vocab_size
@@ -155,7 +155,7 @@ def _check(model: PolicyModel, path: str) -> None:
     if not torch.allclose(whole, ours, atol=1e-2, rtol=1e-2):
         raise RlfError(
             f"model.path: the logits of {path!r} are not its head applied to its hidden states; "
-            "the local engine cannot train it. Use engine.kind: openrlhf for this model."
+            "the local engine cannot train it. Use a model without scaled or capped logits, such as Qwen3 or Llama 3."
         )
 
 

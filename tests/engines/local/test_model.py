@@ -1,0 +1,62 @@
+import pytest
+import torch
+import transformers
+
+from rlf.core import RlfError
+from rlf.engines.local.model import load_model, resolve_device
+from tests.engines.local.test_sampler import new_sampler, play, recomputed
+
+SMALL = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def load(folder, family, **keys):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SMALL, **keys)
+    getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(folder)
+    return load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("family", "keys"),
+    [("Llama", {}), ("Qwen2", {}), ("Mistral", {"sliding_window": None}), ("Olmo2", {}), ("Gemma", {"head_dim": 8})],
+)
+def test_other_families_sample_what_one_plain_forward_pass_says(tmp_path, executor, family, keys):
+    model = load(tmp_path, family, **keys)
+    for tokens, mask, logprobs in play(new_sampler(model, executor), count=6):
+        plain = [0.0, *recomputed(model, tokens)]
+        for position, sampled in enumerate(mask):
+            if sampled:
+                assert logprobs[position] == pytest.approx(plain[position], abs=1e-4)
+
+
+def test_a_model_with_sliding_windows_is_refused(tmp_path):
+    keys = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
+    with pytest.raises(RlfError, match="full attention only"):
+        load(tmp_path, "Qwen3", **keys)
+
+
+def test_a_model_that_scales_its_logits_is_refused(tmp_path):
+    with pytest.raises(RlfError, match="not its head applied"):
+        load(tmp_path, "Cohere", logit_scale=0.1)
+
+
+def test_a_folder_without_a_model_is_told(tmp_path):
+    with pytest.raises(RlfError, match="does not load as a causal language model"):
+        load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_asking_for_a_gpu_that_is_not_there_is_told():
+    with pytest.raises(RlfError, match="torch sees no GPU"):
+        resolve_device("cuda")
