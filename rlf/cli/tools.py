@@ -73,30 +73,35 @@ def test_tools(
         return
     runs = asyncio.run(_run_examples(tools))
     if as_json:
-        print_envelope("tools test", [_told(tool, run) for tool in tools for run in runs[tool.name]])
+        told = [_told(tool, run) for tool, of_tool in zip(tools, runs, strict=True) for run in of_tool]
+        print_envelope("tools test", told)
     else:
         stdout_console().print(_verdicts(tools, runs))
     _exit_for(runs)
 
 
-def _exit_for(runs: Mapping[str, Sequence[ExampleRun]]) -> None:
-    every = [run for of_tool in runs.values() for run in of_tool]
+def _exit_for(runs: Sequence[Sequence[ExampleRun]]) -> None:
+    every = [run for of_tool in runs for run in of_tool]
     num_failed = sum(bool(run.shortfalls) for run in every)
     if num_failed:
         raise CheckError(f"{num_failed} of {len(every)} examples failed")
 
 
-async def _run_examples(tools: Sequence[ToolDeclaration]) -> dict[str, list[ExampleRun]]:
+async def _run_examples(tools: Sequence[ToolDeclaration]) -> list[list[ExampleRun]]:
+    """Each tool by itself: files of a folder may declare one name in several ways, for different specs."""
     from rlf.tools import Executor, run_examples
 
-    async with Executor(tools) as executor:
-        return {tool.name: await run_examples(executor, tool) for tool in tools}
-
-
-def _verdicts(tools: Sequence[ToolDeclaration], runs: Mapping[str, Sequence[ExampleRun]]) -> Table:
-    table = _table("tool", "arguments", "verdict", "latency", "result")
+    runs = []
     for tool in tools:
-        for run in runs[tool.name]:
+        async with Executor([tool]) as executor:
+            runs.append(await run_examples(executor, tool))
+    return runs
+
+
+def _verdicts(tools: Sequence[ToolDeclaration], runs: Sequence[Sequence[ExampleRun]]) -> Table:
+    table = _table("tool", "arguments", "verdict", "latency", "result")
+    for tool, of_tool in zip(tools, runs, strict=True):
+        for run in of_tool:
             verdict = Text("failed", "bold red") if run.shortfalls else Text("ok", "green")
             said = "\n".join(run.shortfalls) or next(iter(run.result.text.splitlines()), "")
             time = latency(run.result.queue_s + run.result.run_s)
@@ -113,6 +118,8 @@ def _told(tool: ToolDeclaration, run: ExampleRun) -> dict[str, Any]:
 
 def _call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any], *, as_json: bool) -> None:
     """Runs one call and prints what the model would read."""
+    if sum(tool.name == name for tool in tools) > 1:
+        raise RlfError(f"--call: {name!r} is declared in several files. Name the file, or a spec, before `--call`.")
     result = asyncio.run(_invoke(tools, name, arguments))
     if as_json:
         print_envelope("tools test", {"tool": name, "arguments": arguments, "result": result})

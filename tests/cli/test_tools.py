@@ -126,3 +126,22 @@ def test_faults_of_a_tool_file_have_their_places(rlf: Rlf, tool: Path) -> None:
 def test_the_shipped_tools_pass_their_examples(rlf: Rlf) -> None:
     result = rlf("tools", "test", SPEC)
     assert result.exit_code == 0, result.output
+
+
+def test_files_that_declare_one_name_in_several_ways_are_each_tried(
+    rlf: Rlf, tool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = TOOL.replace('equals: "3"', 'equals: "4"')
+    (tool.parent / "add_wrong.yaml").write_text(wrong)
+    result = rlf("tools", "test")
+    assert result.exit_code == 3
+    assert "1 of 4 examples failed" in result.stderr
+    monkeypatch.chdir(SPEC.parents[1])
+    assert rlf("tools", "test").exit_code == 0
+
+
+def test_one_call_of_a_name_that_several_files_declare_asks_which(rlf: Rlf, tool: Path) -> None:
+    (tool.parent / "other.yaml").write_text(TOOL.replace("Adds", "Also adds"))
+    result = rlf("tools", "test", "--call", "add", '{"a": 1, "b": 2}')
+    assert result.exit_code == 2
+    assert "'add' is declared in several files" in result.stderr
