@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.api.certificates import certified, format_name
+from rlf.api.certificates import certified
 from rlf.api.inputs import model_location
 from rlf.api.plans import checked_plan
 from rlf.data import load_tasks
@@ -86,11 +86,6 @@ def certify_spec(files: Sequence[Path], overrides: Sequence[str]) -> Certificate
     """Plays a spec's certificate anew. Raises CheckError with what differs."""
     spec, chat = _open(files, overrides)
     return certified(spec, chat)
-
-
-def format_of(files: Sequence[Path]) -> str:
-    """The name of the format that a spec's model has."""
-    return format_name(*_open(files, ()))
 
 
 def _open(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec, ChatFormat]:

@@ -71,10 +71,6 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, tools))
 
 
-def _prompt_size(chat: ChatFormat, task: Task, tools: Sequence[ToolDescription]) -> int:
-    return len(chat.prompt(task.messages, [tool for tool in tools if task.may_use(tool.name)]))
-
-
 def check_budget(loaded: LoadedSpec, tasks: Sequence[Task]) -> tuple[list[Fault], PromptSizes | None]:
     """The fault of a token budget that no trajectory fits, or of a chat format that cannot render the prompts.
 
