@@ -21,8 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.detached import Detached
-from rlf.tools.gate import Gate
+from rlf.tools.execution.detached import Detached
+from rlf.tools.execution.gate import Gate
 from rlf.types import ToolCall
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

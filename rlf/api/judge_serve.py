@@ -23,7 +23,7 @@ from rlf.rewards.judging.settings import Serve
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.model_folder import model_location
 
-_SUPERVISED = (sys.executable, "-m", "rlf.engines.openrlhf.supervise")
+_SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
 _POLL_S = 0.2
 _END_S = 15.0
 _MAX_LINE_CHARS = 500

@@ -8,7 +8,7 @@ from pathlib import Path
 from rlf.api.lineage import open_lineage
 from rlf.core import RlfError
 from rlf.lineage.reader import Reader
-from rlf.tools.tape import AnsweredCall, Replay, Tape, arguments_text, read_tape
+from rlf.tools.execution.tape import AnsweredCall, Replay, Tape, arguments_text, read_tape
 from rlf.types import Outcome, ToolResult
 
 RECORDING = "tool_calls.jsonl"

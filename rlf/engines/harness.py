@@ -15,8 +15,8 @@ from rlf.core.seeds import derive_seed
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Limits, Setting
-from rlf.tools.executor import Executor
-from rlf.tools.tape import Replay
+from rlf.tools.execution.executor import Executor
+from rlf.tools.execution.tape import Replay
 from rlf.types.policy import Policy, Sampling
 from rlf.types.trajectory import FailureClass
 

@@ -2,7 +2,7 @@
 
 from rlf.tools.declaration import CacheScope, CacheSpec, Expectation, ToolDeclaration, ToolTest
 from rlf.tools.examples import ExampleRun, run_examples
-from rlf.tools.executor import Executor, refuse_misfits
+from rlf.tools.execution.executor import Executor, refuse_misfits
 from rlf.tools.kind import TOOL_KINDS, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
 

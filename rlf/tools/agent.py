@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rlf.endpoints import Completion, EndpointFailure, RequestedCall
 from rlf.endpoints.pool import EndpointPool
-from rlf.tools.executor import Executor
+from rlf.tools.execution.executor import Executor
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext
 from rlf.tools.remote import Prompt, inner_deadline_s, tool_failure

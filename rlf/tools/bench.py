@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from typing import Any
 
 from rlf.tools.declaration import CacheSpec, ToolDeclaration
-from rlf.tools.executor import Executor
+from rlf.tools.execution.executor import Executor
 from rlf.types import ToolCall, ToolResult
 
 

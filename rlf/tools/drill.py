@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.executor import Executor
+from rlf.tools.execution.executor import Executor
 from rlf.tools.schema import closed
 from rlf.types import Outcome, ToolCall, ToolInvoker
 

@@ -20,7 +20,7 @@ import pytest
 from rlf.api.judge_serve import ServedModel, _command, _share, judges_of, serve_judges
 from rlf.api.serving import listening
 from rlf.core import RlfError, RunError
-from rlf.engines.openrlhf.supervise import descendants
+from rlf.core.supervise import descendants
 from rlf.rewards.judging.settings import Serve
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from rlf.tools import Executor
-from rlf.tools.breaker import Breaker
+from rlf.tools.execution.breaker import Breaker
 from rlf.tools.limits import BreakerSpec
 from rlf.types import Outcome, ToolCall, ToolResult
 

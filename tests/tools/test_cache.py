@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlf.tools import Executor
-from rlf.tools.cache import MAX_RESULTS, CacheKey, RunCache, canonical
+from rlf.tools.execution.cache import MAX_RESULTS, CacheKey, RunCache, canonical
 from rlf.types import Outcome, ToolCall, ToolResult
 
 CACHED = {"scope": "run"}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rlf.tools import Executor
-from rlf.tools.cache import CacheKey
-from rlf.tools.disk_cache import DiskCache, default_path
+from rlf.tools.execution.cache import CacheKey
+from rlf.tools.execution.disk_cache import DiskCache, default_path
 from rlf.types import Image, Outcome, ToolCall, ToolOutput, ToolResult
 
 FOREVER = {"scope": "forever"}
@@ -107,7 +107,7 @@ def test_a_user_without_a_home_has_no_cache_and_calls_go_on(declare: Any, monkey
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr("rlf.tools.disk_cache.default_path", homeless)
+    monkeypatch.setattr("rlf.tools.execution.disk_cache.default_path", homeless)
     assert [result.text for result in run_once(declare("echo", cache=FOREVER), "a", "b")] == ["a", "b"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.open_tool import FIRST_PAUSE_S, backoff_s
+from rlf.tools.execution.open_tool import FIRST_PAUSE_S, backoff_s
 from rlf.types import Outcome, ToolCall, ToolResult
 
 HOW = {"type": "object", "properties": {"how": {"type": "string"}}, "required": ["how"]}
@@ -188,8 +188,8 @@ def test_counters_say_how_calls_ended(declare: Any) -> None:
 
 
 def test_tools_opened_before_a_failure_are_closed(declare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlf.tools.execution.open_tool import OpenTool
     from rlf.tools.kinds.python import PythonTool
-    from rlf.tools.open_tool import OpenTool
 
     closed: list[str] = []
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from rlf.tools.gate import Gate, StartWindow, TokenWindow
+from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow
 
 
 async def hold(gate: Gate, trajectory_id: str, order: list[str], seconds: float = 0.0) -> None:

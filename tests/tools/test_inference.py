@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from rlf.core import RlfError
 from rlf.tools import ToolDeclaration
-from rlf.tools.inference import describe_function, parameter_words, summary
-from rlf.tools.signature import signature_complaints
+from rlf.tools.python.inference import describe_function, parameter_words, summary
+from rlf.tools.python.signature import signature_complaints
 
 GOOGLE = """Finds things.
 

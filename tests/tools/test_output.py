@@ -11,7 +11,7 @@ import pytest
 
 from rlf.lineage.redact import Redactor
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.budget import MAX_KEPT_BYTES, Budget
+from rlf.tools.execution.budget import MAX_KEPT_BYTES, Budget
 from rlf.tools.images import read_header
 from rlf.tools.limits import Limits
 from rlf.types import Outcome, ToolCall, ToolResult

@@ -19,7 +19,7 @@ from rlf.core.callables import load_callable
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.failure import ToolFailure
 from rlf.tools.limits import MAX_ABANDONED
-from rlf.tools.threads import ThreadPool
+from rlf.tools.python.threads import ThreadPool
 from rlf.types import Outcome, ToolCall, ToolResult
 
 HOW = {"type": "object", "properties": {"how": {"type": "string"}}, "required": ["how"]}
@@ -168,7 +168,7 @@ def test_a_machine_without_threads_is_no_fault_of_the_tool(declare: Any, monkeyp
         raise RuntimeError("can't start new thread")
 
     async def story(executor: Executor) -> None:
-        monkeypatch.setattr("rlf.tools.threads._thread.start_new_thread", refuse)
+        monkeypatch.setattr("rlf.tools.python.threads._thread.start_new_thread", refuse)
         assert (await invoke(executor, "echo_sync", query="x")).outcome is Outcome.INFRA
         monkeypatch.undo()
         assert (await invoke(executor, "echo_sync", query="x")).outcome is Outcome.OK

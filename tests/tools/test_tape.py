@@ -13,7 +13,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.tools import Executor
-from rlf.tools.tape import AnsweredCall, ReplayMiss, read_tape
+from rlf.tools.execution.tape import AnsweredCall, ReplayMiss, read_tape
 from rlf.types import ToolCall, ToolResult
 
 

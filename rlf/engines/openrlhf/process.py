@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rlf.core import supervise
 from rlf.core.errors import RunError
-from rlf.engines.openrlhf import supervise
 from rlf.engines.openrlhf.place import Place
 
 _RAY_START_S = 120.0

@@ -18,7 +18,7 @@ from rlf.rewards.judging.settings import Serve
 if TYPE_CHECKING:
     from rlf.rewards.kinds.judge import JudgeTerm
 
-_SUPERVISED = (sys.executable, "-m", "rlf.engines.openrlhf.supervise")
+_SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
 """Runs a command, and ends it and all that it started when it is told to, or when this process is gone."""
 _END_S = 15.0
 _MAX_LOG_CHARS = 1_000

@@ -13,14 +13,14 @@ from pydantic import Field
 from rlf.core.callables import CallableName, is_async, load_callable, source_hash
 from rlf.core.hashing import hash_json
 from rlf.core.machine import usable_cores
-from rlf.tools.blocking import blocking_calls
-from rlf.tools.functions import ClassRuntime, FunctionRuntime
-from rlf.tools.inference import describe_function
 from rlf.tools.kind import SelfDescription, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.places import OnLoop, OnThread, Place
-from rlf.tools.processes import ProcessRuntime
-from rlf.tools.signature import signature_complaints
+from rlf.tools.python.blocking import blocking_calls
+from rlf.tools.python.functions import ClassRuntime, FunctionRuntime
+from rlf.tools.python.inference import describe_function
+from rlf.tools.python.places import OnLoop, OnThread, Place
+from rlf.tools.python.processes import ProcessRuntime
+from rlf.tools.python.signature import signature_complaints
 
 
 class Isolation(StrEnum):

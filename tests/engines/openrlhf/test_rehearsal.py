@@ -9,8 +9,8 @@ import pytest
 
 from rlf.api.rehearsals import rehearse
 from rlf.core import RlfError
+from rlf.core.supervise import descendants
 from rlf.engines.openrlhf.rehearse_env import rehearsal_environment
-from rlf.engines.openrlhf.supervise import descendants
 
 ROOT = Path(__file__).parents[3]
 FAULTS = Path(__file__).with_name("faults.yaml")

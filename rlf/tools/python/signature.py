@@ -8,7 +8,7 @@ from inspect import Parameter
 from typing import Any
 
 from rlf.core import RlfError, nearest
-from rlf.tools.inference import json_schema, type_hints
+from rlf.tools.python.inference import json_schema, type_hints
 
 
 def signature_complaints(function: Callable[..., Any], input_schema: Mapping[str, Any]) -> list[str]:

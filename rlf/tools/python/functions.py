@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlf.core.callables import is_async
-from rlf.tools.detached import CancelledItself, Detached
+from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.kind import CallContext
-from rlf.tools.places import OnLoop, Place
+from rlf.tools.python.places import OnLoop, Place
 from rlf.tools.results import to_output
 from rlf.types import Outcome, ToolOutput
 

@@ -19,8 +19,8 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from rlf.core.hashing import hash_json
-from rlf.tools.cache import CacheKey
-from rlf.tools.stored import StoredResult
+from rlf.tools.execution.cache import CacheKey
+from rlf.tools.execution.stored import StoredResult
 from rlf.types import ToolResult
 
 logger = logging.getLogger(__name__)

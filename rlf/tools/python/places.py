@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.limits import MAX_ABANDONED
-from rlf.tools.threads import ThreadPool
+from rlf.tools.python.threads import ThreadPool
 from rlf.types import Outcome
 
 T = TypeVar("T")

@@ -15,16 +15,16 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from rlf.core import derive_seed
-from rlf.tools.breaker import Breaker
-from rlf.tools.budget import Budget, CountTokens
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.detached import CancelledItself, Detached
+from rlf.tools.execution.breaker import Breaker
+from rlf.tools.execution.budget import Budget, CountTokens
+from rlf.tools.execution.detached import CancelledItself, Detached
+from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow, Window
+from rlf.tools.execution.monitor import TASK_PREFIX
 from rlf.tools.failure import ToolFailure, describe, shorten
-from rlf.tools.gate import Gate, StartWindow, TokenWindow, Window
 from rlf.tools.images import check_images
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.limits import MAX_ABANDONED, RateSpec
-from rlf.tools.monitor import TASK_PREFIX
 from rlf.tools.results import clean, size_bytes
 from rlf.tools.validate import ArgumentCheck, OutputCheck
 from rlf.types import Attempt, Outcome, ToolOutput, ToolResult

@@ -18,7 +18,7 @@ from typing import Any
 from rlf.core import RlfError
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext
-from rlf.tools.worker import LENGTH
+from rlf.tools.python.worker import LENGTH
 from rlf.types import Image, Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class _Worker:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "rlf.tools.worker", str(theirs.fileno()), str(os.getpid())]
+            command = [sys.executable, "-m", "rlf.tools.python.worker", str(theirs.fileno()), str(os.getpid())]
             # Its own session: Ctrl-C is this process's to handle. What the tool prints goes to stderr.
             self.process = subprocess.Popen(
                 command,

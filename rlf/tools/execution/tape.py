@@ -17,9 +17,9 @@ from typing import IO, Any, NamedTuple, Protocol
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlf.core import RlfError, RunError
-from rlf.tools.cache import canonical
+from rlf.tools.execution.cache import canonical
+from rlf.tools.execution.stored import StoredResult
 from rlf.tools.failure import shorten
-from rlf.tools.stored import StoredResult
 from rlf.types import ToolResult
 
 

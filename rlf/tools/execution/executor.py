@@ -17,16 +17,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError, nearest
-from rlf.tools.budget import CountTokens
-from rlf.tools.cache import CacheKey, RunCache, canonical
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
-from rlf.tools.descriptors import affordable_calls
-from rlf.tools.disk_cache import DiskCache
+from rlf.tools.execution.budget import CountTokens
+from rlf.tools.execution.cache import CacheKey, RunCache, canonical
+from rlf.tools.execution.descriptors import affordable_calls
+from rlf.tools.execution.disk_cache import DiskCache
+from rlf.tools.execution.gate import Gate
+from rlf.tools.execution.monitor import LoopMonitor
+from rlf.tools.execution.open_tool import OpenTool, Surroundings, refusal
+from rlf.tools.execution.tape import AnsweredCall, Replay, TapeWriter, arguments_text
 from rlf.tools.failure import MAX_NAME_CHARS, shorten
-from rlf.tools.gate import Gate
-from rlf.tools.monitor import LoopMonitor
-from rlf.tools.open_tool import OpenTool, Surroundings, refusal
-from rlf.tools.tape import AnsweredCall, Replay, TapeWriter, arguments_text
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 logger = logging.getLogger(__name__)
