@@ -14,12 +14,14 @@ from rlf.cli.lineage import open_reader
 from rlf.cli.marks import note_run, remove_runs, tag_run, thin_runs, verify_lineage
 from rlf.cli.output import stdout_console
 from rlf.cli.reproduce import reproduce_run
-from rlf.cli.trace import tail_run
+from rlf.cli.tail import tail_run
+from rlf.cli.trace import show_trajectory
 from rlf.cli.transfer import export_runs, import_runs
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rlf.lineage import Reader
+    from rlf.lineage.records import Run
 
 runs_app = typer.Typer(name="runs", help="List runs and look into them.", no_args_is_help=True)
 runs_app.command("compare", no_args_is_help=True)(compare_runs)
@@ -99,13 +101,14 @@ def show_run(
     if trajectory is None and not lineage and (step is not None or phase != "train"):
         raise RlfError("--phase and --step say where a trajectory is counted. Write also e.g. `--trajectory 0`.")
     with open_reader(runs_folder) as reader:
-        run_id = reader.get_run(name).record.id
+        run = reader.get_run(name)
         if lineage:
-            _show_lineage(reader, run_id, step, as_json=as_json)
+            _show_lineage(reader, run.record.id, step, as_json=as_json)
         elif trajectory is None:
-            _show_run(reader, run_id, runs_option(runs_folder), as_json=as_json)
+            _show_run(reader, run, runs_option(runs_folder), as_json=as_json)
         else:
-            _show_trajectory(reader, run_id, trajectory, phase, step, as_json=as_json)
+            stored = reader.trajectory(run.record.id, k=trajectory, step=step, phase=phase)
+            show_trajectory("runs show", run, stored, as_json=as_json)
 
 
 def _show_lineage(reader: Reader, run_id: str, step: int | None, *, as_json: bool) -> None:
@@ -118,35 +121,19 @@ def _show_lineage(reader: Reader, run_id: str, step: int | None, *, as_json: boo
         print_graph(graph)
 
 
-def _show_run(reader: Reader, run_id: str, options: str, *, as_json: bool) -> None:
+def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
     from rlf.reports.report import read_report, report_view
     from rlf.reports.sweep import is_sweep, read_sweep, sweep_view
 
-    if is_sweep(reader.get_run(run_id)):
-        sweep = read_sweep(reader, run_id)
+    if is_sweep(run):
+        sweep = read_sweep(reader, run.record.id)
         if as_json:
             print_envelope("runs show", sweep)
         else:
             stdout_console().print(sweep_view(sweep))
         return
-    report = read_report(reader, run_id)
+    report = read_report(reader, run.record.id)
     if as_json:
         print_envelope("runs show", report)
     else:
         stdout_console().print(report_view(report, options), crop=False)
-
-
-def _show_trajectory(reader: Reader, run_id: str, k: int, phase: str, step: int | None, *, as_json: bool) -> None:
-    from rlf.reports.trajectory import legend, trajectory_view
-
-    stored = reader.trajectory(run_id, k=k, step=step, phase=phase)
-    if as_json:
-        print_envelope("runs show", stored)
-        return
-    summary = stored.summary
-    advantage = "" if summary.advantage is None else f" · advantage {summary.advantage:+.3f}"
-    console = stdout_console()
-    console.print(
-        f"run {run_id} · {summary.phase} step {summary.step} · trajectory {summary.k}{advantage}", style="dim"
-    )
-    console.print(trajectory_view(stored.scored), legend())

@@ -1,4 +1,4 @@
-"""`rlf trace` and `rlf runs tail`: one trajectory turn by turn, and a run as it goes."""
+"""`rlf trace`: one trajectory turn by turn, and which trajectories match."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run, StoredTrajectory, TrajectoryFilter
     from rlf.types import FailureClass
-    from rlf.types.events import RunEvent
 
 _POLL_S = 0.5
 
@@ -68,7 +67,7 @@ def trace(
         run = reader.get_run(name)
         if k is not None:
             stored = reader.trajectory(run.record.id, k=k, step=step, phase=phase or TRAIN)
-            _show(run, stored, heat=heat, as_json=as_json)
+            show_trajectory("trace", run, stored, heat=heat, as_json=as_json)
         elif follow:
             _follow(reader, run, wanted, text, heat=heat)
         else:
@@ -107,12 +106,15 @@ def _list(
         print("no trajectory is like that.")
 
 
-def _show(run: Run, stored: StoredTrajectory, *, heat: bool, as_json: bool) -> None:
+def show_trajectory(
+    command: str, run: Run, stored: StoredTrajectory, *, heat: bool = False, as_json: bool = False
+) -> None:
+    """Prints a trajectory, as a page or as the JSON of a command."""
     from rlf.reports.trace import heat_legend, heated
     from rlf.reports.trajectory import legend, trajectory_view
 
     if as_json:
-        print_envelope("trace", stored)
+        print_envelope(command, stored)
         return
     summary, console = stored.summary, stdout_console()
     advantage = "" if summary.advantage is None else f" · advantage {summary.advantage:+.3f}"
@@ -142,7 +144,7 @@ def _follow(reader: Reader, run: Run, wanted: TrajectoryFilter, text: str | None
         for match in find(reader, run.record.id, here, text, 1):
             stored = reader.whole(run.record.id, match.summary)
             if stored is not None:
-                _show(run, stored, heat=heat, as_json=False)
+                show_trajectory("trace", run, stored, heat=heat)
 
 
 def _steps(reader: Reader, run_id: str) -> Iterator[int]:
@@ -157,41 +159,3 @@ def _steps(reader: Reader, run_id: str) -> Iterator[int]:
         if run.status is not RunStatus.RUNNING:
             return
         time.sleep(_POLL_S)
-
-
-def tail_run(
-    name: RunName,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Steps and evaluations told at once.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on as the run goes on.")] = True,
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-) -> None:
-    """Tell a run's last steps, evaluations and notices a line each, and those to come until it ends."""
-    from rlf.cli.plain import event_line
-    from rlf.types.events import RunStatus
-
-    with open_reader(runs_folder) as reader:
-        run = reader.get_run(name)
-        total = run.record.plan.get("spec", {}).get("train", {}).get("steps", 0)
-        told = 0
-        while True:
-            run = reader.get_run(run.record.id)
-            events = _events(reader, run.record.id)
-            for event in events[told or max(0, len(events) - lines) :]:
-                stdout_console().print(event_line(event, total), markup=False, highlight=False, soft_wrap=True)
-            told = len(events)
-            if run.status is not RunStatus.RUNNING or not follow:
-                break
-            time.sleep(_POLL_S)
-    print(f"{run.record.id} {run.status} at step {run.last_step}")
-
-
-def _events(reader: Reader, run_id: str) -> list[RunEvent]:
-    """What the lineage tells of a run, in the order it happened, without trajectories."""
-    from rlf.types.events import EvaluationFinished, Notice, StepFinished
-
-    told: list[tuple[float, RunEvent]] = [
-        (step.finished, StepFinished(step.step, step.metrics, (), ())) for step in reader.steps(run_id)
-    ]
-    told += [(e.finished, EvaluationFinished(e.step, e.mode, e.metrics, ())) for e in reader.evaluations(run_id)]
-    told += [(e.time, Notice(e.level, e.text, e.data)) for e in reader.events(run_id)]
-    return [event for _, event in sorted(told, key=lambda item: item[0])]

@@ -6,14 +6,12 @@ import time
 from collections.abc import Collection
 from dataclasses import asdict
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import delete, insert
 
-from rlf.core import RlfError
 from rlf.lineage import tables
-from rlf.lineage.process import Process, is_gone
 from rlf.lineage.records import Export
+from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
-from rlf.types import RunStatus
 
 
 def add_tags(store: Store, run_id: str, tags: tuple[str, ...]) -> None:
@@ -56,16 +54,8 @@ def remove_run(store: Store, run_id: str) -> None:
     """Deletes a run and all that hangs on it; what other runs say of it as their parent stays.
 
     Raises:
-        RlfError: the run is still running.
+        RlfError: no such run, or it is still running.
     """
     with store.write() as connection:
         check_stopped(connection, run_id)
         connection.execute(delete(tables.runs).where(tables.runs.c.id == run_id))
-
-
-def check_stopped(connection: Connection, run_id: str) -> None:
-    """Raises RlfError while a run's process runs."""
-    row = connection.execute(select(tables.runs).where(tables.runs.c.id == run_id)).one()
-    process = Process(row.pid, row.node, row.boot, row.pid_ticks)
-    if row.status == RunStatus.RUNNING and not is_gone(process):
-        raise RlfError(f"run {run_id}: still running as process {process.pid} on {process.node}. Stop it first.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from rlf.core import RlfError
 from rlf.lineage import tables
@@ -62,7 +62,7 @@ def begin_resume(store: Store, run_id: str, from_step: int) -> None:
         RlfError: There is no such run, or its process still runs.
     """
     with store.write() as connection:
-        _check_stopped(connection.execute(select(tables.runs).where(tables.runs.c.id == run_id)).first(), run_id)
+        check_stopped(connection, run_id, exempt=current_process())
         again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports)
         for table in (*again, tables.trajectories, tables.collections, tables.tool_totals):
             connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > from_step))
@@ -71,9 +71,11 @@ def begin_resume(store: Store, run_id: str, from_step: int) -> None:
         connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(values))
 
 
-def _check_stopped(row: Row[tuple[object, ...]] | None, run_id: str) -> None:
+def check_stopped(connection: Connection, run_id: str, exempt: Process | None = None) -> None:
+    """Raises RlfError where there is no such run, or where a process other than the exempt one still runs it."""
+    row = connection.execute(select(tables.runs).where(tables.runs.c.id == run_id)).one_or_none()
     if row is None:
         raise RlfError(f"run {run_id}: not in the lineage. `rlf runs list` shows the runs there are.")
     process = Process(row.pid, row.node, row.boot, row.pid_ticks)
-    if row.status == RunStatus.RUNNING and process != current_process() and not is_gone(process):
+    if row.status == RunStatus.RUNNING and process != exempt and not is_gone(process):
         raise RlfError(f"run {run_id}: still running as process {process.pid} on {process.node}. Stop it first.")

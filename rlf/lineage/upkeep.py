@@ -18,9 +18,9 @@ from sqlalchemy import ColumnElement, Connection, delete, func, select, text
 from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.blobs import decompress, present
-from rlf.lineage.marks import check_stopped
 from rlf.lineage.payload import decode
 from rlf.lineage.records import TRAIN
+from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
 
 _PARTS = (tables.payloads, tables.tool_calls, tables.scores, tables.parse_failures)
