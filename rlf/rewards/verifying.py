@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlf.core.callables import load_callable
+from rlf.core import RunError
 from rlf.endpoints.template import ABSENT, Template, TemplateFault
 from rlf.rewards import comparisons
 from rlf.rewards.answers import golds
+from rlf.rewards.calling import OwnFunction, TookTooLong
 from rlf.rewards.comparisons import Comparison, NothingToCompare, Told, told_by, told_in
 from rlf.rewards.kinds.verify import Compare, VerifyTerm
 from rlf.rewards.term import RewardContext, Scoring, Verdict
@@ -44,6 +44,7 @@ class Verifier:
         self._permits = asyncio.Semaphore(term.max_concurrency)
         self._golds: dict[str, asyncio.Task[ToolResult]] = {}
         """Runs of golds, by their arguments."""
+        self._function = None if term.callable is None else OwnFunction(term.callable, term.timeout_s)
 
     async def score(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """Runs the tool and compares."""
@@ -183,17 +184,16 @@ class Verifier:
         return None
 
     async def _by_function(self, trajectory: Trajectory) -> Verdict:
-        name = self._term.callable
-        assert name is not None, "compare: callable without a callable"
-        expected = await self._expectation(trajectory.task)
-        function, got = load_callable(name), await self._produced(trajectory)
-        parameters = inspect.signature(function).parameters
-        takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-        columns = {key: value for key, value in trajectory.task.columns.items() if takes_all or key in parameters}
-        value = function(got, expected, **columns)
-        if inspect.isawaitable(value):
-            value = await asyncio.wait_for(value, self._term.timeout_s)
-        return Verdict(None, f"{name} returned None") if value is None else Verdict(float(value))
+        assert self._function is not None, "compare: callable without a callable"
+        expected, got = await self._expectation(trajectory.task), await self._produced(trajectory)
+        try:
+            value = await self._function(got, expected, **self._function.taken(trajectory.task.columns, after=2))
+            return Verdict(None, f"{self._term.callable} returned None") if value is None else Verdict(float(value))
+        except RunError:
+            raise
+        except (Exception, SystemExit) as fault:
+            words = str(fault) if isinstance(fault, TookTooLong) else f"{type(fault).__name__}: {fault}"
+            raise _CannotSay(f"{self._term.callable}: {words}") from fault
 
 
 def _is_cut(result: ToolResult) -> bool:

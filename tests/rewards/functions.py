@@ -56,3 +56,12 @@ def share_of_words(result, expected, scale):
     """For verify terms: the share of the expected words that the tool said, scaled."""
     wanted = expected[0].split()
     return scale * sum(word in result.text.split() for word in wanted) / len(wanted)
+
+
+def endless(result, expected):
+    while True:
+        pass
+
+
+def refuse(result, expected):
+    raise KeyError(result.text)

@@ -66,6 +66,11 @@ def block(trajectory, gate):
     gate.wait(30)
     return 1.0
 
+def endless(trajectory, began):
+    began.append(threading.current_thread())
+    while True:
+        pass
+
 running = 0
 
 def alone(trajectory):
@@ -151,6 +156,15 @@ def test_functions_that_block_are_left_behind_and_after_four_the_term_gives_up(o
     assert said[0].reason == "no value within 0.2 s"
     assert "4 calls of" in said[5].reason
     assert took_s < 10
+
+
+def test_a_loop_without_end_is_ended(own: Any) -> None:
+    began: list[threading.Thread] = []
+    trajectory = TrajectoryFacts().trajectory()
+    object.__setattr__(trajectory.task, "columns", {"began": began})
+    assert score(trajectory, own("endless", timeout_s=0.2)).reward is None
+    began[0].join(30)
+    assert not began[0].is_alive()
 
 
 def test_a_range_makes_other_values_faults(own: Any) -> None:

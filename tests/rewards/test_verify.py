@@ -242,6 +242,36 @@ def test_a_function_of_yours_compares() -> None:
     assert value(term, {"answer": "red blue", "gold": "red green", "columns": {"scale": 0.5}}) == 0.25
 
 
+def test_a_comparer_that_never_ends_holds_up_nothing_but_its_own_value() -> None:
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    async def scored() -> Scored:
+        ticking = asyncio.ensure_future(tick())
+        term = verify(compare="callable", callable="functions.py:endless", timeout_s=1)
+        async with RewardFunction([term], RewardContext(Tools(echo), 0, lambda level, text: None)) as function:
+            said = await function.score(TrajectoryFacts(answer="a", gold="a").trajectory(), step=1)
+        ticking.cancel()
+        return said
+
+    said = asyncio.run(scored())
+    assert said.scores[0].state is ScoreState.UNSCORABLE
+    assert said.scores[0].reason.endswith("functions.py:endless: no value within 1 s")
+    assert ticks > 10  # 100 on an idle machine, none where it ran on the loop
+
+
+def test_a_comparer_that_raises_is_named() -> None:
+    term = verify(compare="callable", callable="functions.py:refuse")
+    (scored,) = score(Tools(echo), term, {"answer": "a", "gold": "a"})
+    assert scored.scores[0].state is ScoreState.UNSCORABLE
+    assert scored.scores[0].reason.endswith("functions.py:refuse: KeyError: 'a'")
+
+
 def test_calls_are_bounded_apart_from_the_trajectory_and_given_back() -> None:
     tools = Tools(echo, pause_s=0.01)
     score(tools, verify(max_concurrency=3), *({"answer": str(n), "gold": "1"} for n in range(12)))

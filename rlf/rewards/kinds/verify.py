@@ -114,11 +114,11 @@ class VerifyTerm(Term):
     """With `numeric` and `json_subset`: relative to numbers beyond 1, absolute within; None: 1e-6."""
     callable: CallableName | None = None
     """With `compare: callable`: `fn(result, expected, **columns)` gives a number within 0 and 1, or None. `result` is
-    what the tool said, `expected` the column's value, what it said to the gold, or the gold answers. It runs on the
-    event loop: what takes long belongs behind `async def`."""
+    what the tool said, `expected` the column's value, what it said to the gold, or the gold answers. It is called as
+    one of `kind: python` is; where it raises, or gives no number in time, the trajectory is unscorable."""
     timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
-    """Time that one call has, more than the tool's own limit, at which the call is worth 0; past it the trajectory is
-    unscorable."""
+    """Time that one call has, of the tool or of `callable`. More than the tool's own limit, at which the call is worth
+    0; past it the trajectory is unscorable."""
     max_concurrency: int = Field(default=16, ge=1)
     """Calls of this term that run at once."""
 

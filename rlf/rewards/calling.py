@@ -1,0 +1,114 @@
+"""Functions of users, called so that one that blocks, never ends or raises holds up nothing but its own value."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from rlf.core.callables import is_async, load_callable
+
+_MAX_HUNG = 4
+"""Calls that may be left running on threads of their own; then no more are made."""
+
+
+class TookTooLong(Exception):
+    """A call that was not over in time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"no value within {timeout_s:g} s")
+
+
+class OwnFunction:
+    """`async def` runs on the event loop, any number at once; anything else on a thread, one call at a time.
+
+    A call that is not over in time is left behind. Its thread is told to end, which stops whatever runs Python; what
+    waits in C ends when it wakes.
+    """
+
+    def __init__(self, name: str, timeout_s: float) -> None:
+        """Imports it. Raises RlfError."""
+        self.name = name
+        self.function = load_callable(name)
+        self.parameters = inspect.signature(self.function).parameters
+        self._timeout_s = timeout_s
+        self._one_at_a_time = asyncio.Lock()
+        self._num_hung = 0
+
+    def taken(self, offered: Mapping[str, Any], *, after: int = 0) -> dict[str, Any]:
+        """Those of the offered values that it has parameters for, the first `after` parameters aside."""
+        first = list(self.parameters)[:after]
+        takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in self.parameters.values())
+        return {
+            name: value
+            for name, value in offered.items()
+            if name not in first and (takes_all or name in self.parameters)
+        }
+
+    async def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """What it returns, awaited where it can be. Raises TookTooLong, and whatever it raises."""
+        if is_async(self.function):
+            return await _within(self.function(*arguments, **keywords), self._timeout_s)
+        value = await self._on_thread(partial(self.function, *arguments, **keywords))
+        return await _within(value, self._timeout_s) if inspect.isawaitable(value) else value
+
+    async def _on_thread(self, call: Callable[[], Any]) -> Any:
+        async with self._one_at_a_time:
+            if self._num_hung >= _MAX_HUNG:
+                raise RuntimeError(f"{self._num_hung} calls of {self.name} are still running; none is made")
+            loop = asyncio.get_running_loop()
+            over: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+            thread = threading.Thread(target=_run, args=(call, loop, over), daemon=True)
+            thread.start()
+            await asyncio.wait((over,), timeout=self._timeout_s)
+            if not over.done():
+                self._num_hung += 1
+                over.add_done_callback(self._ended_after_all)
+                _tell_to_end(thread)
+                raise TookTooLong(self._timeout_s)
+            value, error = over.result()
+            if error is not None:
+                raise error
+            return value
+
+    def _ended_after_all(self, over: asyncio.Future[tuple[Any, BaseException | None]]) -> None:
+        self._num_hung -= 1
+
+
+def _run(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio.Future[Any]) -> None:
+    """Calls on this thread and ends the future on its loop; a loop that is gone has nobody waiting."""
+    result: tuple[Any, BaseException | None]
+    try:
+        result = (call(), None)
+    except BaseException as error:  # noqa: BLE001 - a thread outlives SystemExit; raised where it is waited for
+        result = (None, error)
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(_end, over, result)
+
+
+def _end(over: asyncio.Future[Any], result: Any) -> None:
+    if not over.done():
+        over.set_result(result)
+
+
+def _tell_to_end(thread: threading.Thread) -> None:
+    """Has the thread raise SystemExit at its next step in Python."""
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+
+
+async def _within(awaitable: Any, timeout_s: float) -> Any:
+    """Its result. A coroutine that swallows its cancellation is left behind, so the wait ends all the same."""
+    task = asyncio.ensure_future(awaitable)
+    try:
+        await asyncio.wait((task,), timeout=timeout_s)
+        if not task.done():
+            raise TookTooLong(timeout_s)
+        return task.result()
+    finally:
+        task.cancel()
