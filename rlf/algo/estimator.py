@@ -90,7 +90,7 @@ class AdvantageOutput:
 class Estimator(BaseModel, ABC):
     """A way to turn rewards into per-token advantages. Fields are its hyperparameters."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     needs_group: ClassVar[bool]
     """True if a task needs several rollouts: with one, every advantage would be 0."""

@@ -37,7 +37,7 @@ class Action(StrEnum):
 class Guard(BaseModel):
     """Bounds on one number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     above: float | None = Field(None, allow_inf_nan=False)
     """Out of bounds above this; null: no upper bound."""
@@ -65,7 +65,7 @@ class Guard(BaseModel):
 class HealthConfig(BaseModel):
     """Guards against collapse, each with its bounds and what follows. null turns one off."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kl_old: Guard | None = Guard(above=0.5)
     """`policy/kl_old`, in nats: one step's updates went far from the policy that sampled."""

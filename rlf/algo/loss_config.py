@@ -66,7 +66,7 @@ class OffPolicyCorrection(BaseModel):
     Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training".
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     level: CorrectionLevel = CorrectionLevel.OFF
     mode: CorrectionMode = CorrectionMode.MASK
@@ -90,7 +90,7 @@ class OffPolicyCorrection(BaseModel):
 class PolicyLossConfig(BaseModel):
     """Settings of `rlf.algo.losses.policy_loss`; the defaults are OpenRLHF's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: PolicyLossKind = PolicyLossKind.PPO
     clip_low: float = Field(default=0.2, ge=0.0, le=1.0)

@@ -20,7 +20,7 @@ _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Redirects(StrEnum):

@@ -14,7 +14,7 @@ from rlf.spec import InputFile, Interpolated, RunSpec, fill_in, write_back
 class Plan(BaseModel):
     """A compiled run: all that an engine needs to know, and nothing that differs between machines in its hash."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     spec: RunSpec
     plan_hash: str

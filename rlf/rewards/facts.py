@@ -25,7 +25,7 @@ from rlf.types import (
     Turn,
 )
 
-_CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+_CONFIG = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class CallFacts(BaseModel):

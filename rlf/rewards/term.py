@@ -108,7 +108,7 @@ class Unscorable(StrEnum):
 class Gate(BaseModel):
     """What another term must have said for this one to be asked; otherwise it adds nothing."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     term: str
     """Name of the other term."""
@@ -121,7 +121,7 @@ class Gate(BaseModel):
 class Term(BaseModel, ABC):
     """One term of the reward. Fields are its YAML keys; validating a mapping gives the class of its `kind`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     needs_answer: ClassVar[bool] = False
     """Whether a task without a gold answer is unscorable."""

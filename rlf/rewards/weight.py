@@ -22,7 +22,7 @@ class WeightCurve(StrEnum):
 class WeightSchedule(BaseModel):
     """A weight that starts at `from` in step 1 and is `to` after `steps` more, and from then on."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     schedule: WeightCurve
     start: float = Field(alias="from", allow_inf_nan=False)

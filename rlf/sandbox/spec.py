@@ -11,7 +11,7 @@ from rlf.sandbox.level import LevelChoice
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SandboxLimits(_Section):

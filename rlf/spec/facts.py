@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -60,7 +61,7 @@ class KeyFact:
 
 def key_facts(model: type[BaseModel]) -> list[KeyFact]:
     """The facts of every key of a model, in order; a key without a meaning has an empty one."""
-    return [_fact(info.alias or name, info) for name, info in model.model_fields.items()]
+    return [_fact(model, name, info) for name, info in model.model_fields.items()]
 
 
 def submodels(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
@@ -80,10 +81,11 @@ def leaves(annotation: Any) -> list[Any]:
     return [found for argument in get_args(annotation) if argument is not ... for found in leaves(argument)]
 
 
-def meaning(info: FieldInfo) -> str:
+def meaning(model: type[BaseModel], name: str) -> str:
     """A field's docstring; without one, the first paragraph of that of its model or enum."""
-    if info.description:
-        return _folded(info.description)
+    info = model.model_fields[name]
+    if said := field_doc(model, name):
+        return _folded(said)
     classes = [found for found in leaves(info.annotation) if inspect.isclass(found)]
     own = [found for found in classes if issubclass(found, BaseModel | Enum) and found.__doc__]
     if own:
@@ -101,26 +103,46 @@ def first_paragraph(documented: Any) -> str:
     return _folded(inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0])
 
 
-@cache
+def field_doc(model: type[BaseModel], name: str) -> str:
+    """The description of a field, or the docstring under it, which is read when asked for; empty without either."""
+    owner = next(found for found in model.__mro__ if name in inspect.get_annotations(found))
+    return model.model_fields[name].description or _attribute_docs(owner).get(name, "")
+
+
 def member_docs(enum: type[Enum]) -> dict[str, str]:
     """The docstring under each member of an enum, by the member's value; empty for a member without."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(enum))).body[0]
-    assert isinstance(body, ast.ClassDef), f"the source of {enum} is no class"
+    docs = _attribute_docs(enum)
+    return {str(member.value): _folded(docs.get(member.name, "")) for member in enum}
+
+
+@cache
+def _attribute_docs(owner: type) -> dict[str, str]:
+    """The docstring under each attribute of a class; none where its source is not at hand."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+    except OSError:
+        return {}
+    assert isinstance(body, ast.ClassDef), f"the source of {owner} is no class"
     said: dict[str, str] = {}
-    for statement, after in zip(body.body, [*body.body[1:], None], strict=True):
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-            continue
+    for statement, after in pairwise(body.body):
         text = after.value if isinstance(after, ast.Expr) else None
-        doc = text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
-        said[statement.targets[0].id] = _folded(inspect.cleandoc(doc))
-    return {str(member.value): said.get(member.name, "") for member in enum}
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            said |= {name: inspect.cleandoc(text.value) for name in _assigned(statement)}
+    return said
 
 
-def _fact(name: str, info: FieldInfo) -> KeyFact:
+def _assigned(statement: ast.stmt) -> list[str]:
+    """Names that a statement of a class's body sets or annotates."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _fact(model: type[BaseModel], field: str, info: FieldInfo) -> KeyFact:
+    name = info.alias or field
     kinds = [found for found in leaves(info.annotation) if inspect.isclass(found) and issubclass(found, Enum)]
     return KeyFact(
         name=name,
-        meaning=meaning(info),
+        meaning=meaning(model, field),
         type=_type(info.annotation),
         unit=_unit(name, info),
         default=_default(info),

@@ -15,6 +15,7 @@ from rlf.core import Registry, UnknownKind
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
 from rlf.spec.engine import ENGINES, EngineSpec
+from rlf.spec.facts import field_doc
 from rlf.spec.nodes import Key, Node
 from rlf.tools.kind import TOOL_KINDS, ToolKind
 from rlf.trackers import TRACKERS, Tracker
@@ -48,10 +49,23 @@ def known_kinds(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list
 
 def field_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> FieldInfo | None:
     """The field that the last key of `path` names."""
-    if not path or not isinstance(path[-1], str):
-        return None
-    owners = [found for found in _types(model, node, path[:-1]) if inspect.isclass(found)]
-    return next((info for owner in owners if (info := _field(owner, path[-1])) is not None), None)
+    owner, name = _owner(model, node, path)
+    return None if owner is None else owner.model_fields[name]
+
+
+def doc_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> str:
+    """What the last key of `path` means; empty where the models do not say."""
+    owner, name = _owner(model, node, path)
+    return "" if owner is None else field_doc(owner, name)
+
+
+def _owner(model: type[BaseModel], node: Node, path: Sequence[Key]) -> tuple[type[BaseModel] | None, str]:
+    """The model that has the field which the last key of `path` names, and the field's name."""
+    for found in _types(model, node, path[:-1]) if path and isinstance(path[-1], str) else ():
+        name = _field(found, path[-1])
+        if name is not None:
+            return found, name
+    return None, ""
 
 
 def _types(annotation: Any, node: Node | None, path: Sequence[Key]) -> list[Any]:
@@ -68,14 +82,15 @@ def _types(annotation: Any, node: Node | None, path: Sequence[Key]) -> list[Any]
 def _below(arm: Any, key: Key) -> list[Any]:
     if isinstance(key, int):
         return [item for item in get_args(arm) if item is not ...]
-    info = _field(arm, key)
-    return [] if info is None else [info.annotation]
+    name = _field(arm, key)
+    return [] if name is None else [arm.model_fields[name].annotation]
 
 
-def _field(arm: Any, key: str) -> FieldInfo | None:
+def _field(arm: Any, key: Key) -> str | None:
+    """The name of the field that a key is read into."""
     if not (inspect.isclass(arm) and issubclass(arm, BaseModel)):
         return None
-    return next((info for name, info in arm.model_fields.items() if key == (info.alias or name)), None)
+    return next((name for name, info in arm.model_fields.items() if key == (info.alias or name)), None)
 
 
 def _arms(annotation: Any, node: Node | None) -> list[Any]:

@@ -180,7 +180,8 @@ def _models() -> Defs:
             continue
         properties = definition.get("properties", {})
         for name, info in model.model_fields.items():
-            properties[info.alias or name].setdefault("description", meaning(info))
+            key = info.alias or name
+            properties[key] = dict(sorted({**properties[key], "description": meaning(model, name)}.items()))
             for found_type in leaves(info.annotation):
                 if inspect.isclass(found_type) and issubclass(found_type, Enum):
                     words = list(member_docs(found_type).values())

@@ -90,9 +90,9 @@ def own_words(error: ErrorDetails) -> str:
     return words if words.endswith(".") else f"{words}."
 
 
-def missing(key: str, field: FieldInfo | None, choices: Sequence[str]) -> str:
+def missing(key: str, meaning: str, choices: Sequence[str]) -> str:
     """The sentence for a key that must be there."""
-    what = (field.description or "").split("\n")[0].rstrip(".") if field is not None else ""
+    what = meaning.split("\n")[0].rstrip(".")
     if choices:
         return f"the key {key!r} is missing; expected one of {', '.join(choices)}. Write e.g. `{key}: {choices[0]}`."
     return f"the key {key!r} is missing{f' ({what})' if what else ''}. Write `{key}: ...`."

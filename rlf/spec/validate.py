@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from rlf.core import Fault, nearest
 from rlf.rewards.term import Term
-from rlf.spec.fields import field_at, known_keys, known_kinds
+from rlf.spec.fields import doc_at, field_at, known_keys, known_kinds
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.models import RunSpec
 from rlf.spec.names import unknown_key
@@ -175,7 +175,7 @@ def _missing(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     return Fault(
         node.key_place if node.path else node.place,
         dotted(where),
-        missing(path[-1], field_at(model, root, path), kinds),
+        missing(path[-1], doc_at(model, root, path), kinds),
     )
 
 

@@ -32,7 +32,7 @@ from rlf.types import ToolDescription
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class CacheScope(StrEnum):

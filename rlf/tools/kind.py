@@ -70,7 +70,7 @@ class ToolRuntime(Protocol):
 class ToolKind(BaseModel, ABC):
     """The `target:` of a declaration. Fields are its YAML keys; validating a mapping gives the class of its `kind`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: str
     """How the tool is reached."""

@@ -9,7 +9,7 @@ MAX_ABANDONED = 64
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class RateSpec(_Section):

@@ -46,7 +46,7 @@ class TrackerWriter(Protocol):
 class Tracker(BaseModel, ABC):
     """A place that a run reports to; `wandb` for `{kind: wandb}`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     module: ClassVar[str | None] = None
     """The module that must be importable; None needs nothing."""

@@ -60,7 +60,7 @@ class Colour(StrEnum):
     """As blood."""
 
 
-class Example(BaseModel, use_attribute_docstrings=True):
+class Example(BaseModel):
     """A mapping."""
 
     timeout_s: float | None = Field(1.5, gt=0)

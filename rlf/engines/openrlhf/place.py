@@ -19,7 +19,7 @@ _FILE = "place.json"
 class Place(BaseModel):
     """One machine's means."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     python: str = sys.executable
     """The interpreter that has OpenRLHF and what it needs."""

@@ -80,7 +80,7 @@ FilePath = Annotated[str, Field(min_length=1), AfterValidator(_beside_the_file)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Criterion(_Section):

@@ -76,7 +76,7 @@ Arguments = Annotated[Mapping[str, Any], AfterValidator(_are_templates)]
 class Expected(BaseModel):
     """Where what is expected comes from: one of the keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str | None = None
     """Column with it; text that is JSON is read as such. With `tests_passed` a list of tests."""

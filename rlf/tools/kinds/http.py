@@ -51,7 +51,7 @@ class Method(StrEnum):
 class BatchSpec(BaseModel):
     """How calls of many trajectories share one request. Its templates see `calls`, the arguments of each call."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_size: int = Field(default=64, ge=1)
     """Calls in one request."""

@@ -17,7 +17,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 class ToolServer(BaseModel):
     """An MCP server whose tools are declared as it lists them. `mcpServers: {NAME: ...}` stands for several."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mcp: McpServer
     """The server; its list is read when the spec is checked, and kept until the command or its files change."""

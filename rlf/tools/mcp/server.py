@@ -29,7 +29,7 @@ class Transport(StrEnum):
 class McpServer(BaseModel):
     """One MCP server. Declarations that say the same server share its sessions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     command: str | None = None
     """Program that speaks MCP on stdin and stdout; beside rlf's own Python, on PATH, or relative to the file
