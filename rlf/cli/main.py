@@ -1,14 +1,16 @@
 """`rlf`: the commands, and how what goes wrong becomes a message and an exit code.
 
-0 done, 1 the run failed or rlf has a defect (traceback), 2 the input is wrong, 3 a check failed, 130 interrupted,
-141 the reader of the output went away.
+0 done, 1 the run failed or rlf has a defect (traceback), 2 the input is wrong, 3 a check failed, 130 interrupted
+(Ctrl-C or SIGTERM), 141 the reader of the output went away.
 """
 
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -17,27 +19,42 @@ import typer
 from typer.core import TyperGroup
 
 from rlf import __version__
-from rlf.cli.chat import chat_app
-from rlf.cli.check import check
-from rlf.cli.doctor import doctor
-from rlf.cli.export import export
-from rlf.cli.init import init
-from rlf.cli.judge import judge_app
-from rlf.cli.plan import plan
-from rlf.cli.rehearse import rehearse
-from rlf.cli.resume import resume
-from rlf.cli.rewards import rewards_app
-from rlf.cli.run import run
-from rlf.cli.runs import runs_app
-from rlf.cli.schema import schema
-from rlf.cli.tools import tools_app
-from rlf.cli.trace import trace
 from rlf.core.errors import RlfError, RunError
 from rlf.core.logs import configure
 
+COMMANDS = {
+    "init": "init",
+    "check": "check",
+    "plan": "plan",
+    "run": "run",
+    "resume": "resume",
+    "rehearse": "rehearse",
+    "export": "export",
+    "trace": "trace",
+    "schema": "schema",
+    "doctor": "doctor",
+    "runs": "runs_app",
+    "chat": "chat_app",
+    "tools": "tools_app",
+    "rewards": "rewards_app",
+    "judge": "judge_app",
+}
+"""What each command is in the module `rlf.cli.COMMAND`: a function, or a group of commands."""
+
 
 class _Commands(TyperGroup):
-    """The top-level commands with one boundary around them all."""
+    """The top-level commands, each loaded when it is asked for, with one boundary around them all."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command; a name that is none loads them all, since the message names those that are near."""
+        for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
+            if name not in self.commands:
+                self.commands[name] = _load(name)
+        return self.commands.get(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command; what the user can mend is told in words, without a traceback."""
@@ -51,6 +68,15 @@ class _Commands(TyperGroup):
         except OSError as error:
             _fail_for_os(error)
         return result
+
+
+def _load(name: str) -> Any:
+    found = getattr(importlib.import_module(f"rlf.cli.{name}"), COMMANDS[name])
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
@@ -81,21 +107,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(init)
-app.command()(check)
-app.command()(plan)
-app.command()(run)
-app.command()(resume)
-app.command()(rehearse)
-app.command()(export)
-app.command()(trace)
-app.command()(schema)
-app.command()(doctor)
-app.add_typer(runs_app, name="runs")
-app.add_typer(chat_app, name="chat")
-app.add_typer(tools_app, name="tools")
-app.add_typer(rewards_app, name="rewards")
-app.add_typer(judge_app, name="judge")
 
 
 def _show_version(wanted: bool) -> None:
@@ -116,8 +127,16 @@ def _options(
     configure(verbosity)
 
 
+def _interrupt(*_: object) -> None:
+    """Ends as Ctrl-C does, also where a shell has it ignored for a background job."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
+
+
 def main() -> None:
     """The entry point."""
+    signal.signal(signal.SIGTERM, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -158,20 +158,28 @@ def test_a_stop_during_an_update_comes_after_its_step(whole, small, tmp_path, mo
     assert history(tmp_path, outcome.run_id) == history(whole[0], whole[1].run_id)
 
 
-@pytest.mark.parametrize("moment", ["step 1", "step 3", "checkpoint 2", "step 5"])
-def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path, moment):
+def started(folder, moment):
+    """The small run as a process, at a moment such as `step 3`; its background has Ctrl-C ignored."""
     from tests.api.conftest import ROOT, SMALL
 
+    spec = str(ROOT / "specs" / "search.yaml")
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlf", "run", str(ROOT / "specs" / "search.yaml"), *SMALL,
-         "--runs", str(tmp_path), "--json"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "rlf", "run", spec, *SMALL, "--runs", str(folder), "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
     word, number = moment.split()
     for line in process.stdout:
         event = json.loads(line)
         if event.get("event") == word and event["data"]["step"] == int(number):
             break
+    return process
+
+
+@pytest.mark.parametrize("moment", ["step 1", "step 3", "checkpoint 2", "step 5"])
+def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path, moment):
+    process = started(tmp_path, moment)
     time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.stdout.close()
@@ -179,6 +187,17 @@ def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path, moment):
     with open_lineage(tmp_path) as store:
         stored = Reader(store).get_run("latest")
     assert stored.status is RunStatus.INTERRUPTED and stored.process_gone
+    resumed = resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
+    assert history(tmp_path, resumed.run_id) == history(whole[0], whole[1].run_id)
+
+
+def test_a_run_told_to_terminate_ends_as_by_ctrl_c(whole, tmp_path):
+    process = started(tmp_path, "step 3")
+    process.send_signal(signal.SIGTERM)
+    *_, last = map(json.loads, process.stdout)
+    process.stdout.close()
+    assert process.wait() == 130
+    assert last["data"]["status"] == "interrupted"
     resumed = resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
     assert history(tmp_path, resumed.run_id) == history(whole[0], whole[1].run_id)
 
