@@ -35,6 +35,9 @@ class Request:
     """Python to run."""
 
     source: str
+    program: str | None = None
+    """What `source` tests: it runs in a process of its own, and the test finds the names that it defines. Only plain
+    values go from one to the other, so that the program has no say in what the test comes to."""
     stdin: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Content by relative name, written to the working folder first."""

@@ -67,11 +67,11 @@ class ForkServer:
         """Whether it takes orders."""
         return not self._gone
 
-    def begin(self, limits: SandboxLimits, *, once: bool) -> SandboxedProcess:
-        """Starts a process. Raises ServerGone."""
+    def begin(self, limits: SandboxLimits, *, once: bool, further: int | None = None) -> SandboxedProcess:
+        """Starts a process, which takes over the descriptor `further`. Raises ServerGone."""
         self._next += 1
         number = self._next
-        process = SandboxedProcess(number, lambda: self.order(number, "kill"), self.give_up)
+        process = SandboxedProcess(number, lambda: self.order(number, "kill"), self.give_up, further)
         held_to = limits.model_dump(include={"memory_mb", "processes", "disk_mb", "cpu_s"})
         if not once:
             held_to["cpu_s"] = None

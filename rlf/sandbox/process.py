@@ -53,9 +53,14 @@ class Answer:
 
 
 class SandboxedProcess:
-    """A process of a fork server. Its creator gives the descriptors of `theirs` to the server and closes them."""
+    """A process of a fork server. Its creator gives the descriptors of `theirs` to the server and closes them.
 
-    def __init__(self, number: int, kill: Callable[[], None], give_up: Callable[[str], None]) -> None:
+    `further`: a descriptor that the process gets too.
+    """
+
+    def __init__(
+        self, number: int, kill: Callable[[], None], give_up: Callable[[str], None], further: int | None = None
+    ) -> None:
         self.number = number
         self._kill = kill
         self._give_up = give_up
@@ -63,7 +68,7 @@ class SandboxedProcess:
         ours, channel = socket.socketpair()
         out, out_theirs = os.pipe()
         err, err_theirs = os.pipe()
-        self.theirs = (channel.detach(), out_theirs, err_theirs)
+        self.theirs = (channel.detach(), out_theirs, err_theirs, *(() if further is None else (further,)))
         self._output = Output(out, err, kill)
         self._channel = Channel(ours, 1 << 31, self._on_frame)
         self._confined = False

@@ -75,11 +75,13 @@ class RemoteSandbox:
         await self._client.close()
 
     async def run(self, request: Request, *, session: str | None = None) -> Execution:
-        """Runs Python once. Raises RlfError for a session."""
+        """Runs Python once. Raises RlfError for a session, and for a program beside its test."""
         import aiohttp
 
         if session is not None:
             raise RlfError("sandbox: level `remote` keeps no sessions; write `session: false`")
+        if request.program is not None:
+            raise RlfError("sandbox: level `remote` runs one process a call; a program and its test need two")
         limits = request.limits or self._limits
         started = perf_counter()
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
@@ -86,6 +87,9 @@ class Sandbox:
         limits = request.limits or self._spec.limits
         frame = _python_frame(request, limits.output_bytes)
         async with self._permits:
+            if request.program is not None:
+                program = replace(request, source=request.program, files={}, fetch=(), stdin="")
+                return await self._warm.test(frame, _python_frame(program, limits.output_bytes, "program"), limits)
             if session is None:
                 return await self._warm.once(frame, limits)
             return await self._sessions.run(session, frame, limits)
@@ -121,10 +125,11 @@ def check_names(names: Sequence[str]) -> None:
             raise ValueError(f"got the file name {name!r}; expected one within the working folder")
 
 
-def _python_frame(request: Request, max_value_chars: int) -> bytes:
+def _python_frame(request: Request, max_value_chars: int, part: str = "test") -> bytes:
     check_names([*request.files, *request.fetch])
     head = {
         "job": "python",
+        "part": None if request.program is None else part,
         "source": request.source,
         "max_value_chars": max_value_chars,
         "files": list(request.files),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 from rlf.sandbox.execution import Execution, Outcome
@@ -11,6 +12,9 @@ from rlf.sandbox.launch import Launch, LevelUnavailable
 from rlf.sandbox.proof import prove
 from rlf.sandbox.spec import SandboxLimits
 from rlf.sandbox.verdict import judge
+
+_PROGRAM_GRACE_S = 1.0
+"""Time in which a program whose test has failed is told to have been ended from outside."""
 
 
 class WarmServer:
@@ -43,10 +47,13 @@ class WarmServer:
             self._server = await proven_server(self.launch)
             return self._server
 
-    async def once(self, frame: bytes, limits: SandboxLimits, *, trusted: bool = False) -> Execution:
-        """Runs one request in a process of its own, which is gone at the end."""
+    async def once(
+        self, frame: bytes, limits: SandboxLimits, *, trusted: bool = False, peer: socket.socket | None = None
+    ) -> Execution:
+        """Runs one request in a process of its own, which is gone at the end; it takes over `peer`."""
         try:
-            process = (await self.get()).begin(limits, once=True)
+            server = await self.get()
+            process = server.begin(limits, once=True, further=None if peer is None else peer.detach())
         except (ServerGone, LevelUnavailable) as fault:
             return Execution(Outcome.INFRA, error=str(fault), level=self.launch.level)
         try:
@@ -55,6 +62,22 @@ class WarmServer:
             await process.kill()
             process.close()
         return judge(answer, limits, self.launch.level, trusted=trusted)
+
+    async def test(self, test: bytes, program: bytes, limits: SandboxLimits) -> Execution:
+        """Runs a test and its program in a process each; what came of the test, or of what kept it from being run."""
+        one, other = socket.socketpair()
+        with one, other:
+            running = asyncio.ensure_future(self.once(program, limits, peer=one))
+            try:
+                tested = await self.once(test, limits, peer=other)
+                if tested.outcome is not Outcome.OK:
+                    await asyncio.wait((running,), timeout=_PROGRAM_GRACE_S)
+            finally:
+                if not running.done():
+                    running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+        programs = None if running.cancelled() else running.result()
+        return programs if programs is not None and programs.outcome is Outcome.INFRA else tested
 
     async def close(self) -> None:
         """Ends the server and all that runs in it."""

@@ -42,7 +42,9 @@ class CodeRuntime:
         """Runs one program. Raises ToolFailure for a time that was up, and where the sandbox itself failed."""
         limits = within_time(self._tool.sandbox.limits, context)
         session = context.trajectory_id if self._tool.session else None
-        execution = await self._sandbox.run(Request(arguments[self._tool.argument], limits=limits), session=session)
+        program = None if self._tool.program is None else arguments[self._tool.program]
+        request = Request(arguments[self._tool.argument], program, limits=limits)
+        execution = await self._sandbox.run(request, session=session)
         refuse_failures(execution)
         failed = execution.outcome is not Outcome.OK
         return ToolOutput(

@@ -210,27 +210,22 @@ def test_a_column_that_is_not_there_is_unscorable() -> None:
 
 TESTS = {
     "compare": "tests_passed",
-    "arguments": {"input": "{{ answer }} {{ test }} {{ nonce }}"},
+    "arguments": {"program": "{{ answer }}", "test": "{{ test }}"},
     "expected": {"column": "tests"},
 }
 
 
 @pytest.mark.parametrize("tests", [["a", "b", "c"], json.dumps(["a", "b", "c"])])
 def test_the_share_of_the_tests_that_pass_each_in_a_call_of_its_own(tests: Any) -> None:
-    tools = Tools(lambda a: ToolResult(Outcome.TOOL_ERROR, "assert") if " b " in a["input"] else a["input"])
+    tools = Tools(lambda a: ToolResult(Outcome.TOOL_ERROR, "assert") if a["test"] == "b" else "fine")
     (scored,) = score(tools, verify(**TESTS), {"answer": "code", "columns": {"tests": tests}})
     assert scored.reward == pytest.approx(2 / 3)
     assert scored.scores[0].reason.startswith("2 of 3 tests; the first that fails: run: tool_error: assert")
     assert len(tools.calls) == 3 == len(set(tools.ended))
 
 
-def test_a_program_that_ends_before_its_test_has_not_passed_it() -> None:
-    (scored,) = score(Tools(lambda _: "fine"), verify(**TESTS), {"answer": "exit()", "columns": {"tests": ["a"]}})
-    assert scored.reward == 0.0
-
-
 def test_one_test_that_cannot_be_run_leaves_the_trajectory_unscorable() -> None:
-    tools = Tools(lambda a: ToolResult(Outcome.INFRA, "gone") if " b " in a["input"] else a["input"])
+    tools = Tools(lambda a: ToolResult(Outcome.INFRA, "gone") if a["test"] == "b" else "fine")
     (scored,) = score(tools, verify(**TESTS), {"answer": "code", "columns": {"tests": ["a", "b"]}})
     assert scored.reward is None
     (scored,) = score(tools, verify(**TESTS), {"answer": "code", "columns": {"tests": []}})
@@ -300,6 +295,7 @@ def test_a_gold_that_is_still_run_when_the_term_closes_is_ended() -> None:
         ({"expected": {}}, "expected one of column and arguments"),
         ({"compare": "tests_passed"}, "needs the tests"),
         ({"compare": "tests_passed", "expected": {"column": "tests"}}, "no argument names `test`"),
+        ({**TESTS, "arguments": {"input": "{{ code }}\n{{ test }}"}}, "which could then pass any test from within"),
         ({"compare": "callable"}, "go together"),
         ({"callable": "functions.py:right"}, "go together"),
         ({"tolerance": 0.1}, "equal takes no tolerance"),
@@ -344,20 +340,6 @@ def test_the_shipped_sql_reward_runs_queries_on_the_database() -> None:
     queries = [right, f"SELECT * FROM ({right})", f"{right} UNION ALL {right}", "SELECT 1", "SELEC", "DELETE FROM sale"]
     scored = score_with(spec.tools[0].model_copy(update={"target": target}), spec.rewards[0], *map(asked, queries))
     assert [each.reward for each in scored] == [1, 1, 0, 0, 0, 0]
-
-
-def test_programs_are_held_against_their_tests() -> None:
-    schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
-    target = {"kind": "code", "sandbox": UNSAFE}
-    tool = ToolDeclaration.model_validate(
-        {"name": "run", "description": "d", "hidden": True, "inputSchema": schema, "target": target}
-    )
-    code = "{{ code }}\n{{ test }}\nprint('{{ nonce }}')"
-    term = verify(compare="tests_passed", arguments={"code": code}, expected={"column": "tests"})
-    columns = {"tests": ["assert double(2) == 4", "assert double('a') == 'aa'"]}
-    programs = ["def double(x):\n    return 2 * x", "def double(x):\n    return x + 2", "import sys\nsys.exit(0)", "("]
-    facts = [{"columns": columns, "answer": f"So:\n```python\n{program}\n```"} for program in programs]
-    assert [each.reward for each in score_with(tool, term, *facts)] == [1.0, 0.5, 0.0, 0.0]
 
 
 def test_the_tests_of_a_verify_term_run_its_tool(tmp_path: Path) -> None:

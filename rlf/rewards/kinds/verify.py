@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import StrEnum
 from functools import cached_property
@@ -17,12 +17,15 @@ from rlf.core.callables import CallableName, load_callable
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.rewards.term import RewardContext, Scorer, Term
 
-PRODUCED = ("answer", "calls", "code", "test", "nonce")
-"""What templates of `arguments` may name beside a task's own; `test` and `nonce` with `compare: tests_passed` alone."""
+PRODUCED = ("answer", "calls", "code")
+"""What templates of `arguments` may name beside a task's own; with `compare: tests_passed` also `test`."""
 ASKED = ("question", "gold", "columns")
 """What the task itself offers to every template."""
-
-
+_ONE_TEXT = (
+    "one text holds a test and what the model produced, which could then pass any test from within. Write two "
+    "arguments, e.g. {program: '{{ code }}', test: '{{ test }}'}, of a tool with `target: {kind: code, argument: test, "
+    "program: program}`."
+)
 _COLUMN = re.compile(r"\bcolumns\.([A-Za-z_]\w*)")
 
 
@@ -40,7 +43,8 @@ class Compare(StrEnum):
     ROWS_ORDERED = "rows_ordered"
     """The rows are the same, one after the other."""
     TESTS_PASSED = "tests_passed"
-    """The share of the tests in `expected` that the tool runs to `ok`, each in a call of its own."""
+    """The share of the tests in `expected` that the tool runs to `ok`, each in a call of its own. Test and program are
+    two arguments: in one text the program could pass any test."""
     JSON_SUBSET = "json_subset"
     """The tool's JSON has every key and value that is expected; numbers within `tolerance`."""
     CALLABLE = "callable"
@@ -106,7 +110,7 @@ class VerifyTerm(Term):
     arguments: Arguments
     """Arguments of the call, texts as Jinja2 over `answer`, `calls` (each with `name`, `arguments`, `outcome` and
     `result`), `code` (the last fenced block of what was sampled), `question`, `gold`, `columns`; with `tests_passed`
-    also `test` and `nonce`, a word to be printed at the end, without which a test has not passed."""
+    also `test`."""
     expected: Expected | None = None
     """What it is held against; None: the task's gold answers, any of them."""
     compare: Compare = Compare.EQUAL
@@ -124,9 +128,8 @@ class VerifyTerm(Term):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
-        tests = self.compare is Compare.TESTS_PASSED
-        produced = PRODUCED if tests else PRODUCED[:-2]
-        _refuse_unknown("arguments", self.named(self.arguments), (*produced, *ASKED))
+        test = ("test",) if self.compare is Compare.TESTS_PASSED else ()
+        _refuse_unknown("arguments", self.named(self.arguments), (*PRODUCED, *test, *ASKED))
         if self.expected is not None and self.expected.arguments is not None:
             _refuse_unknown("expected.arguments", self.named(self.expected.arguments), ASKED)
         return self
@@ -139,7 +142,9 @@ class VerifyTerm(Term):
         if self.compare is Compare.TESTS_PASSED and not by_column:
             _refuse("tests_passed needs the tests. Write e.g. `expected: {column: tests}`.")
         if self.compare is Compare.TESTS_PASSED and "test" not in self.named(self.arguments):
-            _refuse("tests_passed runs each test, but no argument names `test`. Write e.g. `{{ code }}\\n{{ test }}`.")
+            _refuse("tests_passed runs each test, but no argument names `test`. Write e.g. `test: '{{ test }}'`.")
+        if any("test" in names and names & set(PRODUCED) for names in _texts(self.templates)):
+            _refuse(_ONE_TEXT)
         if self.tolerance is not None and self.compare not in (Compare.NUMERIC, Compare.JSON_SUBSET):
             _refuse(f"{self.compare} takes no tolerance. Remove it, or write compare: numeric.")
         return self
@@ -159,11 +164,6 @@ class VerifyTerm(Term):
         return parsed
 
     @cached_property
-    def has_nonce(self) -> bool:
-        """Whether a test must end with the word."""
-        return "nonce" in self.named(self.arguments)
-
-    @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
         """Columns that must be there, with the key that names each."""
         texts: dict[tuple[str, ...], Mapping[str, Any]] = {("arguments",): self.arguments}
@@ -177,7 +177,7 @@ class VerifyTerm(Term):
     @staticmethod
     def named(arguments: Mapping[str, Any]) -> set[str]:
         """Names that the templates use."""
-        return set(_names(_templates(arguments)))
+        return set[str]().union(*_texts(_templates(arguments)))
 
     def prepare(self) -> None:
         """Imports the function that compares."""
@@ -199,12 +199,13 @@ class VerifyTerm(Term):
             await verifier.close()
 
 
-def _names(templates: Any) -> list[str]:
-    if isinstance(templates, Mapping):
-        return [name for child in templates.values() for name in _names(child)]
-    if isinstance(templates, list):
-        return [name for child in templates for name in _names(child)]
-    return list(templates.names) if isinstance(templates, Template) else []
+def _texts(templates: Any) -> Iterator[set[str]]:
+    """The names that each text uses."""
+    if isinstance(templates, Mapping | list):
+        for child in templates.values() if isinstance(templates, Mapping) else templates:
+            yield from _texts(child)
+    elif isinstance(templates, Template):
+        yield set(templates.names)
 
 
 def _refuse_unknown(key: str, names: set[str], known: tuple[str, ...]) -> None:

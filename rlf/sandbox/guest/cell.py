@@ -28,13 +28,14 @@ class Ended(NamedTuple):
 
 
 class Interpreter:
-    """One `__main__`, kept from cell to cell."""
+    """One module, kept from cell to cell."""
 
-    def __init__(self, max_value_chars: int) -> None:
+    def __init__(self, max_value_chars: int, module: str = "__main__") -> None:
         self._max_value_chars = max_value_chars
-        self._module = types.ModuleType("__main__")
+        self._module = types.ModuleType(module)
         self._names: list[str] = []
-        sys.modules["__main__"] = self._module
+        self.scope: dict[str, Any] = vars(self._module)
+        sys.modules[module] = self._module
 
     def run(self, source: str) -> Ended:
         """Runs one cell; whatever it raises is told, never raised."""
@@ -53,14 +54,13 @@ class Interpreter:
 
     def _execute(self, source: str, name: str) -> Any:
         tree = ast.parse(source, name)
-        scope = vars(self._module)
         last = tree.body[-1] if tree.body else None
         if not isinstance(last, ast.Expr):
-            exec(compile(tree, name, "exec"), scope)
+            exec(compile(tree, name, "exec"), self.scope)
             return None
         del tree.body[-1]
-        exec(compile(tree, name, "exec"), scope)
-        return eval(compile(ast.Expression(last.value), name, "eval"), scope)
+        exec(compile(tree, name, "exec"), self.scope)
+        return eval(compile(ast.Expression(last.value), name, "eval"), self.scope)
 
     def _told(self, fault: BaseException) -> str:
         try:

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from . import postgres, sqlite
+from . import postgres, program, sqlite
 from .cell import Ended, Interpreter
 from .wire import Frame, pack, read_frame
 
@@ -26,7 +26,7 @@ def serve(channel: int, *, once: bool) -> None:
     while (frame := read_frame(lambda size: os.read(channel, size), _MAX_REQUEST_BYTES)) is not None:
         head = frame.head
         if head["job"] == "python":
-            interpreter = interpreter or Interpreter(head["max_value_chars"])
+            interpreter = interpreter or Interpreter(head["max_value_chars"], _module(head))
             answer = _run_cell(interpreter, frame, once=once)
         elif head["job"] == "sqlite":
             answer = pack(sqlite.query(head["place"], head["query"], head["max_rows"], head["max_bytes"]))
@@ -46,7 +46,7 @@ def _run_cell(interpreter: Interpreter, frame: Frame, *, once: bool) -> bytes:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         _set_streams(frame.blobs[0])
-        ended = interpreter.run(head["source"])
+        ended = _run_source(interpreter, head)
         if once:
             threading._shutdown()  # type: ignore[attr-defined]  # what a Python program does at its end
         files = _files(head["fetch"])
@@ -57,6 +57,24 @@ def _run_cell(interpreter: Interpreter, frame: Frame, *, once: bool) -> bytes:
     _flush()
     told = {"outcome": ended.outcome, "value": ended.value, "error": ended.error, "files": list(files)}
     return pack(told, [*files.values(), *ended.images])
+
+
+def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> Ended:
+    """Runs a cell; a program under test until its test has ended, a test with what its program defines."""
+    if head.get("part") == "test":
+        try:
+            interpreter.scope.update(program.names_of_program())
+        except BaseException as fault:  # noqa: BLE001 - what the program says may be anything
+            return Ended("error", None, str(fault))
+    ended = interpreter.run(head["source"])
+    if head.get("part") == "program":
+        program.serve_program(interpreter.scope, ended.error)
+    return ended
+
+
+def _module(head: dict[str, Any]) -> str:
+    """What the code finds as `__name__`: a program under test is imported, not started."""
+    return "program" if head.get("part") == "program" else "__main__"
 
 
 def _set_streams(stdin: bytes) -> None:

@@ -28,6 +28,7 @@ from typing import Any
 from . import job, processes
 from .confine import WORK, Confinement, confine, confine_server
 from .kernel import die_with_parent, fork_into_namespaces
+from .program import DESCRIPTOR
 
 _MAX_PACKET = 1 << 16
 _TICK_S = 0.05
@@ -38,8 +39,8 @@ fractions functools hashlib heapq io itertools json math operator pathlib random
 subprocess textwrap threading time typing unicodedata
 """.split()  # noqa: SIM905 - a line for each would hide the code
 """Modules of the standard library that programs often need, imported once."""
-_STARTED_WITH = 3
-"""Descriptors that come with `start`."""
+_STARTED_WITH = 4
+"""Descriptors that come with `start`; the last one where a program and its test are connected."""
 _CHANNEL = 3
 _MAX_DESCRIPTOR = 1 << 20
 
@@ -156,11 +157,12 @@ class Server:
             os._exit(1)
 
     def _take(self, descriptors: list[int]) -> None:
-        """Leaves 0 to 3 open: /dev/null as the server has it, stdout, stderr, the channel."""
-        channel, out, err = (fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors)
-        for source, target in ((out, 1), (err, 2), (channel, _CHANNEL)):
+        """Leaves 0 to 3 open, /dev/null as the server has it, stdout, stderr, the channel; and the end of a test's."""
+        sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors]
+        targets = (_CHANNEL, 1, 2, DESCRIPTOR)[: len(sources)]
+        for source, target in zip(sources, targets, strict=True):
             os.dup2(source, target)
-        os.closerange(_CHANNEL + 1, _MAX_DESCRIPTOR)
+        os.closerange(max(targets) + 1, _MAX_DESCRIPTOR)
 
     def _reap(self, call: _Call) -> None:
         _, status, usage = os.wait4(call.pid, 0)
@@ -237,6 +239,7 @@ def main(control_descriptor: int) -> None:
     os.nice(_NICE)
     os.environ.update(settings["environment"])
     sys.path.extend(settings["path"])
+    sys.argv[1:] = []
     for name in (*_COMMON, *settings["imports"]):
         importlib.import_module(name)
     if settings["level"] == "namespaces" and os.getuid() == 0:

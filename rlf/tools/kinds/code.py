@@ -24,19 +24,29 @@ class CodeTool(ToolKind):
     kind: Literal["code"] = "code"
     argument: str = Field(default="code", min_length=1)
     """The argument that holds the program."""
+    program: str | None = Field(default=None, min_length=1)
+    """The argument with a program that the code tests. It runs in a process of its own, from which the code finds the
+    names that it defines; plain values alone go from one to the other, so that no program meddles with its test."""
     session: bool = False
     """Whether names stay from call to call of a trajectory; otherwise each call begins anew."""
     sandbox: SandboxSpec = SandboxSpec()
 
     @model_validator(mode="after")
-    def _sessions_are_here(self) -> Self:
-        if self.session and self.sandbox.level is LevelChoice.REMOTE:
+    def _level_can(self) -> Self:
+        remote = self.sandbox.level is LevelChoice.REMOTE
+        if self.session and remote:
             raise PydanticCustomError("code_tool", "level `remote` keeps no sessions; write `session: false`")
+        if self.program is not None and (remote or self.session or self.program == self.argument):
+            words = (
+                "`program` is an argument of its own, without `session`, and at no `level: remote`; remove one of them"
+            )
+            raise PydanticCustomError("code_tool", words)
         return self
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
-        """The program must be an argument."""
-        return argument_complaints(self.argument, input_schema)
+        """Code and program must be arguments."""
+        names = [self.argument, *([] if self.program is None else [self.program])]
+        return [complaint for name in names for complaint in argument_complaints(name, input_schema)]
 
     def source_hash(self) -> str:
         """Covers what is asked for, and the versions of Python and of the packages."""

@@ -1,0 +1,283 @@
+"""A program under test and the test that calls it: two processes, and a socket that only plain values cross.
+
+The test has a `Remote` for each name of the program. What a call of one gives is None, a bool, number, text, bytes, or
+a list, tuple, set or dict of such, each of exactly that type; anything else stays where it is and is a `Remote` too,
+which cannot be compared. So nothing that the program redefines, prints or ends reaches the process that judges.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import json
+import operator
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from .wire import BadFrame, pack, read_frame
+
+DESCRIPTOR = 4
+"""The end of the socket that each of the two has."""
+_MAX_BYTES = 64 << 20
+_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": dict,
+    "bytes": bytes.fromhex,
+    "int": lambda digits: int(digits, 16),
+    "complex": lambda parts: complex(*parts),
+}
+_ENDS_LOOPS = (StopIteration, StopAsyncIteration)
+"""Raised by a program these would end a loop of the test, so that the rest of its checks is left out."""
+
+
+class ProgramFault(BaseException):
+    """The program is gone, or does what no test can expect; no `except Exception` of a test takes it for an error."""
+
+
+class Remote:
+    """An object of the other process."""
+
+    __slots__ = ("__ask", "__number")
+
+    def __init__(self, ask: Callable[..., Any], number: int) -> None:
+        object.__setattr__(self, "_Remote__ask", ask)
+        object.__setattr__(self, "_Remote__number", number)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.__ask("call", self.__number, *arguments, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # by which others, such as NumPy, would let it say what it is
+            raise AttributeError(name)
+        return self.__ask("get", self.__number, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__ask("set", self.__number, name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.__ask("item", self.__number, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.__ask("set_item", self.__number, key, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator = self.__ask("iter", self.__number)
+        while found := iterator.__ask("next", iterator.__number):
+            yield found[0]
+
+    def __len__(self) -> int:
+        return operator.index(self.__ask("len", self.__number))
+
+    def __str__(self) -> str:
+        return _text(self.__ask("str", self.__number))
+
+    def __repr__(self) -> str:
+        return "<object of the program>"
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError("an object of the program is compared; a test compares plain values, such as its attributes")
+
+    __eq__ = __ne__ = __bool__ = __hash__ = _refuse
+
+
+_OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "call": lambda function, *arguments, **keywords: function(*arguments, **keywords),
+    "get": getattr,
+    "set": setattr,
+    "item": operator.getitem,
+    "set_item": operator.setitem,
+    "iter": iter,
+    "next": lambda iterator: [*itertools.islice(iterator, 1)],
+    "len": len,
+    "str": str,
+}
+"""What one process asks of objects of the other; a program of those of its test only `call`."""
+
+
+class _Peer:
+    """One end: asks, and answers what is asked meanwhile."""
+
+    def __init__(self, *, is_program: bool) -> None:
+        self._is_program = is_program
+        self._objects: list[Any] = []
+        self._exceptions: dict[str, type[Exception]] = {}
+        self._failed: AssertionError | None = None
+        """Of a test's function that the program called: whoever calls may swallow it, the test may not."""
+        self._one_at_a_time = threading.RLock()
+
+    def ask(self, what: str, number: int, *arguments: Any, **keywords: Any) -> Any:
+        """What an operation on an object of the other process gives. Raises what it raises there, or ProgramFault."""
+        packed = [self._packed(each) for each in arguments], {k: self._packed(v) for k, v in keywords.items()}
+        with self._one_at_a_time:
+            self._send({"do": what, "on": number, "arguments": packed[0], "keywords": packed[1]})
+            while "do" in (reply := self._receive()):
+                self._answer(reply)
+        if self._failed is not None:
+            raise self._failed
+        if "value" not in reply:
+            raise self._raised(reply)
+        return self._unpacked(reply["value"])
+
+    def serve(self, scope: Mapping[str, Any], failed: str | None) -> None:
+        """Tells what a program has defined, or why it failed, and answers until the test has ended."""
+        names = {name: value for name, value in scope.items() if not name.startswith("__")}
+        self._objects.append(sys.modules[scope["__name__"]])
+        self._send({"failed": failed, "names": {name: self._offered(value) for name, value in names.items()}})
+        while (message := self._receive_or_end()) is not None:
+            self._answer(message)
+
+    def meet(self) -> dict[str, Any]:
+        """The names that a test finds: those of its program but built-in ones and modules, and `program` itself."""
+        told = self._receive()
+        if told["failed"] is not None:
+            raise ProgramFault(f"the program fails: {told['failed']}")
+        kept = told["names"].keys() - dir(builtins) - sys.stdlib_module_names
+        found = {name: self._defined(name, told["names"][name]) for name in sorted(kept)}
+        sys.modules["program"] = found["program"] = Remote(self.ask, 0)  # type: ignore[assignment]
+        return found
+
+    def _offered(self, value: Any) -> Any:
+        if isinstance(value, type) and issubclass(value, Exception):
+            return {"exception": _names(value)}
+        return self._packed(value)
+
+    def _defined(self, name: str, told: Any) -> Any:
+        if isinstance(told, dict) and "exception" in told:
+            base = _known(told["exception"], {})
+            self._exceptions[name] = type(name, (base if base is not None else Exception,), {})
+            return self._exceptions[name]
+        return self._unpacked(told)
+
+    def _answer(self, message: Mapping[str, Any]) -> None:
+        try:
+            target = self._objects[message["on"]]
+            if not self._is_program and message["do"] != "call":
+                raise TypeError("a program may only call what its test hands to it")
+            arguments = [self._unpacked(each) for each in message["arguments"]]
+            keywords = {name: self._unpacked(each) for name, each in message["keywords"].items()}
+            reply = {"value": self._packed(_OPERATIONS[message["do"]](target, *arguments, **keywords))}
+        except ProgramFault:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised again on the other side
+            if isinstance(error, AssertionError) and not self._is_program:
+                self._failed = error
+            reply = {"raised": _names(type(error)), "arguments": _plain_arguments(error)}
+        self._send(reply)
+
+    def _raised(self, reply: Mapping[str, Any]) -> BaseException:
+        names, arguments = reply.get("raised"), reply.get("arguments")
+        found = _known(names, self._exceptions)
+        if found is None or not isinstance(arguments, list):
+            return ProgramFault(f"the program raised {names}: {arguments}")
+        try:
+            return found(*arguments)
+        except TypeError:  # one that is made of something else
+            return ProgramFault(f"the program raised {names}: {arguments}")
+
+    def _packed(self, value: Any) -> Any:
+        """A value as JSON; an instance of a subclass as the plain value that it holds."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, float):
+            return float.__float__(value)
+        if isinstance(value, int):
+            return int(value) if abs(value) < 1 << 53 else {"int": hex(value)}
+        if isinstance(value, list):
+            return [self._packed(each) for each in value]
+        for kind in (tuple, set, frozenset):
+            if isinstance(value, kind):
+                return {kind.__name__: [self._packed(each) for each in value]}
+        if isinstance(value, dict):
+            return {"dict": [[self._packed(key), self._packed(each)] for key, each in value.items()]}
+        if isinstance(value, bytes | bytearray):
+            return {"bytes": value.hex()}
+        if isinstance(value, complex):
+            return {"complex": [value.real, value.imag]}
+        return self._packed_object(value)
+
+    def _packed_object(self, value: Any) -> Any:
+        if isinstance(value, Remote):
+            return {"yours": object.__getattribute__(value, "_Remote__number")}
+        if self._is_program and callable(getattr(type(value), "tolist", None)):  # arrays and numbers of NumPy
+            return self._packed(value.tolist())
+        if not self._is_program and not callable(value):
+            raise TypeError(f"a test hands plain values and functions to its program, no {type(value).__name__}")
+        self._objects.append(value)
+        return {"object": len(self._objects) - 1}
+
+    def _unpacked(self, told: Any) -> Any:
+        if isinstance(told, list):
+            return [self._unpacked(each) for each in told]
+        if not isinstance(told, dict):
+            return told
+        ((kind, content),) = told.items()
+        if kind == "object":
+            return Remote(self.ask, operator.index(content))
+        if kind == "yours":
+            return self._objects[content]
+        return _KINDS[kind](self._unpacked(content))
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        rest: Any = memoryview(pack(dict(message)))
+        try:
+            while rest:
+                rest = rest[os.write(DESCRIPTOR, rest) :]
+        except OSError as gone:
+            raise ProgramFault("the program has ended") from gone
+
+    def _receive(self) -> dict[str, Any]:
+        message = self._receive_or_end()
+        if message is None:
+            raise ProgramFault("the program has ended")
+        return message
+
+    def _receive_or_end(self) -> dict[str, Any] | None:
+        try:
+            frame = read_frame(lambda size: os.read(DESCRIPTOR, size), _MAX_BYTES)
+        except (OSError, BadFrame) as fault:
+            raise ProgramFault(f"the program answers with something else: {fault}") from fault
+        return None if frame is None else frame.head
+
+
+def names_of_program() -> dict[str, Any]:
+    """What the test finds. Raises ProgramFault where the program itself fails."""
+    return _Peer(is_program=False).meet()
+
+
+def serve_program(scope: Mapping[str, Any], failed: str | None) -> None:
+    """Lets the test use what a program has defined, until the test has ended."""
+    _Peer(is_program=True).serve(scope, failed)
+
+
+def _names(kind: type) -> list[str]:
+    return [each.__name__ for each in kind.__mro__]
+
+
+def _known(names: Any, own: Mapping[str, type[Exception]]) -> type[Exception] | None:
+    """The first of the names that is an exception here; None where none is that a test may meet."""
+    for name in names if isinstance(names, list) else ():
+        found = own.get(name) or getattr(builtins, str(name), None)
+        if isinstance(found, type) and issubclass(found, BaseException):
+            return found if issubclass(found, Exception) and not issubclass(found, _ENDS_LOOPS) else None
+    return None
+
+
+def _plain_arguments(error: BaseException) -> list[Any]:
+    try:
+        json.dumps(error.args)
+    except (TypeError, ValueError, RecursionError):
+        return [str(error)]
+    return list(error.args)
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError("the program's text is no text")
+    return value

@@ -1,0 +1,96 @@
+"""Programs held against unit tests: what a right one earns, and what a cheat tries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
+from rlf.sandbox import LevelChoice
+from rlf.sandbox.spec import SandboxSpec
+from rlf.tools import Executor, ToolDeclaration
+from rlf.types import Scored
+
+UNSAFE = SandboxSpec(level=LevelChoice.PROCESS, allow_unsafe=True).model_dump()
+"""So that these tests run on every machine; levels are tested with the sandbox."""
+TOOL = {
+    "name": "tester",
+    "description": "Runs a test of a program.",
+    "hidden": True,
+    "inputSchema": {
+        "type": "object",
+        "properties": {"program": {"type": "string"}, "test": {"type": "string"}},
+        "required": ["program", "test"],
+    },
+    "target": {"kind": "code", "argument": "test", "program": "program", "sandbox": UNSAFE | {"limits": {"wall_s": 5}}},
+}
+TERM = {
+    "kind": "verify",
+    "name": "tests",
+    "tool": "tester",
+    "arguments": {"program": "{{ code }}", "test": "{{ test }}"},
+    "expected": {"column": "tests"},
+    "compare": "tests_passed",
+}
+TESTS = (
+    "assert f(2) == 4",
+    "assert f([1]) == [1, 1] and not f(0)",
+    "for x in map(f, range(3)):\n    assert x in (0, 2, 4)\nassert f(-1) < 0",
+    "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(f(3), 6)\nunittest.main()",
+)
+
+
+def scored(programs: Mapping[str, str], tests: tuple[str, ...] = TESTS) -> dict[str, Scored]:
+    async def all_of_them() -> list[Scored]:
+        facts = [{"columns": {"tests": tests}, "answer": f"So:\n```python\n{each}\n```"} for each in programs.values()]
+        trajectories = [TrajectoryFacts.model_validate(each).trajectory(str(at)) for at, each in enumerate(facts)]
+        async with Executor([ToolDeclaration.model_validate(TOOL)]) as tools:
+            context = RewardContext(tools.for_rewards, 0, lambda level, text: None)
+            async with RewardFunction([Term.model_validate(TERM)], context) as function:
+                return await function.score_all(trajectories, step=1)
+
+    return dict(zip(programs, asyncio.run(all_of_them()), strict=True))
+
+
+def test_a_right_program_passes_and_a_half_right_one_has_its_share() -> None:
+    programs = {"right": "def f(x):\n    return 2 * x", "half": "def f(x):\n    return x + 2", "none": "(", "other": ""}
+    rewards = {name: each.reward for name, each in scored(programs).items()}
+    assert rewards == {"right": 1.0, "half": 0.25, "none": 0.0, "other": 0.0}
+
+
+ALWAYS = """
+class Any:
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __contains__ = lambda *_: True
+    __bool__ = lambda self: True
+    __hash__ = lambda self: 4
+    __sub__ = __rsub__ = __abs__ = __round__ = __add__ = __invert__ = lambda self, *_: 0
+    __instancecheck__ = __class_getitem__ = lambda *_: True
+"""
+SOURCES = (Path(__file__).parent / "cheats.txt").read_text(encoding="utf-8").replace("ALWAYS\n", ALWAYS)
+CHEATS = {name: source for name, _, source in (part.partition("\n") for part in SOURCES.split("### ")[1:])}
+
+
+def test_no_cheat_passes_a_test() -> None:
+    """Nothing but a value passes a test, and none of these gives a right one."""
+    assert len(CHEATS) == SOURCES.count("### ") > 20
+    found = scored(CHEATS)
+    assert {name: each.reward for name, each in found.items() if each.reward} == {}
+    unscorable = {name for name, each in found.items() if each.reward is None}
+    assert unscorable == set(), [found[name].scores[0].reason for name in unscorable]
+
+
+def test_what_a_test_of_its_own_hands_over_cannot_swallow_its_assertions() -> None:
+    tests = ("def check(x):\n    assert x == 4\napply(check, 2)",)
+    programs = {
+        "honest": "def apply(g, x):\n    g(2 * x)",
+        "wrong": "def apply(g, x):\n    g(x)",
+        "swallows": "def apply(g, x):\n    try:\n        g(x)\n    except BaseException:\n        pass",
+        "looks inside": "def apply(g, x):\n    g.__globals__['check'] = print\n    g.__code__ = print.__code__",
+    }
+    assert {name: each.reward for name, each in scored(programs, tests).items()} == {
+        "honest": 1.0,
+        "wrong": 0.0,
+        "swallows": 0.0,
+        "looks inside": 0.0,
+    }

@@ -1,0 +1,151 @@
+"""A program and its test, each in a process of its own: what crosses, and what becomes of either's end."""
+
+import asyncio
+import json
+import os
+import signal
+
+import pytest
+
+from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec
+from rlf.sandbox.level import LevelChoice
+
+from .machine import need
+
+each_level = pytest.mark.parametrize("level", [Level.NAMESPACES, Level.LANDLOCK, Level.PROCESS])
+PROGRAM = """
+import collections, enum, math
+
+LIMIT = 3
+print("what a program prints goes nowhere")
+
+class Empty(KeyError):
+    pass
+
+class Stack:
+    def __init__(self, *items):
+        self.items = list(items)
+
+    def push(self, item):
+        self.items.append(item)
+        return self
+
+    def pop(self):
+        if not self.items:
+            raise Empty("nothing", 7)
+        return self.items.pop()
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, at):
+        return self.items[at]
+
+class Colour(enum.IntEnum):
+    RED = 4
+
+def same(x):
+    return x
+
+def plain(kind):
+    return {"counter": collections.Counter("aab"), "enum": Colour.RED, "pair": collections.namedtuple("P", "a b")(1, 2),
+            "nan": math.nan, "huge": 7 ** 9000}[kind]
+
+def count(n):
+    yield from range(n)
+
+def twice(function, x):
+    return function(function(x))
+
+def abs(x):
+    return -1
+
+if __name__ == "__main__":
+    raise SystemExit("it is imported, not started")
+"""
+TEST = """
+for value in (
+    None, True, 2, 2.5, -0.0, 1 << 70, "ä\\ud800", b"\\0\\xff", 1j, (1, (2,)), [[]], {1, 2}, frozenset(),
+    {(1, 2): {"a": [None]}},
+):
+    back = same(value)
+    assert repr(back) == repr(value) and type(back) is type(value), value
+assert plain("counter") == {"a": 2, "b": 1} and type(plain("counter")) is dict
+assert plain("enum") == 4 and type(plain("enum")) is int
+assert plain("pair") == (1, 2) and plain("nan") != plain("nan") and plain("huge") == 7 ** 9000
+assert LIMIT == 3 == program.LIMIT
+assert abs(-2) == 2 and program.abs(-2) == -1
+stack = Stack(1)
+assert stack.push((2,)).pop() == (2,) and len(stack) == 1 and [*stack] == [1] == stack.items and stack[0] == 1
+try:
+    Stack().pop()
+except Empty as error:
+    assert error.args == ("nothing", 7) and isinstance(error, KeyError)
+else:
+    raise AssertionError("no error")
+assert list(count(3)) == [0, 1, 2]
+assert twice(lambda x: x + "!", "a") == "a!!" and twice(same, 5) == 5
+assert Stack.__call__ and same(stack).pop() == 1
+from program import abs as theirs
+assert theirs(3) == -1
+for compared in (lambda: stack == stack, lambda: not stack, lambda: {stack}, lambda: stack != 1, lambda: stack < 1):
+    try:
+        compared()
+    except TypeError:
+        continue
+    raise AssertionError("an object of the program was compared")
+"tested"
+"""
+
+
+def run(level: Level, test: str, program: str, **limits: float) -> Execution:
+    spec = SandboxSpec(level=LevelChoice(need(level)), allow_unsafe=level is Level.PROCESS)
+
+    async def main() -> Execution:
+        async with Sandbox(spec) as sandbox:
+            return await sandbox.run(Request(test, program, limits=SandboxLimits(**limits)))
+
+    return asyncio.run(main())
+
+
+@each_level
+def test_plain_values_cross_and_all_else_is_reached_but_not_compared(level: Level) -> None:
+    execution = run(level, TEST, PROGRAM)
+    assert (execution.error, execution.value, execution.stdout) == (None, "'tested'", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "outcome", "words"),
+    [
+        ("import nothing_like_it", Outcome.ERROR, "the program fails: Traceback"),
+        ("import sys; sys.exit(0)", Outcome.ERROR, "NameError"),
+        ("import os; os._exit(0)", Outcome.ERROR, "the program has ended"),
+        ("def f(): import os; os._exit(0)", Outcome.ERROR, "the program has ended"),
+        ("def f(): raise SystemExit(0)", Outcome.ERROR, "the program raised ['SystemExit'"),
+        ("def f(): raise StopIteration", Outcome.ERROR, "the program raised ['StopIteration'"),
+        ("def f(): return 'x' * (1 << 26)", Outcome.ERROR, "the limit is"),
+        ("def f():\n while True: pass", Outcome.TIMEOUT, "no end within 2 s"),
+    ],
+)
+def test_a_program_that_does_not_answer_fails_its_test(program: str, outcome: Outcome, words: str) -> None:
+    wall_s = 2 if outcome is Outcome.TIMEOUT else 30
+    execution = run(Level.PROCESS, "try:\n    f()\nexcept Exception as error:\n    raise", program, wall_s=wall_s)
+    assert execution.outcome is outcome
+    assert execution.error is not None and words in execution.error
+
+
+def test_what_ends_with_the_server_is_infrastructures_fault() -> None:
+    async def main() -> Execution:
+        async with Sandbox(SandboxSpec(level=LevelChoice.PROCESS, allow_unsafe=True)) as sandbox:
+            running = asyncio.ensure_future(sandbox.run(Request("f()", "import time\ndef f():\n    time.sleep(600)")))
+            await asyncio.sleep(0.3)
+            os.kill(sandbox.server_pid or 0, signal.SIGKILL)
+            return await running
+
+    assert asyncio.run(main()).outcome is Outcome.INFRA
+
+
+def test_lines_of_a_test_are_told_where_it_fails() -> None:
+    execution = run(Level.PROCESS, "x = f(1)\nassert x == 2, x", "def f(x):\n    return x")
+    assert execution.error is not None and execution.error.endswith("AssertionError: 1")
+    assert json.dumps(execution.error).count("<code>") == 1
