@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import importlib.util
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -26,7 +28,10 @@ from rlf.spec.model_folder import model_location
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
 _POLL_S = 0.2
 _END_S = 15.0
-_MAX_LINE_CHARS = 500
+_MAX_SAID_CHARS = 600
+_LOG_PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ \S+ \S+ \[\S+\] ?)?", re.MULTILINE)
+"""What each of vLLM's processes puts before its lines."""
+_ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception)|\S+: error): .*(?:\n[ \t]+\S.*){0,2}", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +155,13 @@ class _Worker:
             await waiting
 
     def _said(self) -> str:
-        """The last line of its log: of a traceback, what went wrong."""
+        """The last line of its log, after the first error there: of several processes, what the others died of."""
         self._log.seek(0)
-        lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:_MAX_LINE_CHARS] if lines else "it said nothing"
+        said = _LOG_PREFIX.sub("", self._log.read().decode("utf-8", "replace")).strip()
+        last, first = said.rpartition("\n")[2], _ERROR.search(said)
+        if first is not None and last not in first[0]:
+            last = f"{first[0]}\n{last}"
+        return last[-_MAX_SAID_CHARS:] if last else "it said nothing"
 
 
 async def _first(*waiting: asyncio.Future[Any]) -> None:
@@ -178,7 +186,16 @@ def _command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str]:
         return [sys.executable, "-m", "rlf.api.judge_worker", path, serve.model, host, str(port)]
     parallel = ["--tensor-parallel-size", str(num_gpus)] if num_gpus > 1 else []
     named = ["--served-model-name", serve.model, "--host", host, "--port", str(port)]
-    return [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", path, *named, *parallel, *serve.args]
+    return [sys.executable, "-m", *_vllm(path), *named, *parallel, *serve.args]
+
+
+def _vllm(path: str) -> list[str]:
+    """`vllm serve PATH`, or what it starts: vLLM's command line asks for a package `vllm`, which CPUs have not."""
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        return ["vllm.entrypoints.openai.api_server", "--model", path]
+    return ["vllm.entrypoints.cli.main", "serve", path]
 
 
 def _share(gpus: Sequence[int], number: int, num: int) -> Sequence[int]:

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import IO, Any
 
@@ -111,12 +112,18 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
 
 
 WELL = "from http.server import *; import sys; HTTPServer(('127.0.0.1', int(sys.argv[1])), SimpleHTTPRequestHandler)"
+ENGINE_SAYS = "(Engine pid=1) ERROR 01-01 00:00:00 [core.py:1] ValueError: no room"
+TWO_PROCESSES = f"print({ENGINE_SAYS!r}); raise SystemExit('see above')"
 HEALTH = f"{WELL}.handle_request(); sys.exit('out of memory')"
 
 
 @pytest.mark.parametrize(
     ("program", "words"),
-    [("raise SystemExit('no weights')", "m cannot be served: no weights"), (HEALTH, "has ended: .*out of memory")],
+    [
+        ("raise SystemExit('no weights')", "m cannot be served: no weights"),
+        (TWO_PROCESSES, "m cannot be served: ValueError: no room\nsee above"),
+        (HEALTH, "has ended: .*out of memory"),
+    ],
 )
 def test_a_server_that_ends_is_told_with_what_it_said(
     program: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -155,6 +162,7 @@ def test_vllm_serves_where_it_is_installed_and_never_a_builtin_model(monkeypatch
     with pytest.raises(RlfError, match=r"serve\.args: --max-model-len 8192 is for `vllm serve`"):
         _command(serve, "127.0.0.1", 8100, 0)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name == "vllm" else None)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.29.0")
     command = _command(serve, "127.0.0.1", 8100, 2)
     assert command[1:5] == ["-m", "vllm.entrypoints.cli.main", "serve", "org/model"]
     assert command[5:] == [
@@ -162,3 +170,15 @@ def test_vllm_serves_where_it_is_installed_and_never_a_builtin_model(monkeypatch
         *("--tensor-parallel-size", "2", "--max-model-len", "8192"),
     ]
     assert "rlf.api.judge_worker" in _command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)
+
+
+def test_a_vllm_whose_package_has_another_name_is_started_without_its_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_called_vllm(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr("importlib.metadata.version", not_called_vllm)
+    command = _command(Serve(model="org/model"), "127.0.0.1", 8100, 0)
+    assert command[1:5] == ["-m", "vllm.entrypoints.openai.api_server", "--model", "org/model"]
