@@ -40,7 +40,18 @@ def write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parque
 
 
 _NUMBERS = {
-    "double": ("value", "weight", "started", "reward", "success", "advantage", "duration_s", "queue_s", "run_s"),
+    "double": (
+        "value",
+        "weight",
+        "started",
+        "reward",
+        "success",
+        "advantage",
+        "duration_s",
+        "queue_s",
+        "run_s",
+        "cost_usd",
+    ),
     "int64": ("step", "k", "seed", "sample_index", "num_tokens", "num_sampled", "num_turns", "num_calls", "turn"),
     "int32": ("position",),
     "bool": ("cached",),
@@ -158,8 +169,18 @@ def _calls(run_id: str, stored: StoredTrajectory) -> list[Row]:
 def _scores(run_id: str, stored: StoredTrajectory) -> list[Row]:
     place = _place(run_id, stored)
     return [
-        {**place, "term": s.term, "value": s.value, "weight": s.weight, "reason": s.reason, "state": str(s.state)}
-        for s in stored.scored.scores
+        {
+            **place,
+            "term": score.term,
+            "value": score.value,
+            "weight": score.weight,
+            "reason": score.reason,
+            "state": str(score.state),
+            "elapsed_s": score.elapsed_s,
+            "num_tokens": None if score.usage is None else score.usage.num_tokens,
+            "cost_usd": None if score.usage is None else score.usage.cost_usd,
+        }
+        for score in stored.scored.scores
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rlf.lineage.blobs import Blobs
@@ -100,6 +101,7 @@ def score_rows(ref: int, scored: Scored, redactor: Redactor) -> list[Row]:
             "elapsed_s": score.elapsed_s,
             "state": _state(score),
             "turn_values": None if score.turn_values is None else json.dumps(score.turn_values),
+            "usage": None if score.usage is None else json.dumps(asdict(score.usage)),
         }
         for position, score in enumerate(scored.scores)
     ]

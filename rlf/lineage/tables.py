@@ -236,6 +236,7 @@ scores = Table(
     _number("elapsed_s"),
     Column("state", String),
     Column("turn_values", Text),
+    Column("usage", Text),
     sqlite_with_rowid=False,
 )
 

@@ -32,6 +32,7 @@ from rlf.types import (
     Score,
     Scored,
     ScoreState,
+    ScoreUsage,
     StopReason,
     Task,
     ToolCall,
@@ -207,4 +208,5 @@ def _failure(row: AnyRow) -> ParseFailure:
 def _score(row: AnyRow) -> Score:
     turn_values = None if row.turn_values is None else tuple(json.loads(row.turn_values))
     state = ScoreState(row.state or ScoreState.SCORED)
-    return Score(row.term, row.value, row.weight, row.reason, row.elapsed_s, state, turn_values)
+    usage = None if row.usage is None else ScoreUsage(**json.loads(row.usage))
+    return Score(row.term, row.value, row.weight, row.reason, row.elapsed_s, state, turn_values, usage)

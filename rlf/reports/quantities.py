@@ -41,6 +41,11 @@ def decimal(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
+def dollars(value: float | None) -> str:
+    """`$0.714`."""
+    return MISSING if value is None else f"${decimal(value)}"
+
+
 def count(value: float | None) -> str:
     """`812`, `12.3k`, `4.5M`."""
     if value is None or not math.isfinite(value):

@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from rlf.reports.judges import JudgeTotals, judge_totals, judges_table
 from rlf.reports.overview import STATUS_STYLES, elapsed_s
 from rlf.reports.quantities import decimal, duration, latency, percent, visible
 from rlf.reports.sparkline import sparkline
@@ -33,6 +34,7 @@ class Report:
     run: Run
     steps: Sequence[Step]
     tools: Sequence[ToolCallSummary]
+    judges: Sequence[JudgeTotals]
     checkpoints: Sequence[Checkpoint]
     events: Sequence[LoggedEvent]
     notes: Sequence[Note]
@@ -41,10 +43,12 @@ class Report:
 
 def read_report(reader: Reader, run_id: str) -> Report:
     """Reads a run from the lineage."""
+    steps = reader.steps(run_id)
     return Report(
         run=reader.get_run(run_id),
-        steps=reader.steps(run_id),
+        steps=steps,
         tools=reader.tool_call_summary(run_id),
+        judges=judge_totals(steps, reader.evaluations(run_id)),
         checkpoints=reader.checkpoints(run_id),
         events=reader.events(run_id),
         notes=reader.notes(run_id),
@@ -62,6 +66,8 @@ def report_view(report: Report, options: str = "") -> RenderableType:
     parts: list[RenderableType] = [_title(report.run), grid]
     if report.tools:
         parts += [Text(), _tools_table(report.tools)]
+    if report.judges:
+        parts += [Text(), judges_table(report.judges)]
     return Group(*parts, Text(), summary_view(report.summary, options))
 
 

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.reports.margin import Margin
-from rlf.reports.quantities import decimal, latency, visible
-from rlf.types.score import Score, Scored, ScoreState
+from rlf.reports.quantities import decimal, dollars, latency, visible
+from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import CallRecord, ParseFailure, Trajectory, Turn
 
@@ -136,7 +136,17 @@ def _score(score: Score) -> Text:
     missing = "unscorable" if score.state is ScoreState.SCORED else str(score.state)
     text.append(missing if score.value is None else decimal(score.value), style)
     text.append(f" × {score.weight:g}", "dim")
-    return text.append(f"  {visible(score.reason)}" if score.reason else "", "dim")
+    text.append(f"  {visible(score.reason)}" if score.reason else "", "dim")
+    return text.append(f"  ({', '.join(_taken(score.usage))})" if score.usage else "", "dim")
+
+
+def _taken(usage: ScoreUsage) -> Iterator[str]:
+    """What a judge took, in words."""
+    yield _plural(usage.num_tokens, "token")
+    if usage.cost_usd:
+        yield dollars(usage.cost_usd)
+    if usage.num_cached:
+        yield f"{usage.num_cached} of {usage.num_replies} replies cached"
 
 
 def _plain(answer: object) -> str:

@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from rlf.api.lineage import open_lineage
 from rlf.api.model_server import serving
 from rlf.api.runs import run
 from rlf.builtin.tiny import CHECKPOINT
+from rlf.cli import app
 from rlf.core import RunError
+from rlf.engines.openrlhf.dataset import Purpose
+from rlf.engines.openrlhf.spool import Record, from_line, to_line
 from rlf.lineage import Reader
+from rlf.lineage.redact import Redactor
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.types import Notice, RunStatus, StepFinished
+from rlf.types import Notice, RunStatus, Score, Scored, ScoreUsage, StepFinished
 
 from ..rewards.judges import judging
 from ..rewards.scoring import score_with
@@ -52,6 +57,13 @@ def started(folder: Path, on_drift: str) -> Watch:
     return watch
 
 
+def said(*arguments: str) -> str:
+    """What `rlf runs` prints."""
+    result = CliRunner().invoke(app, ["runs", *arguments], env={"COLUMNS": "160"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
 def test_an_alarm_of_the_sentinels_is_in_the_lineage_and_the_run_goes_on(tmp_path: Path) -> None:
     watch = started(tmp_path, "warn")
     alarms = [event for event in watch.events if isinstance(event, Notice) and event.level == "alarm"]
@@ -63,6 +75,33 @@ def test_an_alarm_of_the_sentinels_is_in_the_lineage_and_the_run_goes_on(tmp_pat
     assert len(steps) == 2
     assert all(metrics["rewards/good/cost_usd"] > 0 for metrics in steps)
     assert steps[1]["rewards/good/kappa"] == 0.0
+
+
+def test_what_a_judge_took_is_told_of_each_score_and_summed_up_over_the_run(tmp_path: Path) -> None:
+    """Each reply is 100 tokens of prompt, at a dollar a million, and 10 sampled; each trajectory has a sentinel too."""
+    watch = started(tmp_path, "warn")
+    place = ["--runs", str(tmp_path / "runs")]
+    with open_lineage(tmp_path / "runs") as store:
+        reader = Reader(store)
+        stored = [reader.trajectory(watch.info.run_id, k=k, step=step) for step in (1, 2) for k in range(12)]
+    scores = [each.scored.scores[0] for each in stored if each.scored.scores]
+    asked = sum(score.usage.num_replies - score.usage.num_cached for score in scores if score.usage is not None)
+    tokens = sum(score.usage.num_tokens for score in scores if score.usage is not None)
+    cost = sum(score.usage.cost_usd for score in scores if score.usage is not None)
+    assert asked >= 24 and (tokens, cost) == (110 * asked, pytest.approx(1e-4 * asked))
+    (judge,) = json.loads(said("show", "latest", "--json", *place))["data"]["judges"]
+    assert (judge["term"], judge["num_tokens"], judge["cost_usd"]) == ("good", tokens, pytest.approx(cost))
+    assert judge["tokens_per_step"] == tokens / 2
+    assert f"{tokens / 1000:.1f}k" in said("show", "latest", *place)
+    assert "220 tokens, $" in said("show", "latest", "--trajectory", "0", *place)
+
+
+def test_agents_of_other_processes_tell_what_judges_took() -> None:
+    usage = ScoreUsage(3, 1, 220, 0.5, 0.25)
+    trajectory = TrajectoryFacts(question="Q", answer="A").trajectory("t")
+    scored = Scored(trajectory, (Score("good", 1.0, 1.0, usage=usage),), reward=1.0, success=1.0)
+    read = from_line(to_line(Record(Purpose.TRAIN, 0, 0, 1, 0.0, scored), Redactor({})))
+    assert isinstance(read, Record) and read.scored.scores[0].usage == usage
 
 
 def test_a_drift_that_stops_the_run_leaves_it_failed_with_the_reason(tmp_path: Path) -> None:

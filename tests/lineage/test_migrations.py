@@ -44,10 +44,7 @@ def test_every_revision_has_a_database_to_be_tested_with():
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
 def test_a_database_of_each_revision_is_brought_forward(tmp_path, dump):
     """The dumps hold run `old` with two steps of two trajectories, written by the rlf of that revision."""
-    path = tmp_path / "rlf.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(dump.read_text())
-    connection.close()
+    path = database_of(dump, tmp_path)
     with open_store(path) as store:
         reader = Reader(store)
         assert reader.get_run("latest").record == run_record("old", started=1700000000.0)
@@ -56,6 +53,37 @@ def test_a_database_of_each_revision_is_brought_forward(tmp_path, dump):
         with Recorder(store, "old") as recorder:
             recorder(Notice("info", "still written", {}))
         assert len(reader.events("old")) == 1
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
+def test_no_row_and_no_value_is_lost_on_the_way_forward(tmp_path, dump):
+    path = database_of(dump, tmp_path)
+    before = rows_of(path)
+    open_store(path).close()
+    after = rows_of(path)
+    assert sum(map(len, before.values())) > 20
+    for table, rows in before.items():
+        kept = [{column: row[column] for column in rows[0]} for row in after[table]] if rows else []
+        assert kept == rows, table
+
+
+def database_of(dump, folder):
+    path = folder / "rlf.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(dump.read_text())
+    connection.close()
+    return path
+
+
+def rows_of(path):
+    """Every row by its table, but for the revision."""
+    connection = sqlite3.connect(path)
+    connection.row_factory = sqlite3.Row
+    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    tables = {name: list(map(dict, connection.execute(f"SELECT * FROM {name}"))) for name in names}
+    connection.close()
+    del tables[VERSION_TABLE]
+    return tables
 
 
 def test_a_fresh_database_opened_by_several_processes_at_once_is_made_once(tmp_path):

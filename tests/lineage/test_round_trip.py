@@ -26,6 +26,7 @@ from rlf.types import (
     Score,
     Scored,
     ScoreState,
+    ScoreUsage,
     StepFinished,
     StopReason,
     Task,
@@ -122,7 +123,10 @@ def trajectories(draw):
 
 
 TURN_VALUES = st.none() | st.lists(st.none() | NUMBER, max_size=3).map(tuple)
-SCORES = st.builds(Score, TEXT, st.none() | NUMBER, NUMBER, TEXT, SECONDS, st.sampled_from(ScoreState), TURN_VALUES)
+COUNT = st.integers(0, 2**40)
+USAGE = st.none() | st.builds(ScoreUsage, COUNT, COUNT, COUNT, SECONDS, st.none() | st.floats(-1, 1))
+STATE = st.sampled_from(ScoreState)
+SCORES = st.builds(Score, TEXT, st.none() | NUMBER, NUMBER, TEXT, SECONDS, STATE, TURN_VALUES, USAGE)
 SCORED = st.builds(
     Scored, trajectories(), st.lists(SCORES, max_size=3).map(tuple), st.none() | NUMBER, st.none() | NUMBER
 )

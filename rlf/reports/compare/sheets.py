@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rlf.reports.compare.comparison import Comparison
 from rlf.reports.compare.outcomes import Figure, Reached
-from rlf.reports.quantities import MISSING, count, decimal, duration, latency, percent, percent_range, visible
+from rlf.reports.judges import judge_totals
+from rlf.reports.quantities import MISSING, count, decimal, dollars, duration, latency, percent, percent_range, visible
 
 _METRICS = (
     ("reward/mean", "reward"),
@@ -57,6 +59,7 @@ def sheets(found: Comparison) -> list[Sheet]:
         ),
         Sheet("training", "means over the last tenth of the steps", ("", *letters), tuple(_metrics(found))),
         Sheet("tools", "over training and evaluations", ("", *letters), tuple(_tools(found))),
+        Sheet("judges", "over training and evaluations, mean of the runs", ("", *letters), tuple(_judges(found))),
     ]
     return [sheet for sheet in made if sheet.rows]
 
@@ -127,6 +130,18 @@ def _tools(found: Comparison) -> Iterator[tuple[str, ...]]:
         calls = [sum(t.num_calls for m in arm.members for t in m.tools if t.name == name) for arm in found.arms]
         yield f"{visible(name)}: calls", *(count(number) for number in calls)
         yield f"{visible(name)}: mean time", *(latency(t[name].mean_run_s) if name in t else MISSING for t in totals)
+
+
+def _judges(found: Comparison) -> Iterator[tuple[str, ...]]:
+    runs = [[judge_totals(member.steps, member.evaluations) for member in arm.members] for arm in found.arms]
+    judges = [[judge for member in members for judge in member] for members in runs]
+    for term in dict.fromkeys(judge.term for arm in judges for judge in arm):
+        taken = [[judge for judge in arm if judge.term == term] for arm in judges]
+        yield (
+            f"{visible(term)}: tokens",
+            *(count(fmean(j.num_tokens for j in arm)) if arm else MISSING for arm in taken),
+        )
+        yield f"{visible(term)}: cost", *(dollars(fmean(j.cost_usd for j in arm)) if arm else MISSING for arm in taken)
 
 
 def markdown(found: Comparison) -> str:
