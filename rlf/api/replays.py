@@ -8,6 +8,7 @@ from pathlib import Path
 from rlf.api.lineage import open_lineage
 from rlf.core import RlfError
 from rlf.lineage.reader import Reader
+from rlf.lineage.records import INTERRUPTED
 from rlf.tools.execution.tape import AnsweredCall, Replay, Tape, arguments_text, read_tape
 from rlf.types import Outcome, ToolResult
 
@@ -31,8 +32,10 @@ def find_replay(name: str, runs_folder: Path) -> Replay:
 
 
 def _calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall, ToolResult]]:
-    """Every call that reached the executor, in the order of its trajectory."""
+    """Every call that reached the executor in a trajectory that counts, in the order of its trajectory."""
     for summary in reader.trajectories(run_id):
+        if summary.phase == INTERRUPTED:
+            continue
         stored = reader.whole(run_id, summary)
         if stored is None:
             mend = f"Replay a file that `rlf run --record` wrote (RUNS/{run_id}/{RECORDING})."

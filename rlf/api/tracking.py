@@ -18,7 +18,7 @@ from typing import Self
 
 from rlf.lineage.redact import Redactor
 from rlf.trackers import Tracked, Tracker
-from rlf.types.events import EvaluationFinished, Notice, RunEvent, RunFinished, RunStatus, StepFinished
+from rlf.types.events import EvaluationFinished, Interrupted, Notice, RunEvent, RunFinished, RunStatus, StepFinished
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Tracking:
         match event:
             case StepFinished():
                 return replace(event, trajectories=(), advantages=())
-            case EvaluationFinished():
+            case EvaluationFinished() | Interrupted():
                 return replace(event, trajectories=())
             case Notice():
                 data = json.loads(self._redactor.json(event.data))

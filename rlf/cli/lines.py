@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlf.cli.envelope import print_event
-from rlf.types.events import EvaluationFinished, RunEvent, StepFinished
+from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
 
 if TYPE_CHECKING:
     from rlf.api.runs import RunInfo
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "StepFinished": "step",
     "EvaluationFinished": "evaluation",
+    "Interrupted": "interrupted",
     "CheckpointSaved": "checkpoint",
     "Notice": "notice",
     "RunFinished": "finished",
@@ -45,5 +46,7 @@ def _data(event: RunEvent) -> object:
         case EvaluationFinished():
             counted = {"num_trajectories": len(event.trajectories)}
             return {"step": event.step, "mode": event.mode, "metrics": event.metrics, **counted}
+        case Interrupted():
+            return {"step": event.step, "num_trajectories": len(event.trajectories)}
         case _:
             return event

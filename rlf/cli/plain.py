@@ -12,7 +12,8 @@ from rlf.cli.board import header_lines
 from rlf.reports.evaluation import kinds_of, success_words
 from rlf.reports.progress import Progress
 from rlf.reports.quantities import count, decimal, duration, percent, visible
-from rlf.types.events import EvaluationFinished, Notice, RunEvent, RunFinished, StepFinished
+from rlf.types.events import EvaluationFinished, Interrupted, Notice, RunEvent, RunFinished, StepFinished
+from rlf.types.tool import Outcome
 
 if TYPE_CHECKING:
     from rlf.api.runs import RunInfo
@@ -53,11 +54,21 @@ def event_line(event: RunEvent, total_steps: int, left_s: float | None = None) -
             return step_line(event, total_steps, left_s)
         case EvaluationFinished():
             return evaluation_line(event)
+        case Interrupted():
+            return interruption_line(event)
         case Notice():
             return f"{event.level}: {visible(event.text)}"
         case RunFinished():
             return f"{event.status} at step {event.step}"
     return None
+
+
+def interruption_line(event: Interrupted) -> str:
+    """`step 12 was cut off: 16 trajectories under way or over, 3 calls of tools cancelled`."""
+    calls = [record for scored in event.trajectories for record in scored.trajectory.calls]
+    num_cancelled = sum(record.result.outcome is Outcome.CANCELLED for record in calls)
+    trajectories = f"{len(event.trajectories)} trajectories under way or over"
+    return f"step {event.step} was cut off: {trajectories}, {num_cancelled} calls of tools cancelled"
 
 
 def step_line(event: StepFinished, total_steps: int, left_s: float | None) -> str:

@@ -86,7 +86,10 @@ def show_run(
         int | None, typer.Option("--trajectory", metavar="K", min=0, help="Show trajectory K of a step, from 0.")
     ] = None,
     phase: Annotated[
-        str, typer.Option("--phase", help="Where K counts: `train`, or an evaluation's `sampled` or `greedy`.")
+        str,
+        typer.Option(
+            "--phase", help="Where K counts: `train`, an evaluation's `sampled` or `greedy`, or `interrupted`."
+        ),
     ] = "train",
     step: Annotated[
         int | None, typer.Option("--step", min=0, help="Step that K counts in.", show_default="the phase's latest")

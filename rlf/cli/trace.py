@@ -29,7 +29,7 @@ def trace(
         typer.Argument(metavar="[K]", min=0, help="A trajectory of the step, from 0; without it, those that match."),
     ] = None,
     phase: Annotated[
-        str | None, typer.Option("--phase", help="`train`, or an evaluation's `sampled` or `greedy`.")
+        str | None, typer.Option("--phase", help="`train`, an evaluation's `sampled` or `greedy`, or `interrupted`.")
     ] = None,
     step: Annotated[int | None, typer.Option("--step", min=0, help="A step; with K its latest otherwise.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Success below 1, or unscorable.")] = False,

@@ -16,6 +16,7 @@ from rlf.core import RlfError, nearest
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.records import (
+    INTERRUPTED,
     TRAIN,
     Checkpoint,
     Evaluation,
@@ -119,7 +120,8 @@ class Reader:
     def row_hashes(self, run_id: str) -> dict[str, list[str]]:
         """Hashes of the questions that were tried, sorted, by phase; empty for runs from before they were kept."""
         columns = tables.trajectories.c
-        query = select(columns.phase, columns.task_sha256).where(columns.run_id == run_id).distinct()
+        counted = (columns.run_id == run_id, columns.phase != INTERRUPTED)
+        query = select(columns.phase, columns.task_sha256).where(*counted).distinct()
         found: dict[str, list[str]] = defaultdict(list)
         for row in self._all(query.order_by(columns.phase, columns.task_sha256)):
             if row.task_sha256 is not None:

@@ -13,12 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, Table, delete, insert, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.payload import encode_task
-from rlf.lineage.records import TRAIN
+from rlf.lineage.records import INTERRUPTED, TRAIN
 from rlf.lineage.rows import (
     Row,
     call_rows,
@@ -31,7 +31,16 @@ from rlf.lineage.rows import (
     trajectory_row,
 )
 from rlf.lineage.store import Store
-from rlf.types import CheckpointSaved, EvaluationFinished, Notice, RunEvent, RunFinished, Scored, StepFinished
+from rlf.types import (
+    CheckpointSaved,
+    EvaluationFinished,
+    Interrupted,
+    Notice,
+    RunEvent,
+    RunFinished,
+    Scored,
+    StepFinished,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +126,8 @@ class _Transaction:
                 self._step(event)
             case EvaluationFinished():
                 self._evaluation(event)
+            case Interrupted():
+                self._interruption(event)
             case CheckpointSaved():
                 path = self._redactor.text(event.path)
                 self._replace(tables.checkpoints, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
@@ -137,6 +148,14 @@ class _Transaction:
         self._replace(tables.evaluations, {"step": event.step, "mode": event.mode}, metrics=metrics, finished=self._now)
         self._trajectories(event.mode, event.step, event.trajectories, [None] * len(event.trajectories))
 
+    def _interruption(self, event: Interrupted) -> None:
+        """Adds to what earlier stops of the same step cut off; no sums are kept."""
+        place, columns = {"run_id": self._run_id, "phase": INTERRUPTED, "step": event.step}, tables.trajectories.c
+        last = self._connection.execute(select(func.max(columns.k)).filter_by(**place)).scalar()
+        if event.trajectories:
+            first = 0 if last is None else last + 1
+            self._add(place, first, event.trajectories, [None] * len(event.trajectories))
+
     def _notice(self, event: Notice) -> None:
         row = {"run_id": self._run_id, "time": self._now, "level": event.level}
         words = {"text": self._redactor.text(event.text), "data": self._redactor.json(event.data)}
@@ -145,23 +164,27 @@ class _Transaction:
     def _trajectories(
         self, phase: str, step: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]
     ) -> None:
-        table, place = tables.trajectories, {"run_id": self._run_id, "phase": phase, "step": step}
-        for replaced in (table, tables.collections, tables.tool_totals):
+        place = {"run_id": self._run_id, "phase": phase, "step": step}
+        for replaced in (tables.trajectories, tables.collections, tables.tool_totals):
             self._connection.execute(delete(replaced).filter_by(**place))
         if not trajectories:
             return
-        blobs = Blobs()
+        self._add(place, 0, trajectories, advantages)
+        self._insert(tables.collections, [place | collection_row(trajectories)])
+        self._insert(tables.tool_totals, [place | row for row in tool_total_rows(trajectories, self._redactor)])
+
+    def _add(self, place: Row, first: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]) -> None:
+        """Writes trajectories whose positions count from `first`, with all that hangs on them."""
+        table, blobs = tables.trajectories, Blobs()
         tasks = self._tasks(trajectories, blobs)
         rows = [
             {**place, "k": k, **trajectory_row(scored, advantage, tasks[id(scored.trajectory.task)], self._redactor)}
-            for k, (scored, advantage) in enumerate(zip(trajectories, advantages, strict=True))
+            for k, (scored, advantage) in enumerate(zip(trajectories, advantages, strict=True), first)
         ]
         stored = self._connection.execute(insert(table).returning(table.c.k, table.c.id), rows)
         ref_by_k = {row.k: row.id for row in stored}
-        self._parts([(ref_by_k[k], scored) for k, scored in enumerate(trajectories)], blobs)
+        self._parts([(ref_by_k[k], scored) for k, scored in enumerate(trajectories, first)], blobs)
         write_blobs(self._connection, blobs.data_by_hash)
-        self._insert(tables.collections, [place | collection_row(trajectories)])
-        self._insert(tables.tool_totals, [place | row for row in tool_total_rows(trajectories, self._redactor)])
 
     def _tasks(self, trajectories: Sequence[Scored], blobs: Blobs) -> dict[int, str]:
         """The name of each task's content, by its identity: the rollouts of a group share their task."""

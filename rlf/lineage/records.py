@@ -13,6 +13,9 @@ from rlf.types import FailureClass, Outcome, RunStatus, Scored, StopReason
 TRAIN = "train"
 """The phase of a training step's trajectories; an evaluation's phase is its mode."""
 
+INTERRUPTED = "interrupted"
+"""The phase of trajectories of a step or an evaluation that was cut off: they are in no step's sums and metrics."""
+
 
 SWEEP = "sweep"
 """The engine of a run that is a sweep: it runs its members one after the other and has no steps of its own."""

@@ -10,7 +10,7 @@ from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.process import Process, current_process, is_gone
-from rlf.lineage.records import RunRecord
+from rlf.lineage.records import INTERRUPTED, RunRecord
 from rlf.lineage.redact import Redactor
 from rlf.lineage.store import Store
 from rlf.types import RunStatus
@@ -58,14 +58,19 @@ def _insert_files(connection: Connection, record: RunRecord, redactor: Redactor)
 def begin_resume(store: Store, run_id: str, from_step: int) -> None:
     """Takes a run over from its checkpoint at `from_step`: later rows are deleted, for those steps are done again.
 
+    Trajectories that a stop cut off stay.
+
     Raises:
         RlfError: There is no such run, or its process still runs.
     """
     with store.write() as connection:
         check_stopped(connection, run_id, exempt=current_process())
         again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports)
-        for table in (*again, tables.trajectories, tables.collections, tables.tool_totals):
+        for table in (*again, tables.collections, tables.tool_totals):
             connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > from_step))
+        table = tables.trajectories
+        left = (table.c.run_id == run_id, table.c.step > from_step, table.c.phase != INTERRUPTED)
+        connection.execute(delete(table).where(*left))
         now_running = {"status": RunStatus.RUNNING, "finished": None, "error": None, "last_step": from_step}
         values = now_running | asdict(current_process())
         connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(values))

@@ -19,7 +19,7 @@ from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.blobs import decompress, present
 from rlf.lineage.payload import decode
-from rlf.lineage.records import TRAIN
+from rlf.lineage.records import INTERRUPTED, TRAIN
 from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
 
@@ -178,6 +178,7 @@ def _sums(connection: Connection) -> Iterator[str]:
     trajectories, sums = tables.trajectories.c, tables.collections.c
     counted = (
         select(trajectories.run_id, trajectories.phase, trajectories.step, func.count().label("num"))
+        .where(trajectories.phase != INTERRUPTED)
         .group_by(trajectories.run_id, trajectories.phase, trajectories.step)
         .subquery()
     )

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, RunFinished, StepFinished
+from rlf.types.events import (
+    CheckpointSaved,
+    EvaluationFinished,
+    Interrupted,
+    Notice,
+    RunEvent,
+    RunFinished,
+    StepFinished,
+)
 
 CURVES = ("success", "reward/mean")
 """Metrics whose whole curve is kept."""
@@ -46,6 +54,8 @@ class Progress:
                 return replace(self, checkpoint_step=event.step)
             case Notice():
                 return replace(self, notices=(*self.notices, event)[-_NUM_NOTICES:])
+            case Interrupted():
+                return self
             case RunFinished():
                 return replace(self, finished=event)
 

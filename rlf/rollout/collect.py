@@ -4,39 +4,67 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from rlf.core import RunError
 from rlf.rewards.function import RewardFunction
 from rlf.rollout.loop import Rollout, Setting, play
 from rlf.types.score import Scored
+from rlf.types.trajectory import Trajectory
 
 
-async def collect(rollouts: Sequence[Rollout], setting: Setting, reward: RewardFunction, *, step: int) -> list[Scored]:
+async def collect(
+    rollouts: Sequence[Rollout],
+    setting: Setting,
+    reward: RewardFunction,
+    *,
+    step: int,
+    cut_off: Callable[[list[Scored]], None] | None = None,
+) -> list[Scored]:
     """Plays and scores every rollout; the result keeps their order, which is also their logical order.
 
     Args:
         step: the step that the trajectories are for, from 1; for an evaluation the updates before it.
+        cut_off: takes what there is of those with a turn, where the collection is cancelled or fails.
 
     Raises:
         RunError: a reward term cannot go on.
     """
 
     sizes = Counter(rollout.task.id for rollout in rollouts)
+    known: dict[str, Scored] = {}
+
+    def keep(trajectory: Trajectory) -> None:
+        known[trajectory.id] = Scored(trajectory, scores=(), reward=None, success=None)
 
     async def play_and_score(rollout: Rollout) -> Scored:
-        return await reward.score(await play(rollout, setting), step=step, group_size=sizes[rollout.task.id])
+        trajectory = await play(rollout, setting, cut_off=keep)
+        keep(trajectory)
+        scored = await reward.score(trajectory, step=step, group_size=sizes[rollout.task.id])
+        known[rollout.id] = scored
+        return scored
 
     setting.policy.open([rollout.id for rollout in rollouts])
     try:
+        return await _side_by_side([play_and_score(rollout) for rollout in rollouts])
+    except BaseException:
+        if cut_off is not None:
+            cut_off([known[rollout.id] for rollout in rollouts if rollout.id in known])
+        raise
+    finally:
+        for rollout in rollouts:
+            setting.policy.release(rollout.id)
+
+
+async def _side_by_side(playing: Sequence[Coroutine[Any, Any, Scored]]) -> list[Scored]:
+    """All results, in order. Raises RunError by itself where one of them does."""
+    try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(play_and_score(rollout)) for rollout in rollouts]
+            tasks = [group.create_task(each) for each in playing]
     except ExceptionGroup as failures:
         run_errors = failures.subgroup(RunError)
         if run_errors is None:
             raise
         raise run_errors.exceptions[0] from failures
-    finally:
-        for rollout in rollouts:
-            setting.policy.release(rollout.id)
     return [task.result() for task in tasks]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rlf.chat.fork import without_thinking
@@ -61,10 +61,16 @@ class Setting:
     """What is repaired, what follows a failure, where sampling of a turn stops."""
 
 
-async def play(rollout: Rollout, setting: Setting) -> Trajectory:
-    """Plays one trajectory to its end. The policy must have been told of it by `open`."""
+async def play(
+    rollout: Rollout, setting: Setting, *, cut_off: Callable[[Trajectory], None] | None = None
+) -> Trajectory:
+    """Plays one trajectory to its end. The policy must have been told of it by `open`.
+
+    Args:
+        cut_off: takes what there is of a trajectory that is cancelled after its first turn was sampled.
+    """
     try:
-        return await _Play(rollout, setting).run()
+        return await _Play(rollout, setting).run(cut_off)
     finally:
         setting.policy.release(rollout.id)
         await setting.tools.end_trajectory(rollout.id)
@@ -74,6 +80,7 @@ class _Play:
     """The state of one trajectory under way."""
 
     def __init__(self, rollout: Rollout, setting: Setting) -> None:
+        self.started = time.perf_counter()
         self.rollout = rollout
         self.setting = setting
         self.limits = setting.limits
@@ -88,11 +95,18 @@ class _Play:
         self.answer: str | None = None
         self.error: str | None = None
 
-    async def run(self) -> Trajectory:
-        started = time.perf_counter()
+    async def run(self, cut_off: Callable[[Trajectory], None] | None) -> Trajectory:
         stop = None
-        while stop is None:
-            stop = await self._turn()
+        try:
+            while stop is None:
+                stop = await self._turn()
+        except asyncio.CancelledError:
+            if cut_off is not None and self.turns:
+                cut_off(self._trajectory(StopReason.CANCELLED))
+            raise
+        return self._trajectory(stop)
+
+    def _trajectory(self, stop: StopReason) -> Trajectory:
         return Trajectory(
             id=self.rollout.id,
             task=self.rollout.task,
@@ -104,7 +118,7 @@ class _Play:
             stop=stop,
             answer=self.answer,
             error=self.error,
-            duration_s=time.perf_counter() - started,
+            duration_s=time.perf_counter() - self.started,
             forks=tuple(self.record.forks),
         )
 
@@ -147,19 +161,19 @@ class _Play:
     async def _act_on(self, parsed: Parsed, turn: Turn, sample: Sample) -> StopReason | None:
         """Answers, or invokes the calls and feeds back what they return."""
         stop = self._stop_before_tools(parsed, sample)
-        if stop is not None and not parsed.calls:
-            self.turns.append(turn)
-            return stop
+        self.turns.append(turn)
+        records = [CallRecord(call, _NOT_RUN) for call in parsed.calls]
         started = time.perf_counter()
-        if stop is None:
-            records = await self._invoke(parsed.calls)
-        else:
-            records = [CallRecord(call, _NOT_RUN) for call in parsed.calls]
-        turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
+        try:
+            if stop is None:
+                await self._invoke(records)
+        finally:
+            turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started if records else 0.0)
+            self.turns[-1] = turn
         stop = stop or self._infrastructure_stop(records)
         if stop is None:
             stop = self._observe(parsed, records, sample, turn.text)
-        self.turns.append(replace(turn, observation_end=len(self.record)))
+        self.turns[-1] = replace(turn, observation_end=len(self.record))
         return stop
 
     def _stop_before_tools(self, parsed: Parsed, sample: Sample) -> StopReason | None:
@@ -223,15 +237,30 @@ class _Play:
         left = self.limits.max_total_tokens - self.record.stretch_size
         return left if self.limits.max_new_tokens is None else min(left, self.limits.max_new_tokens)
 
-    async def _invoke(self, calls: Sequence[ToolCall]) -> list[CallRecord]:
-        """Runs a turn's calls side by side; calls over the trajectory's limit are answered, not run."""
+    async def _invoke(self, records: list[CallRecord]) -> None:
+        """Runs a turn's calls side by side, each into its place; those over the trajectory's limit are answered so."""
         limit = self.limits.max_tool_calls
-        num_allowed = len(calls) if limit is None else max(0, min(len(calls), limit - self.num_calls))
+        num_allowed = len(records) if limit is None else max(0, min(len(records), limit - self.num_calls))
         self.num_calls += num_allowed
-        allowed = [self._call(call) for call in calls[:num_allowed]]
-        results = [await allowed[0]] if len(allowed) == 1 else await asyncio.gather(*allowed)
-        results += [_OVER_LIMIT] * (len(calls) - num_allowed)
-        return [CallRecord(call, result) for call, result in zip(calls, results, strict=True)]
+        records[num_allowed:] = [CallRecord(record.call, _OVER_LIMIT) for record in records[num_allowed:]]
+        if num_allowed == 1:
+            return await self._call_into(records, 0)
+        calls = [self._call_into(records, place) for place in range(num_allowed)]
+        for fault in await asyncio.gather(*calls, return_exceptions=True):  # which waits for all that are cancelled
+            if fault is not None:
+                raise fault
+        return None
+
+    async def _call_into(self, records: list[CallRecord], place: int) -> None:
+        """Runs the call at `place` and puts down what it came to, also when it is cancelled."""
+        call, started = records[place].call, time.perf_counter()
+        try:
+            records[place] = CallRecord(call, await self._call(call))
+        except asyncio.CancelledError as cancelled:
+            told = [said for said in cancelled.args if isinstance(said, ToolResult)]
+            waited_s = time.perf_counter() - started
+            records[place] = CallRecord(call, told[0] if told else replace(_WAITED, queue_s=waited_s))
+            raise
 
     async def _call(self, call: ToolCall) -> ToolResult:
         """One call; a tool that the task's row leaves out is as unknown as one that is declared nowhere."""
@@ -261,4 +290,5 @@ class _Play:
 
 
 _NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")
+_WAITED = ToolResult(Outcome.CANCELLED, "The trajectory was cancelled while the call waited to run.")
 _OVER_LIMIT = ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer now with what you know.")

@@ -46,6 +46,16 @@ class EvaluationFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A stop or a failure cut a collection off: no step and no evaluation comes of it, and a resume makes it anew."""
+
+    step: int
+    """The step that it was for, from 1; of an evaluation, the updates before it."""
+    trajectories: Sequence[Scored]
+    """Those with a turn. One that was over keeps its stop reason and its scores, where they were known."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """A complete checkpoint is on disk."""
 
@@ -74,7 +84,7 @@ class RunFinished:
     error: str | None = None
 
 
-RunEvent = StepFinished | EvaluationFinished | CheckpointSaved | Notice | RunFinished
+RunEvent = StepFinished | EvaluationFinished | Interrupted | CheckpointSaved | Notice | RunFinished
 
 
 class EventSink(Protocol):

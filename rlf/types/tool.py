@@ -30,7 +30,7 @@ class Outcome(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     """The tool failed too often lately; the call was refused at once."""
     CANCELLED = "cancelled"
-    """The trajectory was cancelled while the call ran."""
+    """The trajectory was cancelled while the call ran, or waited to."""
     UNKNOWN = "unknown"
     """The call may or may not have been delivered; it is tried again only where the tool is declared idempotent."""
     OUTPUT_REJECTED = "output_rejected"
@@ -152,7 +152,11 @@ class ToolInvoker(Protocol):
         """Every declared tool, in the order of the spec."""
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        """Runs one call to its end or its deadline; never raises for what a tool does."""
+        """Runs one call to its end or its deadline; never raises for what a tool does.
+
+        Raises:
+            CancelledError: it was cancelled. Where the tool was reached, its argument is the `ToolResult` so far.
+        """
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Gives back what tools hold for a trajectory that is over: sessions, files, state."""

@@ -247,6 +247,29 @@ def test_a_cancelled_trajectory_frees_its_permit(declare: Any, function: str) ->
     during([declare(function, OPEN, limits={"timeout_s": 0.2, "max_concurrency": 1})], story)
 
 
+def test_a_cancelled_call_says_what_it_came_to(declare: Any) -> None:
+    async def story(executor: Executor) -> None:
+        running = asyncio.create_task(invoke(executor, "fail_then_hang"))
+        await asyncio.sleep(0.02)
+        waiting = asyncio.create_task(invoke(executor, "fail_then_hang"))
+        await asyncio.sleep(0.2)
+        for call in (running, waiting):
+            call.cancel()
+        with pytest.raises(asyncio.CancelledError) as cut_off:
+            await running
+        (result,) = cut_off.value.args
+        assert result.outcome is Outcome.CANCELLED
+        assert [attempt.outcome for attempt in result.attempts] == [Outcome.TOOL_ERROR, Outcome.CANCELLED]
+        assert result.attempts[1].run_s < result.run_s < 1
+        assert result.isolation == "inline"
+        with pytest.raises(asyncio.CancelledError) as queued:
+            await waiting
+        assert queued.value.args == ()
+
+    limits = {"timeout_s": 5, "max_concurrency": 1, "retries": 1}
+    during([declare("fail_then_hang", OPEN, idempotent=True, limits=limits)], story)
+
+
 def test_cancelling_a_trajectory_stops_the_tools_work(declare: Any, toolbox: ModuleType) -> None:
     async def story(executor: Executor) -> None:
         call = asyncio.create_task(invoke(executor, "slow_stop"))

@@ -106,6 +106,13 @@ async def hang(query: str = "") -> str:
     return "never"
 
 
+async def fail_then_hang(query: str = "") -> str:
+    CALLS.append("called")
+    if len(CALLS) == 1:
+        raise ValueError("once")
+    return await hang()
+
+
 async def swallow(query: str = "") -> str:
     while True:
         try:

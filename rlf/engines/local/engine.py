@@ -50,7 +50,7 @@ from rlf.rollout.loop import Rollout
 from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
 from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.models import RunSpec, Schedule
-from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Notice, StepFinished
+from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, StepFinished
 from rlf.types.policy import Sampling
 from rlf.types.score import Scored
 
@@ -208,14 +208,18 @@ class LocalEngine:
         """Trajectories of one step, those of them that dynamic filtering keeps, and the cursor after them."""
         train, num = self.spec.train, self.spec.rollout.num_generations
         setting = self._harness.setting(sampler, self._harness.training)
-        filtering, cursor = train.dynamic_filtering, self.progress.cursor
+        filtering, cursor, step = train.dynamic_filtering, self.progress.cursor, self.progress.step + 1
         collected, kept = list[Scored](), list[Scored]()
+
+        def cut_off(left: list[Scored]) -> None:
+            self.emit(Interrupted(step, [*collected, *left]))
+
         for _ in range(filtering.max_rounds if filtering else 1):
             wanted = train.prompts_per_step - len({item.trajectory.task.id for item in kept})
             if wanted <= 0:
                 break
             rollouts = self._rollouts(cursor, wanted, num)
-            scored = await collect(rollouts, setting, self._harness.reward, step=self.progress.step + 1)
+            scored = await collect(rollouts, setting, self._harness.reward, step=step, cut_off=cut_off)
             cursor += wanted
             collected += scored
             kept += keep_mixed_groups(scored, filtering) if filtering else scored
@@ -261,7 +265,13 @@ class LocalEngine:
         rollouts = evaluation_rollouts(
             self.inputs.evaluation, mode=mode, step=step, seed=self.spec.seed, num_samples=num_samples
         )
-        scored = await collect(rollouts, self._harness.setting(sampler, sampling), self._harness.reward, step=step)
+        scored = await collect(
+            rollouts,
+            self._harness.setting(sampler, sampling),
+            self._harness.reward,
+            step=step,
+            cut_off=lambda left: self.emit(Interrupted(step, left)),
+        )
         metrics = evaluation_metrics(scored, num_samples)
         metrics["time/total_s"] = time.perf_counter() - started
         self.emit(EvaluationFinished(step, mode, metrics, scored))

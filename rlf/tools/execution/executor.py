@@ -134,7 +134,7 @@ class Executor:
         return _EveryTool(self)
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str, depth: int = 0) -> ToolResult:
-        """Runs one call of the model. Cancelling it cancels the tool's work and frees its permit.
+        """Runs one call of the model. Cancelling it cancels the tool's work and frees its permit, see `ToolInvoker`.
 
         Args:
             depth: number of agent tools that the call is made inside of.

@@ -9,7 +9,7 @@ import json
 import logging
 import random
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -155,14 +155,15 @@ class OpenTool:
         refused = self._refusal()
         if refused is not None:
             return refused
-        started = perf_counter()
+        started, attempts = perf_counter(), list[Attempt]()
         try:
             deadline = started + self.declaration.limits.timeout_s
-            ending, attempts = await self._try(arguments, deadline, trajectory_id, depth)
+            ending = await self._try(arguments, deadline, trajectory_id, depth, attempts)
         except asyncio.CancelledError:
             if self._breaker is not None:
                 self._breaker.forget()
-            raise
+            result = self._result(_CUT_OFF, attempts, started - asked, perf_counter() - started)
+            raise asyncio.CancelledError(result) from None
         self._note(ending, started)
         return self._result(ending, attempts, started - asked, perf_counter() - started)
 
@@ -186,22 +187,26 @@ class OpenTool:
                 self._around.notify("warning", text)
 
     async def _try(
-        self, arguments: Mapping[str, Any], deadline: float, trajectory_id: str, depth: int
-    ) -> tuple[Ending, tuple[Attempt, ...]]:
-        attempts: tuple[Attempt, ...] = ()
+        self, arguments: Mapping[str, Any], deadline: float, trajectory_id: str, depth: int, attempts: list[Attempt]
+    ) -> Ending:
+        """How the last attempt ended; each is added to `attempts`, also one that is cancelled."""
         while True:
             started = perf_counter()
-            ending = await self._attempt(
-                arguments, CallContext(trajectory_id, deadline - started, depth, self.declaration.idempotent)
-            )
+            try:
+                ending = await self._attempt(
+                    arguments, CallContext(trajectory_id, deadline - started, depth, self.declaration.idempotent)
+                )
+            except asyncio.CancelledError:
+                attempts.append(Attempt(Outcome.CANCELLED, perf_counter() - started))
+                raise
             error = None if ending.outcome is Outcome.OK else self._around.redact(ending.text)
-            attempts += (Attempt(ending.outcome, perf_counter() - started, error),)
+            attempts.append(Attempt(ending.outcome, perf_counter() - started, error))
             if ending.outcome not in _RETRIED or len(attempts) > self.declaration.limits.retries:
-                return ending, attempts
+                return ending
             pause_s = backoff_s(len(attempts), derive_seed(self._around.seed, trajectory_id))
             pause_s = max(pause_s, ending.retry_after_s)
             if perf_counter() + pause_s >= deadline:
-                return ending, attempts
+                return ending
             await asyncio.sleep(pause_s)
             await self._gate.again()
 
@@ -242,7 +247,7 @@ class OpenTool:
         lines = check_images(output.images, self.declaration.limits)
         return Ending(Outcome.OK, "\n".join([output.text, *lines] if output.text else lines), output)
 
-    def _result(self, ending: Ending, attempts: tuple[Attempt, ...], queue_s: float, run_s: float) -> ToolResult:
+    def _result(self, ending: Ending, attempts: Sequence[Attempt], queue_s: float, run_s: float) -> ToolResult:
         output = ending.output or _NOTHING
         if ending.outcome is Outcome.OK:
             text, truncated, size, sha256, original = self.budget.show(ending.text)
@@ -252,7 +257,7 @@ class OpenTool:
         return ToolResult(
             outcome=ending.outcome,
             text=text,
-            attempts=attempts,
+            attempts=tuple(attempts),
             queue_s=queue_s,
             run_s=run_s,
             truncated=truncated,
@@ -274,6 +279,7 @@ class OpenTool:
 
 
 _NOTHING = ToolOutput("")
+_CUT_OFF = Ending(Outcome.CANCELLED, "the trajectory was cancelled while the call ran")
 
 
 def refusal(outcome: Outcome, text: str) -> ToolResult:
