@@ -13,6 +13,7 @@ from rlf.chat import FORMATS
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.data import load_tasks
+from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec.budget import PromptSizes, check_budget
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
@@ -189,10 +190,10 @@ def _trackers(loaded: LoadedSpec) -> list[Fault]:
 
 
 def _columns(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
-    """Columns that terms of kind verify read and a dataset lacks."""
+    """Columns that terms of kind verify and judge read and a dataset lacks."""
     known = list(tasks[0].columns) if tasks else []
     for position, term in enumerate(loaded.spec.rewards):
-        for column, key in term.columns.items() if isinstance(term, VerifyTerm) and tasks else ():
+        for column, key in term.columns.items() if isinstance(term, VerifyTerm | JudgeTerm) and tasks else ():
             if column not in known:
                 message = f"data.{name} has no column {column!r}{nearest(column, known)} (columns: {', '.join(known)})"
                 yield loaded.fault(("rewards", position, *key), f"{message}. Name one of these.")

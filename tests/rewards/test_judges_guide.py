@@ -13,7 +13,7 @@ from rlf.cli import app
 from rlf.plan import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.rewards.judging.settings import Compare, Read
-from rlf.rewards.judging.words import NAMES
+from rlf.rewards.judging.words import SHAPES
 from rlf.spec import load_spec
 from rlf.spec.inputs import look
 
@@ -51,5 +51,5 @@ def test_each_command_ends_well(command: str) -> None:
 
 def test_every_name_and_choice_is_told() -> None:
     told = {*re.findall(r"`([\w ]+)`", GUIDE), *re.findall(r"`\w+: (\w+)`", GUIDE)}
-    assert told >= {name for names in NAMES.values() for name in names}
+    assert told >= {name for shape in SHAPES.values() for name in shape}
     assert told >= {*Compare, *Read}

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rlf.endpoints.template_paths import Shape
 from rlf.rewards.judging.settings import Compare, Read
 
-_SHARED = ("question", "gold", "golds", "columns", "criteria")
-NAMES: Mapping[Compare, Sequence[str]] = {
-    Compare.POINTWISE: (*_SHARED, "answer", "transcript", "calls", "low", "high"),
-    Compare.PAIRWISE: (*_SHARED, "first", "second"),
-    Compare.GROUP: (*_SHARED, "candidates"),
+_CALL: Shape = dict.fromkeys(("name", "arguments", "outcome", "result"))
+_CANDIDATE: Mapping[str, Shape] = {"answer": None, "transcript": None, "calls": [_CALL]}
+_SHARED: Mapping[str, Shape] = {
+    **dict.fromkeys(("question", "gold", "golds", "columns")),
+    "criteria": [dict.fromkeys(("name", "text", "weight"))],
 }
-"""What a prompt can be filled in with."""
+SHAPES: Mapping[Compare, Mapping[str, Shape]] = {
+    Compare.POINTWISE: {**_SHARED, **_CANDIDATE, "low": None, "high": None},
+    Compare.PAIRWISE: {**_SHARED, "first": _CANDIDATE, "second": _CANDIDATE},
+    Compare.GROUP: {**_SHARED, "candidates": [_CANDIDATE]},
+}
+"""What a prompt can be filled in with, as `rlf.rewards.judging.view` makes it."""
 
 _HEAD = """\
 {% if criteria %}

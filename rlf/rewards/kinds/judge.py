@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from rlf.core import RlfError, nearest
 from rlf.endpoints import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import TemplateFault
+from rlf.endpoints.template_paths import ELEMENT, paths_of, unknown_part
 from rlf.rewards.judging.fence import FencedTemplate
 from rlf.rewards.judging.settings import (
     Against,
@@ -24,7 +25,7 @@ from rlf.rewards.judging.settings import (
     Sentinels,
     Serve,
 )
-from rlf.rewards.judging.words import DEFAULT_PROMPTS, NAMES
+from rlf.rewards.judging.words import DEFAULT_PROMPTS, SHAPES
 from rlf.rewards.term import RewardContext, Scorer, Term, Unscorable
 
 MAX_EXPECTED = 100
@@ -119,14 +120,19 @@ class JudgeTerm(Term):
         compare = info.data.get("compare")
         if prompt is None or compare is None:
             return prompt
+        shape = SHAPES[compare]
         try:
             names = FencedTemplate(prompt).names
         except TemplateFault as fault:
             raise _fault(f"{fault}. Mend it there.") from fault
-        known = list(NAMES[compare])
-        for name in sorted(names - set(known)):
-            close = nearest(name, known)
-            raise _fault(f"the template names {name!r}{close} (known: {', '.join(known)}). Use one of these.")
+        looked_up = {path for path in paths_of(prompt) if path[0] in shape}
+        for path in sorted({(name,) for name in names} | looked_up):
+            if unknown := unknown_part(path, shape):
+                (*place, name), known = unknown
+                said = f"the template names {'.'.join((*place, name))!r}{nearest(name, known)}"
+                if not known:
+                    raise _fault(f"{said}, but {'.'.join(place)!r} is a list. Write e.g. a `for` over it.")
+                raise _fault(f"{said} (known: {', '.join(known)}). Use one of these.")
         return prompt
 
     @field_validator("images")
@@ -201,6 +207,12 @@ class JudgeTerm(Term):
     def template(self) -> str:
         """What the judge is asked."""
         return self.prompt or DEFAULT_PROMPTS[self.compare]
+
+    @property
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Columns that the prompt reads, with the key that names each."""
+        paths = [path for path in paths_of(self.template) if path[0] == "columns" and len(path) > 1]
+        return {path[1]: ("prompt",) for path in sorted(paths) if path[1] != ELEMENT}
 
     def prepare(self) -> None:
         """Reads the sentinels. Raises RlfError where the file is missing or wrong."""
