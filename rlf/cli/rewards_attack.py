@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from rich.text import Text
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
 from rlf.cli.output import stdout_console
-from rlf.core.errors import CheckError
+from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import decimal, visible
 
 if TYPE_CHECKING:
@@ -28,25 +29,53 @@ def attack_rewards(
     questions: Annotated[int, typer.Option("--questions", min=1, help="Questions for each behaviour.")] = 5,
     seconds: Annotated[float, typer.Option("--seconds", min=0, help="Time of the search beside them.")] = 10,
     step: Annotated[int, typer.Option("--step", min=1, help="Step that schedules of weights go by.")] = 1,
+    each: Annotated[
+        bool, typer.Option("--each", help="Attack each file by itself; otherwise files are layers.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Play adversaries that need no model against a spec's reward; exit code 3 when one is paid like being right."""
     from rlf.api.rewards import rescoring_spec
     from rlf.api.rewards_attack import attack
 
-    spec = rescoring_spec(*split_arguments(arguments))
-    found = asyncio.run(attack(spec, num_questions=questions, seconds=seconds, step=step))
+    files, overrides = split_arguments(arguments)
+    found: dict[str, Attack] = {}
+    failed: list[str] = []
+    for layers in [[file] for file in files] if each else [files]:
+        name = " ".join(map(str, layers))
+        try:
+            spec = rescoring_spec(layers, overrides)
+            found[name] = asyncio.run(attack(spec, num_questions=questions, seconds=seconds, step=step))
+        except RlfError as error:
+            if not each:
+                raise
+            failed.append(f"{name}: {error}")
+            continue
+        if not as_json:
+            if each:
+                print(f"\n{name}")
+            _print(found[name])
     if as_json:
-        print_envelope("rewards attack", _told(found))
-    else:
-        _print(found)
-    if found.hacks:
-        cheapest, gold = found.hacks[0], found.gold
-        assert gold is not None, "a hack where nothing is right"
-        raise CheckError(
-            f"the reward can be had without skill: {cheapest.shape.words}: {decimal(cheapest.reward)}, being right "
-            f"{decimal(gold.reward)}. Gate the terms that pay for it with `when:`, or give them less weight."
-        )
+        told = [{"spec": name, **_told(attack)} for name, attack in found.items()]
+        print_envelope("rewards attack", told if each else told[0])
+    _tell_hacks(found, failed)
+
+
+def _tell_hacks(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
+    """Raises CheckError where a reward can be had without skill, RlfError where a spec could not be attacked."""
+    said = []
+    for name, attack in found.items():
+        if attack.hacks:
+            cheapest, gold = attack.hacks[0], attack.gold
+            assert gold is not None, "a hack where nothing is right"
+            said.append(
+                f"{name}: the reward can be had without skill: {cheapest.shape.words}: {decimal(cheapest.reward)}, being "
+                f"right {decimal(gold.reward)}. Gate the terms that pay for it with `when:`, or lower their weight."
+            )
+    if said:
+        raise CheckError("\n".join([*said, *failed]))
+    if failed:
+        raise RlfError("\n".join(failed))
 
 
 def _print(found: Attack) -> None:

@@ -124,6 +124,29 @@ def test_tools_beyond_this_machine_are_not_called(tmp_path: Path, chat: str) -> 
     assert spam.contributions == {"ok": 1.0, "right": 0.0}
 
 
+REWARDS_ALONE = ("exact_match", "search_r1", "rl_factory_search", "math")
+"""Shipped reward files that decide by themselves what is right."""
+
+
+def test_no_shipped_spec_pays_for_what_is_not_skill() -> None:
+    specs = {file.stem: rescoring_spec([file], []) for file in sorted((REPOSITORY / "specs").glob("*.yaml"))}
+    local = {name: spec for name, spec in specs.items() if spec.model.path == "builtin:tiny" and spec.tools}
+    by_reward = {repr(spec.rewards): name for name, spec in reversed(local.items())}
+    assert len(by_reward) >= 6
+    for name in by_reward.values():
+        found = asyncio.run(attack(specs[name], num_questions=2, seconds=0.5, step=1))
+        assert found.gold is not None and found.gold.reward is not None and found.gold.reward >= 1, name
+        assert [hack.shape.words for hack in found.hacks] == [], name
+        assert not found.nothing_beats_trying, name
+
+
+@pytest.mark.parametrize("name", REWARDS_ALONE)
+def test_no_shipped_reward_file_that_decides_alone_pays_for_what_is_not_skill(tmp_path: Path, name: str) -> None:
+    found = attacked(tmp_path, f"  - {{use: {REPOSITORY}/reward_specs/{name}.yaml}}\n", seconds=0.5)
+    assert found.gold is not None and found.gold.reward is not None and found.gold.reward >= 1
+    assert [hack.shape.words for hack in found.hacks] == []
+
+
 def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["rewards", "attack", *arguments])
 
@@ -141,3 +164,18 @@ def test_the_command_ends_well_where_there_is_none(tmp_path: Path) -> None:
     result = run(str(spec_file(tmp_path, RIGHT)), "--questions", "2", "--seconds", "0")
     assert result.exit_code == 0, result.output
     assert "hack" not in result.output
+
+
+def test_several_specs_are_attacked_each_by_itself(tmp_path: Path) -> None:
+    paths = []
+    for name, rewards in (("sound", RIGHT), ("open", "  - {kind: rule, name: brief, rule: length, at_most: 3}\n")):
+        (tmp_path / name).mkdir()
+        paths.append(str(spec_file(tmp_path / name, rewards)))
+    options = ("--each", "--questions", "2", "--seconds", "0")
+    result = run(*paths, str(tmp_path / "missing.yaml"), *options)
+    assert result.exit_code == 3, result.output
+    assert "open/spec.yaml: the reward can be had without skill" in result.output
+    assert "sound/spec.yaml: the reward" not in result.output and "missing.yaml" in result.output
+    told = json.loads(run(*paths, *options, "--json").stdout)["data"]
+    assert [each["num_hacks"] > 0 for each in told] == [False, True]
+    assert run(paths[0], str(tmp_path / "missing.yaml"), *options).exit_code == 2
