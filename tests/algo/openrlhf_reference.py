@@ -6,6 +6,7 @@ long as the modules that hold formulas are imported, and `sys.modules` is as bef
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 import types
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -21,7 +23,7 @@ import torch
 
 from rlf.algo.estimator import AdvantageInput
 
-STANDINS = ("deepspeed", "ray", "vllm", "openrlhf")
+STANDINS = ("deepspeed", "peft", "ray", "vllm", "openrlhf")
 
 
 def openrlhf() -> SimpleNamespace:
@@ -49,6 +51,38 @@ def _load() -> SimpleNamespace:
             ExperienceMaker=experience_maker.RemoteExperienceMaker,
             SamplesGenerator=samples_generator.SamplesGenerator,
         )
+
+
+@cache
+def openrlhf_trainer() -> SimpleNamespace:
+    """The model that OpenRLHF trains, its trainer's step and what it makes the batch with; skips as `openrlhf` does."""
+    library = openrlhf()
+    importlib.import_module("transformers.integrations.deepspeed")  # before there is a stand-in for what it looks for
+    with _standins():
+        _stand_in("peft", LoraConfig=None, TaskType=None, get_peft_model=None)
+        _stand_in("peft.tuners.lora", LoraLayer=None)
+        _stand_in("openrlhf.models.ring_attn_utils", gather_and_pad_tensor=None, unpad_and_slice_tensor=None)
+        del sys.modules["openrlhf.utils.utils"]
+        from openrlhf.models import actor, loss
+        from openrlhf.utils import utils
+
+        sys.modules["openrlhf.models"].__dict__.update(
+            Actor=actor.Actor, PolicyLoss=loss.PolicyLoss, aggregate_loss=loss.aggregate_loss
+        )
+        sys.modules["openrlhf.utils"].get_tokenizer = None
+        sys.modules["openrlhf.trainer.ppo_utils"].NaiveReplayBuffer = lambda *_: None
+        _stand_in("openrlhf.utils.deepspeed", DeepspeedStrategy=None)
+        states = {"offload_deepspeed_states": None, "reload_deepspeed_states": None}
+        _stand_in("openrlhf.utils.deepspeed.deepspeed_utils", **states)
+        groups = {"stateless_init_process_group": None, "torch_dist_barrier_and_cuda_sync": lambda: None}
+        _stand_in("openrlhf.utils.distributed_util", **groups)
+        _stand_in("openrlhf.trainer.ray.launcher", BaseModelActor=object)
+        sys.modules["ray"].remote = lambda *_, **__: lambda found: found
+        from openrlhf.trainer.ray import ppo_actor
+
+    return SimpleNamespace(
+        **vars(library), Actor=actor.Actor, Trainer=ppo_actor.ActorPPOTrainer, pad=utils.zero_pad_sequences
+    )
 
 
 @contextmanager
@@ -110,7 +144,6 @@ def reference_advantages(
 
     The batch goes in as two experiences whose rows are interleaved, the way its balanced micro-batches do.
     """
-    library = openrlhf()
     args = SimpleNamespace(
         rollout=SimpleNamespace(n_samples_per_prompt=num_generations, max_new_tokens=8),
         data=SimpleNamespace(max_len=16),
@@ -119,8 +152,7 @@ def reference_advantages(
             advantage=SimpleNamespace(estimator=estimator, gamma=gamma, lambd=lam, no_std_norm=not std_norm)
         ),
     )
-    controller = SimpleNamespace(value=batch.kl_coef)
-    maker = library.ExperienceMaker(None, None, None, None, controller, SimpleNamespace(args=args), None)
+    maker = experience_maker(args, batch.kl_coef)
     rows = len(batch.rewards_B)
     indices = [list(range(0, rows, 2)), list(range(1, rows, 2))]
     experiences = maker.compute_advantages_and_returns([_experience(batch, rows_) for rows_ in indices])
@@ -130,6 +162,12 @@ def reference_advantages(
         returns_BT=torch.cat([item.returns for item in experiences])[back],
         rewards_B=torch.cat([item.info["return"] for item in experiences])[back],
     )
+
+
+def experience_maker(args: SimpleNamespace, kl_coef: float) -> Any:
+    """What makes advantages of experiences, without the models that it otherwise asks."""
+    controller = SimpleNamespace(value=kl_coef)
+    return openrlhf().ExperienceMaker(None, None, None, None, controller, SimpleNamespace(args=args), None)
 
 
 def _experience(batch: AdvantageInput, rows: list[int]) -> object:
