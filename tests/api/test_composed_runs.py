@@ -1,0 +1,115 @@
+"""Terms that compose, worked by hand for one group and held against what a run records of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlf.api.lineage import open_lineage
+from rlf.api.runs import run
+from rlf.lineage import Reader
+from rlf.types import ScoreState, StepFinished
+
+from .test_runs import Watch
+
+TERMS = """\
+import math
+
+
+def base(trajectory):
+    return trajectory.sample_index / 4
+
+
+def broken(trajectory):
+    return {0: 1.0, 1: math.nan, 2: 7.0, 3: 0.5}[trajectory.sample_index]
+
+
+def silent(trajectory):
+    return None if trajectory.sample_index == 3 else 1.0
+"""
+SPEC = """\
+name: composed
+model: {path: builtin:tiny}
+data: {train: {path: builtin:encyclopedia/train, prompt: question, answer: answer}}
+tools: []
+rewards:
+  - {kind: python, name: base, callable: "./composed_terms.py:base", weight: 2.0, scale: 0.5, clip: [0.1, 0.3]}
+  - kind: python
+    name: late
+    callable: ./composed_terms.py:base
+    weight: {schedule: linear, from: 0.0, to: 1.0, steps: 2}
+    when: {term: base, at_least: 0.5}
+  - {kind: python, name: broken, callable: "./composed_terms.py:broken", weight: 4.0, unscorable: drop_term}
+  - {kind: python, name: silent, callable: "./composed_terms.py:silent", weight: 8.0}
+  - {kind: python, name: must, callable: "./composed_terms.py:base", weight: -1.0, required: 0.25}
+rollout: {num_generations: 4, max_turns: 1, max_total_tokens: 128}
+train: {algorithm: grpo, steps: 2, prompts_per_step: 1}
+"""
+REWARDS = [0.0, 8.0, 36.25, None]
+"""In step 2, where `late` weighs 1/2; sample k has `base` k/4, which counts as k/8 within 0.1 and 0.3.
+
+0: `must` is 0 and should be 1/4, so that nothing is gained;  1: 2 (1/8) + 8 - 1/4, `broken` is nan and dropped;
+2: 2 (1/4) + 1/2 (1/2) + 4 (7) + 8 - 1/2;                      3: `silent` says nothing, so that there is no reward.
+"""
+SHARES = {"base": 9.0625, "late": 5.375, "broken": 602.0, "silent": 118.0, "must": -9.0625}
+"""Contributions times the rewards' distances from their mean 14.75, -14.75, -6.75 and 21.5; their squares' sum is
+725.375."""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The second step's metrics, and its trajectories as they are in the lineage."""
+    folder = tmp_path_factory.mktemp("composed")
+    (folder / "composed_terms.py").write_text(TERMS)
+    (folder / "run.yaml").write_text(SPEC)
+    watch = Watch()
+    run([folder / "run.yaml"], [], runs_folder=folder / "runs", view=watch, command=["rlf", "run"])
+    with open_lineage(folder / "runs") as store:
+        reader = Reader(store)
+        stored = [reader.trajectory(watch.info.run_id, k=k, step=2) for k in range(4)]
+    metrics = [event.metrics for event in watch.events if isinstance(event, StepFinished)][1]
+    return metrics, sorted(stored, key=lambda each: each.summary.sample_index)
+
+
+def test_the_recorded_rewards_are_those_worked_by_hand(recorded: Any) -> None:
+    _, stored = recorded
+    assert [each.scored.reward for each in stored] == REWARDS
+    assert all(score.elapsed_s > 0 for each in stored for score in each.scored.scores)
+
+
+def test_each_term_is_recorded_with_value_weight_state_and_reason(recorded: Any) -> None:
+    _, stored = recorded
+    scores = {(k, score.term): score for k, each in enumerate(stored) for score in each.scored.scores}
+    assert [scores[k, "base"].value for k in range(4)] == [0.1, 0.125, 0.25, 0.3]
+    assert [scores[k, "base"].weight for k in range(4)] == [0.0, 2.0, 2.0, 2.0]
+    assert scores[0, "base"].reason == "lost, since 'must' is required"
+    assert [scores[k, "late"].state for k in range(4)] == [ScoreState.GATED] * 2 + [ScoreState.SCORED] * 2
+    assert scores[1, "late"].reason == "not asked: 'base' is 0.25, below 0.5"
+    assert (scores[2, "late"].value, scores[2, "late"].weight) == (0.5, 0.5)
+    nan = scores[1, "broken"]
+    assert (nan.value, nan.weight, nan.state, nan.reason) == (None, 0.0, ScoreState.FAULT, "nan is no finite number")
+    missing = scores[3, "silent"]
+    assert (missing.value, missing.weight, missing.state) == (None, 8.0, ScoreState.UNSCORABLE)
+    assert missing.reason.endswith("composed_terms.py:silent returned None")
+
+
+def test_advantages_are_of_the_scorable_rewards_alone(recorded: Any) -> None:
+    """(R - 14.75) / 19.0444, with 19.0444^2 = 725.375 / 2."""
+    _, stored = recorded
+    found = [each.summary.advantage for each in stored]
+    assert found[:3] == pytest.approx([-0.774508, -0.354436, 1.128943], abs=1e-5)
+    assert found[3] is None
+
+
+def test_metrics_of_a_step_are_those_worked_by_hand(recorded: Any) -> None:
+    metrics, _ = recorded
+    assert metrics["reward/mean"] == 14.75 and metrics["unscorable"] == 1
+    assert metrics["rewards/base/mean"] == pytest.approx(0.475 / 3)  # (0.1 + 0.125 + 0.25) / 3
+    assert metrics["rewards/base/std"] == pytest.approx(0.0656167, abs=1e-6)
+    assert (metrics["rewards/late/mean"], metrics["rewards/late/gated"]) == (0.5, 2.0)
+    assert (metrics["rewards/broken/faults"], metrics["rewards/broken/unscorable"]) == (1.0, 1.0)
+    assert (metrics["rewards/silent/faults"], metrics["rewards/silent/unscorable"]) == (0.0, 1.0)
+    shares = {term: metrics[f"rewards/{term}/share"] for term in SHARES}
+    assert shares == pytest.approx({term: value / 725.375 for term, value in SHARES.items()})
+    assert sum(shares.values()) == pytest.approx(1)
