@@ -199,6 +199,14 @@ def _advantages(
     yield from [next(left) if trainable(item) else None for item in scored]
 
 
+def why_no_advantages(spec: RunSpec) -> str | None:
+    """Why advantages cannot be recomputed, in words; None where they can."""
+    if spec.train.algorithm.needs_critic:
+        kind = type(spec.train.algorithm).__module__.rpartition(".")[2]
+        return f"no advantages: {kind} takes a critic's values of each token, which are not kept"
+    return None
+
+
 def rescoring_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
     """A spec, checked without its data and model. Raises SpecError."""
     return compile_plan(load_spec(files, overrides)).spec

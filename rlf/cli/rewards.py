@@ -22,7 +22,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import decimal, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards import Rescored, RewardFile, Saved
+    from rlf.api.rewards import Rescored, Saved
     from rlf.rewards import Term
     from rlf.rewards.examples import Trial
     from rlf.types import Score
@@ -107,12 +107,10 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     trials = asyncio.run(try_rewards(found))
     if as_json:
         told = [(file.file, trial) for file, of_file in zip(found, trials, strict=True) for trial in of_file]
-        print_envelope(
-            "rewards test", [{"file": file, "ok": not trial.shortfalls, **_told(trial)} for file, trial in told]
-        )
+        print_envelope("rewards test", [{"file": file, "ok": _holds(trial), **_told(trial)} for file, trial in told])
     else:
-        stdout_console().print(_verdicts(found, trials))
-    every = [trial for of_file in trials for trial in of_file]
+        stdout_console().print(_verdicts(trials))
+    every = [trial for of_file in trials for trial in of_file if not trial.is_missing]
     num_failed = sum(bool(trial.shortfalls) for trial in every)
     if num_failed:
         raise CheckError(f"{num_failed} of {len(every)} trials failed")
@@ -136,20 +134,21 @@ def score_rewards(
     as_json: AsJson = False,
 ) -> None:
     """Score saved trajectories with a spec's terms: what moved, by which term, and what it does to advantages."""
-    from rlf.api.rewards import rescore, rescoring_spec, saved_in_file, saved_in_run
+    from rlf.api.rewards import rescore, rescoring_spec, saved_in_file, saved_in_run, why_no_advantages
 
     if (run is None) == (file is None):
         raise RlfError("got both --run and --file, or neither; expected one. Write e.g. `--run latest`.")
     spec = rescoring_spec(*split_arguments(arguments))
     saved = saved_in_file(file) if file is not None else saved_in_run(run or "", runs_folder, phase=phase, step=step)
-    rescored = asyncio.run(rescore(spec, saved))
+    rescored, why = asyncio.run(rescore(spec, saved)), why_no_advantages(spec)
     if as_json:
-        print_envelope("rewards score", {"source": saved.source, "trajectories": [_scored(each) for each in rescored]})
+        told = {"source": saved.source, "no_advantages": why, "trajectories": [_scored(each) for each in rescored]}
+        print_envelope("rewards score", told)
     else:
-        _print_rescored(saved, rescored)
+        _print_rescored(saved, rescored, why)
 
 
-def _print_rescored(saved: Saved, rescored: Sequence[Rescored]) -> None:
+def _print_rescored(saved: Saved, rescored: Sequence[Rescored], no_advantages: str | None) -> None:
     console = stdout_console()
     console.print(_totals(rescored))
     moved = [each for each in rescored if abs(each.change or 0.0) > _SMALLEST]
@@ -158,7 +157,7 @@ def _print_rescored(saved: Saved, rescored: Sequence[Rescored]) -> None:
         console.print()
         console.print(_moved(moved[:_MOST_SHOWN]))
     known = sum(each.change is not None for each in rescored)
-    print(f"\n{saved.source}: {len(moved)} of {known} rewards moved; {_turned(rescored)}.")
+    print(f"\n{saved.source}: {len(moved)} of {known} rewards moved; {no_advantages or _turned(rescored)}.")
 
 
 def _turned(rescored: Sequence[Rescored]) -> str:
@@ -213,22 +212,23 @@ def _scored(each: Rescored) -> dict[str, Any]:
     return {"id": trajectory.id, "task": trajectory.task.id, "change": each.change, "changes": each.changes, **told}
 
 
-def _verdicts(files: Sequence[RewardFile], trials: Sequence[Sequence[Trial]]) -> Table:
+def _verdicts(trials: Sequence[Sequence[Trial]]) -> Table:
     table = _table("term", "tried on", "verdict", "expected", "value", "reason")
-    for file, of_file in zip(files, trials, strict=True):
+    for of_file in trials:
         for trial in of_file:
             verdict = Text("failed", "bold red") if trial.shortfalls else Text("ok", "green")
+            if trial.is_missing:
+                verdict = Text("none", "yellow")
             said = "\n".join(trial.shortfalls) or trial.reason
             table.add_row(
                 Text(trial.term, "bold"), trial.what, verdict, trial.expected, decimal(trial.value), visible(said)
             )
-        tried = {trial.term for trial in of_file if trial.what not in ("empty", "malformed")}
-        for term in file.terms:
-            if term.name not in tried:
-                table.add_row(
-                    Text(term.name, "bold"), "", Text("no example", "yellow"), "", "", "add some under `tests:`"
-                )
     return table
+
+
+def _holds(trial: Trial) -> bool | None:
+    """None where there was nothing to try."""
+    return None if trial.is_missing else not trial.shortfalls
 
 
 def _told(trial: Trial) -> dict[str, Any]:

@@ -69,8 +69,8 @@ def _tell_hacks(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
             cheapest, gold = attack.hacks[0], attack.gold
             assert gold is not None, "a hack where nothing is right"
             said.append(
-                f"{name}: the reward can be had without skill: {cheapest.shape.words}: {decimal(cheapest.reward)}, being "
-                f"right {decimal(gold.reward)}. Gate the terms that pay for it with `when:`, or lower their weight."
+                f"{name}: the reward can be had without skill: {cheapest.shape.words}: {decimal(cheapest.reward)}, "
+                f"being right {decimal(gold.reward)}. Gate the terms that pay for it with `when:`, or pay less."
             )
     if said:
         raise CheckError("\n".join([*said, *failed]))

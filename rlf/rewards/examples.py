@@ -10,6 +10,7 @@ from typing import Any
 from rlf.rewards.facts import Example, TrajectoryFacts
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.sample import Sample
 from rlf.rewards.term import RewardContext, Term
 from rlf.types import FailureClass, Score, Scored, ScoreState
 
@@ -31,6 +32,8 @@ class Trial:
     reason: str
     shortfalls: tuple[str, ...]
     """What does not hold, in words; empty where all does."""
+    is_missing: bool = False
+    """Whether there was nothing to try: `reason` says what to add."""
 
 
 async def try_terms(terms: Sequence[Term], context: RewardContext) -> list[Trial]:
@@ -43,11 +46,30 @@ async def _try_term(term: Term, terms: Sequence[Term], context: RewardContext) -
     tried = term.model_copy(update=alone)
     wanted = list(_wanted(term))
     if not wanted:
-        return []
+        return [_no_gold(term)]
     trajectories = [each.facts.trajectory() for each in wanted]
     async with RewardFunction([tried, *_read_by(tried, terms)], context) as function:
         once, again = [await function.score_all(trajectories, step=1) for _ in range(2)]
-    return [_trial(tried, each, one, other) for each, one, other in zip(wanted, once, again, strict=True)]
+    tried_on = zip(wanted, once, again, strict=True)
+    trials = [(each, _trial(tried, each, one, other)) for each, one, other in tried_on]
+    kept = [trial for each, trial in trials if not (each.is_guess and trial.shortfalls)]
+    return kept if any(_is_gold(term, trial) for trial in kept) else [*kept, _no_gold(term)]
+
+
+def _is_gold(term: Term, trial: Trial) -> bool:
+    """Whether a trial shows the best that the term can say."""
+    if trial.what == "gold":
+        return True
+    full, value = _full(term), trial.value
+    if value is None or not trial.what.startswith("tests"):
+        return False
+    return value <= full + _TOLERANCE if _penalises(term) else value >= full - _TOLERANCE
+
+
+def _no_gold(term: Term) -> Trial:
+    full = _full(term)
+    best = f"no test reaches {full:g}" if math.isfinite(full) else "its range has no best value, and no test is sure to"
+    return Trial(term.name, "gold", "", None, f"{best}: add one under `tests:`", (), is_missing=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,8 @@ class _Wanted:
     most: float = math.inf
     unscorable: bool | None = False
     """Whether there must be no value; None: there may be none."""
+    is_guess: bool = False
+    """Whether it need not hold: with other options what a rule shows of itself may be gold, or not."""
 
     @property
     def words(self) -> str:
@@ -67,32 +91,35 @@ class _Wanted:
             return "unscorable"
         if math.isfinite(self.least) and math.isfinite(self.most):
             return f"{(self.least + self.most) / 2:g}"
-        bounds = {"at least 0": math.isfinite(self.least), "at most 0": math.isfinite(self.most)}
-        return next((words for words, holds in bounds.items() if holds), "no fault")
+        if math.isfinite(self.least):
+            return f"at least {self.least + _TOLERANCE:g}"
+        return f"at most {self.most - _TOLERANCE:g}" if math.isfinite(self.most) else "no fault"
 
 
 def _wanted(term: Term) -> Iterator[_Wanted]:
-    """The declared examples; a rule's gold, where it has the options for it; and what must not gain."""
+    """The declared examples; a rule's gold; and what must not gain."""
     for number, example in enumerate(term.tests):
         yield _declared(f"tests[{number}]", example)
-    sample = _sample(term)
+    sample = term.sample if isinstance(term, Rule) else None
     if sample is not None:
-        facts, best = sample
-        yield _Wanted("gold", facts, best - _TOLERANCE, best + _TOLERANCE)
-    base = sample[0] if sample is not None else next(iter(term.tests), None)
+        facts, as_shown = TrajectoryFacts.model_validate(sample.gold), _has_options_of(term, sample)
+        most = sample.best + _TOLERANCE if as_shown else math.inf
+        if as_shown or not _penalises(term):
+            yield _Wanted("gold", facts, _full(term) - _TOLERANCE, most, is_guess=not as_shown)
+    base = next(iter(term.tests), None) if sample is None else TrajectoryFacts.model_validate(sample.gold)
     if base is None:
         return
     task = {"question": base.question, "gold": base.gold, "columns": base.columns}
     for what, turns in (("empty", []), ("malformed", [_UNREADABLE])):
         facts = TrajectoryFacts.model_validate({**task, "turns": turns})
-        yield _Wanted(what, facts, unscorable=None, **_gains_nothing(term))
+        yield _Wanted(what, facts, *_gains_nothing(term), unscorable=None)
 
 
-def _gains_nothing(term: Term) -> dict[str, float]:
+def _gains_nothing(term: Term) -> tuple[float, float]:
     """Bounds of values that add nothing to the reward; none where the term adds nothing anyway, or a gate decides."""
     if term.when is not None or term.peak_weight == 0:
-        return {}
-    return {"least": -_TOLERANCE} if term.weight_at(1) * term.scale < 0 else {"most": _TOLERANCE}
+        return (-math.inf, math.inf)
+    return (-_TOLERANCE, math.inf) if _penalises(term) else (-math.inf, _TOLERANCE)
 
 
 def _declared(what: str, example: Example) -> _Wanted:
@@ -101,15 +128,24 @@ def _declared(what: str, example: Example) -> _Wanted:
     return _Wanted(what, example, example.expect - _TOLERANCE, example.expect + _TOLERANCE)
 
 
-def _sample(term: Term) -> tuple[TrajectoryFacts, float] | None:
-    """A rule's own gold trajectory and its value, where the rule has the options that it is for."""
-    if not isinstance(term, Rule) or term.sample is None:
-        return None
-    meant = type(term).model_validate({"name": term.name, **term.sample.options})
+def _full(term: Term) -> float:
+    """The value that none is better than: what a rule shows of itself, or the end of the range that gains most."""
+    low, high = term.bounds
+    sample = term.sample if isinstance(term, Rule) else None
+    if sample is not None and (_has_options_of(term, sample) or not _penalises(term)):
+        return sample.best if _has_options_of(term, sample) else min(high, sample.best)
+    return low if _penalises(term) else high
+
+
+def _penalises(term: Term) -> bool:
+    return term.weight_at(1) * term.scale < 0
+
+
+def _has_options_of(term: Term, sample: Sample) -> bool:
+    """Whether a rule has the options that its sample is for."""
+    meant = type(term).model_validate({"name": term.name, **sample.options})
     options = type(term).model_fields.keys() - Rule.model_fields.keys()
-    if any(getattr(term, option) != getattr(meant, option) for option in options):
-        return None
-    return TrajectoryFacts.model_validate(term.sample.gold), term.sample.best
+    return all(getattr(term, option) == getattr(meant, option) for option in options)
 
 
 def _read_by(term: Term, terms: Sequence[Term]) -> list[Term]:

@@ -114,12 +114,34 @@ def test_a_term_that_pays_for_doing_nothing_fails(rlf: Rlf, tmp_path: Path) -> N
     assert "got 1, expected at most 0" in one_line(result.stdout)
 
 
-def test_a_term_without_an_example_says_so(rlf: Rlf, tmp_path: Path) -> None:
-    file = tmp_path / "calm.yaml"
-    file.write_text(PAYS_FOR_NOTHING)
-    result = rlf("rewards", "test", file)
-    assert result.exit_code == 0
-    assert "no example" in result.stdout
+GOLDS = [
+    ("kind: rule, rule: exact_match", "gold", True, ""),
+    ("kind: rule, rule: numeric, tolerance: 0.5", "gold", True, ""),
+    ("kind: rule, rule: rl_factory_search, format_score: 0.2", "gold", True, ""),
+    ("kind: rule, rule: ftrl, match: words", "gold", True, ""),
+    ("kind: rule, rule: regex, pattern: x", "gold", None, "no test reaches 1"),
+    ("kind: rule, rule: regex, pattern: x, tests: [{answer: a, expect: 0}]", "gold", None, "no test reaches 1"),
+    ("kind: rule, rule: regex, pattern: x, tests: [{answer: x, expect: 1}]", "tests[0]", True, ""),
+    ("kind: rule, rule: expression, formula: calls, range: [0, 9], weight: -1", "gold", None, "no test reaches 0"),
+    ("kind: python, callable: 'own.py:own'", "gold", None, "its range has no best value"),
+    ("kind: python, callable: 'own.py:own', range: [0, 2]", "gold", None, "no test reaches 2"),
+    ("kind: python, callable: 'own.py:own', range: [0, 2], tests: [{answer: x, expect: 2}]", "tests[0]", True, ""),
+]
+
+
+@pytest.mark.parametrize(("keys", "what", "ok", "reason"), GOLDS)
+def test_what_is_gold_is_told_and_so_is_where_nothing_is(
+    rlf: Rlf, tmp_path: Path, keys: str, what: str, ok: bool | None, reason: str
+) -> None:
+    (tmp_path / "own.py").write_text("def own(trajectory):\n    return 2.0 * (trajectory.answer == 'x')\n")
+    file = tmp_path / "term.yaml"
+    file.write_text(f"{{name: term, {keys}}}")
+    result = rlf("rewards", "test", file, "--json")
+    assert result.exit_code == 0, result.output
+    trials = {trial["what"]: trial for trial in json.loads(result.stdout)["data"]}
+    assert trials[what]["ok"] is ok and reason in trials[what]["reason"]
+    assert ("gold" in trials) == (what == "gold")
+    assert ("none" in one_line(rlf("rewards", "test", file).stdout).split()) == (ok is None)
 
 
 def test_a_term_that_changes_its_mind_fails(rlf: Rlf, tmp_path: Path) -> None:
@@ -177,6 +199,16 @@ def test_saved_trajectories_are_scored_anew_with_what_moved_and_by_which_term(
     shown = one_line(rlf("rewards", "score", spec, "--file", file).stdout)
     assert "2 of 3 rewards moved; 2 of 3 advantages change sign" in shown
     assert "right +1" in shown
+
+
+def test_an_estimator_with_a_critic_says_that_there_are_no_advantages(rlf: Rlf, spec: Path, tmp_path: Path) -> None:
+    file = tmp_path / "saved.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    arguments = ("rewards", "score", spec, "train.algorithm=gae", "--file", file)
+    assert "2 of 3 rewards moved; no advantages: gae takes a critic's values" in one_line(rlf(*arguments).stdout)
+    told = json.loads(rlf(*arguments, "--json").stdout)["data"]
+    assert told["no_advantages"].startswith("no advantages: gae")
+    assert {each["after"]["advantage"] for each in told["trajectories"]} == {None}
 
 
 def test_a_changed_weight_is_tried_by_an_override(rlf: Rlf, spec: Path, tmp_path: Path) -> None:
