@@ -12,6 +12,7 @@ from rlf.api.lineage import open_lineage
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_path
 from rlf.engines.openrlhf.job import Job
+from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
@@ -31,10 +32,12 @@ class Exported:
 
 
 def export_model(name: str, target: Path, *, runs_folder: Path) -> Exported:
-    """Copies the model of a run to `target`: the final one, else that of the newest checkpoint in the same form.
+    """Writes the model of a run to `target`: the final one, else that of the newest checkpoint in the same form.
+
+    Adapters are merged into the weights of the model that they are for.
 
     Raises:
-        RlfError: there is no such run, it has no model yet, or `target` exists.
+        RlfError: there is no such run, it has no model yet, that model does not load, or `target` exists.
     """
     if target.exists():
         raise RlfError(f"{target}: exists already. Name another folder, or remove it first.")
@@ -49,7 +52,7 @@ def export_model(name: str, target: Path, *, runs_folder: Path) -> Exported:
     step, source = found[-1]
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(source, temporary)
+    _write(source, temporary)
     origin = {"run": run.record.id, "name": run.record.name, "step": step, "plan_hash": run.record.plan_hash}
     (temporary / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
     temporary.rename(target)
@@ -57,6 +60,15 @@ def export_model(name: str, target: Path, *, runs_folder: Path) -> Exported:
     with open_lineage(runs_folder) as store:
         add_export(store, run.record.id, made)
     return Exported(run.record.id, step, target)
+
+
+def _write(source: Path, target: Path) -> None:
+    if not holds_adapters(source):
+        shutil.copytree(source, target)
+        return
+    merged = load_saved(source)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OF_ADAPTERS))
+    merged.save_pretrained(target)
 
 
 def _models(run: Run) -> list[tuple[int, Path]]:

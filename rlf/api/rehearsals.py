@@ -225,14 +225,9 @@ def _run(plan: Plan, folder: Path, place: Place, stages: _Stages) -> None:
 
 
 def _changed(path: Path, saved: Path) -> str:
-    """How far training moved the weights, in words. Raises RunError when the saved model does not load."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging as transformers_logging
+    """How far training moved the weights, in words. Raises RlfError when the saved model does not load."""
+    from rlf.engines.saved_model import load_saved
 
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-    try:
-        new, old = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (saved, path))
-    except (OSError, ValueError, RuntimeError) as error:
-        raise RunError(f"{saved}: the trained model does not load: {error}") from error
+    new, old = (load_saved(folder).state_dict() for folder in (saved, path))
     moved = max(float((new[name].float() - old[name].float()).abs().max()) for name in old)
     return f"it loads; training moved its weights by up to {moved:.2g}"

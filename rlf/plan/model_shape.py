@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_NO_ADAPTER = ("embed_tokens", "lm_head", "wte", "wpe")
+NO_ADAPTER = ("embed_tokens", "lm_head", "wte", "wpe")
+"""Names of embeddings and heads, which `all-linear` leaves out."""
+ALL_LINEAR = "all-linear"
+"""Every linear module but these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ def shape_of(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) 
             linears=tuple(
                 (name.removesuffix(".weight"), shape[1], shape[0])
                 for name, shape in tensors.items()
-                if name.endswith(".weight") and len(shape) == 2 and not any(word in name for word in _NO_ADAPTER)
+                if name.endswith(".weight") and len(shape) == 2 and not any(word in name for word in NO_ADAPTER)
             ),
         )
     except (KeyError, TypeError, ValueError):
@@ -59,6 +62,6 @@ def shape_of(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) 
 def adapter_parameters(shape: ModelShape, rank: int, targets: str | tuple[str, ...]) -> int:
     """rank x (inputs + outputs) over the linear modules that get an adapter."""
     named = {targets} if isinstance(targets, str) else set(targets)
-    everywhere = targets == "all-linear"
+    everywhere = targets == ALL_LINEAR
     chosen = [(i, o) for name, i, o in shape.linears if everywhere or name.rpartition(".")[2] in named]
     return rank * sum(inputs + outputs for inputs, outputs in chosen)

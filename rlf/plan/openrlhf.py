@@ -15,6 +15,7 @@ from rlf.algo.loss_config import CorrectionLevel, PolicyLossKind
 from rlf.chat.policy import HistoryPolicy
 from rlf.core import Fault
 from rlf.plan.layout import Layout
+from rlf.plan.model_shape import ALL_LINEAR, NO_ADAPTER
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
@@ -72,13 +73,6 @@ def _said_in_vain(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fa
     spec = loaded.spec
     mends: list[tuple[bool, KeyPath, str]] = [
         (
-            spec.model.lora is not None,
-            ("model", "lora"),
-            "OpenRLHF 0.11.2 sends the names of adapters to vLLM, which knows none of them, so that the job ends at "
-            "the first update of weights. Remove it and save memory by zero_stage: 3 or offload_optimizer: true, or "
-            "write engine: local.",
-        ),
-        (
             spec.model.dtype == "float32",
             ("model", "dtype"),
             "got float32; OpenRLHF computes in bfloat16 over float32 weights of the optimiser. Write bfloat16 or auto.",
@@ -107,6 +101,23 @@ def _said_in_vain(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fa
         ),
     ]
     yield from (loaded.fault(path, message) for wrong, path, message in mends if wrong)
+
+
+def _adapters_reach_vllm(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+    lora = loaded.spec.model.lora
+    if lora is None or lora.target_modules == ALL_LINEAR:
+        return
+    path: KeyPath = ("model", "lora", "target_modules")
+    if isinstance(lora.target_modules, str):
+        message = f"got {lora.target_modules!r}, a pattern; OpenRLHF takes names. Write a list of them, or "
+        yield loaded.fault(path, f"{message}{ALL_LINEAR}.")
+        return
+    if tied := [name for name in lora.target_modules if name in NO_ADAPTER]:
+        message = f"got {tied[0]}; vLLM can hold its weights as one with others, which have no adapter. Remove it."
+        yield loaded.fault(path, message)
+    if loaded.spec.train.algorithm.needs_critic:
+        message = f"got names; of the critic OpenRLHF trains these alone, and not its head. Write {ALL_LINEAR}."
+        yield loaded.fault(path, message)
 
 
 def _critic_and_reference_have_a_use(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
@@ -322,6 +333,7 @@ CHECKS: tuple[Check, ...] = (
     _modes_fit_the_layout,
     _gpus_match,
     _one_machine_is_one_node,
+    _adapters_reach_vllm,
     _attention_fits,
     _batches_divide,
     _filtering_has_groups,

@@ -3,12 +3,17 @@
 import json
 
 import pytest
+import torch
 
 from rlf.api.exports import ORIGIN, export_model
 from rlf.api.lineage import open_lineage
 from rlf.core import RlfError, hash_path
+from rlf.engines.local.model import load_model, save_model
+from rlf.engines.tokenizer import load_tokenizer
 from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
+from rlf.spec.model_folder import model_location
+from rlf.spec.models import LoraSpec
 
 from ..lineage.builders import run_record
 
@@ -44,6 +49,27 @@ def test_the_newest_model_is_exported_with_the_run_that_it_is_of(engine, models,
     node = graph.node(f"export:{tmp_path / 'out'}")
     assert node is not None and node.sha256 == hash_path(tmp_path / "out")
     assert {"plan", "run"} <= {source.kind for source in graph.ancestors(node.key)}
+
+
+@pytest.mark.parametrize("engine", ["local", "openrlhf"])
+def test_adapters_are_exported_as_a_whole_model(engine, tmp_path):
+    path = model_location("builtin:tiny")
+    keys = {"dtype": torch.float32, "device": torch.device("cpu")}
+    model = load_model(path, lora=LoraSpec(rank=2), **keys)
+    for name, weight in model.full.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    runs = a_run(tmp_path, engine)
+    save_model(model, load_tokenizer(path), tmp_path / "runs/r1" / ("model" if engine == "local" else "job/model"))
+    export_model("r1", tmp_path / "out", runs_folder=runs)
+    exported = load_model(str(tmp_path / "out"), frozen=True, **keys)
+    tokens_BT = torch.arange(8)[None]
+    with torch.no_grad():
+        expected, plain = (item.full(tokens_BT).logits for item in (model, load_model(path, frozen=True, **keys)))
+        torch.testing.assert_close(exported.full(tokens_BT).logits, expected, rtol=0, atol=1e-4)
+    assert (plain - expected).abs().max() > 0.1
+    assert {"tokenizer.json", "config.json", ORIGIN} <= {file.name for file in (tmp_path / "out").iterdir()}
+    assert not list((tmp_path / "out").glob("adapter_*"))
 
 
 def test_a_run_without_a_model_and_a_folder_that_exists_are_told(tmp_path):

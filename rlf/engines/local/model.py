@@ -168,6 +168,7 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def save_model(model: PolicyModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Writes a Hugging Face folder (adapters only, for a LoRA model)."""
+    """Writes a Hugging Face folder; for a LoRA model its adapters and configuration alone."""
     model.full.save_pretrained(folder)
+    model.full.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -15,6 +15,7 @@ from rlf.algo.loss_config import Aggregation, CorrectionLevel, OffPolicyCorrecti
 from rlf.algo.schedule import LrSchedule
 from rlf.engines.openrlhf.job import Job
 from rlf.plan.layout import Layout
+from rlf.plan.model_shape import ALL_LINEAR
 from rlf.plan.openrlhf import ESTIMATORS, LOSSES
 from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
 from rlf.spec.model_folder import model_location
@@ -141,6 +142,10 @@ def _estimator(source: Source) -> str:
     return ESTIMATORS[type(source.train.algorithm).__module__.rpartition(".")[2]]
 
 
+def _lora(key: str) -> Callable[[Source], Value]:
+    return lambda source: None if source.spec.model.lora is None else getattr(source.spec.model.lora, key)
+
+
 def _wandb(key: str) -> Callable[[Source], Value]:
     return lambda source: None if source.engine.wandb is None else getattr(source.engine.wandb, key)
 
@@ -166,6 +171,14 @@ _MODELS = (
     Option("ds.param_dtype", "model.dtype", lambda s: "bf16", "float32 is refused"),
     Option("train.agent_func_path", "", lambda s: s.job.agent.name, "the job's agent"),
     Option("train.seed", "seed", lambda s: s.spec.seed),
+    Option("ds.lora.rank", "model.lora.rank", _lora("rank")),
+    Option("ds.lora.alpha", "model.lora.alpha", _lora("alpha")),
+    Option(
+        "ds.lora.target_modules",
+        "model.lora.target_modules",
+        lambda s: None if (names := _lora("target_modules")(s)) == ALL_LINEAR else names,
+        "`all-linear` is what OpenRLHF does without",
+    ),
 )
 _DATA = (
     Option("data.prompt_dataset", "data.train train.steps", lambda s: "data/train.jsonl", "written by rlf, see below"),
@@ -397,7 +410,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("engine.extra_flags", "options as they are"),
     Elsewhere("rollout.schedule", "a warning: vLLM has no ticks"),
     Elsewhere(
-        "model.lora train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds",
+        "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds",
         "refused",
     ),
 )

@@ -36,6 +36,14 @@ class AgentExecutor(AgentExecutorBase):
         return await self._agent.execute(prompt, label, sampling_params, hf_tokenizer, llm_engine, images)
 '''
 
+_MERGING = """
+
+from rlf.engines.openrlhf.adapters import let_vllm_merge  # noqa: E402
+
+# Weights come by PEFT's names; vLLM loads W + alpha / rank x B A.
+let_vllm_merge(scale={alpha} / {rank})
+"""
+"""What follows where adapters are trained."""
 
 def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job: Job) -> None:
     """Writes every file that is there before the job starts.
@@ -54,13 +62,18 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
         _write_rows(job.evaluation, evaluation_rows(evaluation, plan.spec.eval))
     _write_json(job.argv, options)
     _write_json(job.env, {"set": VARIABLES, "secrets": secrets(plan)})
-    job.agent.write_text(_AGENT, encoding="utf-8")
+    job.agent.write_text(agent_source(plan.spec.model.lora), encoding="utf-8")
     job.plan.write_text(plan_to_json(plan), encoding="utf-8")
     job.launch.write_text(launch_script(plan, options), encoding="utf-8")
     job.launch.chmod(0o755)
 
 
 def secrets(plan: Plan) -> list[str]:
+def agent_source(lora: LoraSpec | None) -> str:
+    """The text of `agent.py`, which OpenRLHF loads before it makes the vLLM engine of the same process."""
+    return _AGENT if lora is None else f"{_AGENT}{_MERGING.format(alpha=lora.alpha, rank=lora.rank)}"
+
+
     """Names of the variables that tools, rewards and reports are filled in with."""
     assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a job for engine {plan.spec.engine.kind}"
     names = mentioned(item.text for item in plan.interpolated)

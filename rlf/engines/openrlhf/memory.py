@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rlf.plan.estimate import Part
 from rlf.plan.layout import Layout
-from rlf.plan.model_shape import ModelShape
+from rlf.plan.model_shape import ModelShape, adapter_parameters
 from rlf.spec.engines.openrlhf import Colocate, Gpus, OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
 
@@ -88,6 +88,10 @@ class _Models:
     shape: ModelShape
 
     @property
+    def _all(self) -> tuple[str, int]:
+        return "P", self.shape.num_parameters
+
+    @property
     def tokens(self) -> int:
         """Tokens of one pass on one GPU."""
         if self.engine.packing:
@@ -110,11 +114,15 @@ class _Models:
 
     def trained(self, name: str, gpus: Gpus) -> Iterator[Part]:
         """Weights first: they stay where the rest leaves the GPU."""
-        stage, count = self.engine.zero_stage, gpus.total
-        yield self._cut(f"{name}: weights", _WEIGHT, count if stage >= 3 else 1)
-        yield self._cut(f"{name}: gradients", _WEIGHT, count if stage >= 2 else 1)
+        stage, count, lora = self.engine.zero_stage, gpus.total, self.spec.model.lora
+        held = learnt = self._all
+        if lora is not None:
+            learnt = ("A", adapter_parameters(self.shape, lora.rank, lora.target_modules))
+            held = ("(P + A)", held[1] + learnt[1])
+        yield _cut(f"{name}: weights", _WEIGHT, held, count if stage >= 3 else 1)
+        yield _cut(f"{name}: gradients", _WEIGHT, learnt, count if stage >= 2 else 1)
         if not self.engine.offload_optimizer:
-            yield self._cut(f"{name}: optimiser", _OPTIMISER, count)
+            yield _cut(f"{name}: optimiser", _OPTIMISER, learnt, count)
         yield self._activations(name)
         if name == "policy":
             yield self._logits()
@@ -122,7 +130,7 @@ class _Models:
     def reference(self, gpus: Gpus) -> Iterator[Part]:
         """The frozen weights; its passes are shorter than those of training."""
         if not self.engine.offload_ref:
-            yield self._cut("reference: weights", _WEIGHT, gpus.total if self.engine.zero_stage >= 3 else 1)
+            yield _cut("reference: weights", _WEIGHT, self._all, gpus.total if self.engine.zero_stage >= 3 else 1)
 
     def vllm(self, gpu_bytes: int | None) -> Part:
         """vLLM's share of the GPU; without the GPU's size its weights and one trajectory."""
@@ -136,12 +144,6 @@ class _Models:
             f"(2 x {shape.num_parameters:,} + 4 x {layers} x {shape.kv_size:,} x {longest:,}) / {parts}",
             (2 * shape.num_parameters + 4 * layers * shape.kv_size * longest) // parts,
         )
-
-    def _cut(self, name: str, size_bytes: int, count: int) -> Part:
-        p = self.shape.num_parameters
-        if count == 1:
-            return Part(name, f"{size_bytes} P", f"{size_bytes} x {p:,}", size_bytes * p)
-        return Part(name, f"{size_bytes} P / GPUs", f"{size_bytes} x {p:,} / {count}", size_bytes * p // count)
 
     def _activations(self, name: str) -> Part:
         """Of every layer; with checkpointing each layer's input, and one layer whole."""
@@ -158,3 +160,13 @@ class _Models:
     def _logits(self) -> Part:
         n, v = self.tokens, self.shape.vocab_size
         return Part("policy: logits", f"{_LOGIT} N V", f"{_LOGIT} x {n:,} x {v:,}", _LOGIT * n * v)
+
+
+def _cut(name: str, size_bytes: int, weights: tuple[str, int], count: int) -> Part:
+    """So many bytes of each of some weights, whose sign and number are given, over so many GPUs."""
+    sign, number = weights
+    if count == 1:
+        return Part(name, f"{size_bytes} {sign}", f"{size_bytes} x {number:,}", size_bytes * number)
+    return Part(
+        name, f"{size_bytes} {sign} / GPUs", f"{size_bytes} x {number:,} / {count}", size_bytes * number // count
+    )

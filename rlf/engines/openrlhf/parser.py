@@ -28,8 +28,8 @@ _NAMED = re.compile(r"argument --(\S+):")
 REFUSED = {
     "algo.kl.target": "an adaptive KL reads the mean of all trajectories, also of those left out. Write train.kl.coef",
     "ds.tensor_parallel_size": "batches are cut as if there were none. Write zero_stage: 3, or ring_attention",
-    "ds.lora.rank": "vLLM does not know the adapters' names, so that the job ends at the first update of weights",
-    "ds.load_in_4bit": "it needs adapters, whose names vLLM does not know",
+    "ds.lora.dropout": "vLLM samples without it, so that what is trained is not what has sampled",
+    "ds.load_in_4bit": "vLLM is sent weights as the trainer holds them, and takes none of 4 bits. Write model.lora",
     "reward.remote_url": "rewards come from the agent. Write a reward term",
     "reward.model_name_or_path": "rewards come from the agent. Write a reward term",
     "reward.normalize_enable": "it is of OpenRLHF's own reward models alone",
@@ -44,6 +44,8 @@ REFUSED = {
     "local_rank": "Ray sets it for each process",
 }
 """Options that have no key here on purpose, with the reason and what to write instead."""
+_WITHOUT_ADAPTERS = {"train.enable_ema": "it averages weights, and adapters alone are trained. Remove it, or model.lora"}
+"""The same where `model.lora` is set."""
 _COUNTED = ("reward.overlong_buffer_len", "reward.stop_properly_penalty_coef")
 
 
@@ -91,12 +93,13 @@ def find_flag_faults(loaded: LoadedSpec) -> list[Fault]:
     emitted = {option.flag: option for option in OPTIONS}
     faults = []
     for flag, path, value in _extra(loaded.spec.engine.extra_flags):
+    refused = REFUSED if loaded.spec.model.lora is None else REFUSED | _WITHOUT_ADAPTERS
         if flag in emitted:
             keys = emitted[flag].keys.split()
             mend = f", from {keys[0]}. Write that instead." if keys else ". Remove it."
             faults.append(loaded.fault(path, f"rlf writes --{flag} itself{mend}"))
-        elif flag in REFUSED:
-            faults.append(loaded.fault(path, f"--{flag} is not for rlf's jobs: {REFUSED[flag]}."))
+        elif flag in refused:
+            faults.append(loaded.fault(path, f"--{flag} is not for rlf's jobs: {refused[flag]}."))
         elif flag not in TAKES and not is_installed():
             faults.append(_unknown(loaded, path, flag, TAKES))
         elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):

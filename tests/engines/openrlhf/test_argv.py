@@ -37,7 +37,6 @@ WHOLE = (
     "rewards",
     "data.train",
     "data.eval",
-    "model.lora",
     "engine.extra_flags",
 )
 """Sections that one answer holds for."""
@@ -69,10 +68,13 @@ GAE, KL, KL_LOSS = "train.algorithm=gae", "+train.kl={coef: 0.01, kind: k2}", "+
 ASYNC = ("+engine.mode=async", "+engine.colocate=actor_ref")
 LOOSE, CORRECTED = "+engine.packing=false", "+train.loss.correction={level: token}"
 CLUSTER = "kind: openrlhf, ray_address: 'http://head:8265', output: /mnt/runs, colocate: none, actor: {nodes: 2}"
-WANDB = "+engine.wandb={}"
+WANDB, LORA = "+engine.wandb={}", "+model.lora={}"
 CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
     "name": ((), "name=other"),
     "model.path": ((), "model.path=Qwen/Qwen3-4B"),
+    "model.lora.rank": ((LORA,), "+model.lora.rank=4"),
+    "model.lora.alpha": ((LORA,), "+model.lora.alpha=4"),
+    "model.lora.target_modules": ((LORA,), "+model.lora.target_modules=[q_proj, v_proj]"),
     "data.eval": (("~eval",), "~data.eval"),
     "rollout.num_generations": ((), "rollout.num_generations=4"),
     "rollout.max_total_tokens": ((), "rollout.max_total_tokens=640"),
@@ -238,7 +240,6 @@ FOLLOWS = {
 @pytest.mark.parametrize(
     "override",
     [
-        "+model.lora={}",
         "+model.dtype=float32",
         "+rollout.max_concurrency=4",
         "+train.dynamic_filtering={max_rounds: 2}",

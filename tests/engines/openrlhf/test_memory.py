@@ -15,6 +15,7 @@ SHAPE = ModelShape(
     kv_size=4,
     intermediate_size=16,
     vocab_size=50,
+    linears=(("model.layers.0.mlp.up_proj", 8, 16), ("model.layers.0.self_attn.q_proj", 8, 8)),
 )
 LAYER = 6 * 8 + 5 * 8 + 4 * 4 + 4 * 16
 """168: what one layer keeps of a token."""
@@ -63,6 +64,16 @@ def test_each_stage_cuts_more_over_four_gpus(stage, weights, gradients, optimise
         optimiser,
     ]
     assert training["reference: weights"] == weights
+
+
+@pytest.mark.parametrize(("targets", "adapters"), [("all-linear", 2 * (24 + 16)), ("[q_proj]", 2 * 16)])
+def test_adapters_alone_have_gradients_and_an_optimiser(targets, adapters, load):
+    """Rank 2 takes 2 x (inputs + outputs) of each module."""
+    found = sizes(load, f"+model.lora={{rank: 2, target_modules: {targets}}}", "+train.kl.coef=0.01")
+    training = found["every model and vLLM", "training"]
+    assert training["policy: weights"] == 2 * (1_000 + adapters)
+    assert (training["policy: gradients"], training["policy: optimiser"]) == (2 * adapters, 12 * adapters)
+    assert training["reference: weights"] == 2_000
 
 
 def test_what_is_offloaded_is_not_on_the_gpu(load):

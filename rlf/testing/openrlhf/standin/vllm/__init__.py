@@ -69,7 +69,7 @@ class AsyncLLMEngine:
         model: Any = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype, attn_implementation="eager")
         self._model = model.eval()
         self._reader = LogitsReader(int(args.seed))
-        self._worker = _worker(args.worker_extension_cls, self._model, dtype)
+        self._worker = _worker(args, self._model, dtype)
         self._turn = asyncio.Lock()
         """Held by the request that samples, and while generation is paused."""
         self._num_unfinished = 0
@@ -166,7 +166,7 @@ class AsyncLLMEngine:
         """Keeps no prefixes."""
 
 
-def _worker(extension: str, model: Any, dtype: Any) -> Any:
+def _worker(args: AsyncEngineArgs, model: Any, dtype: Any) -> Any:
     """OpenRLHF's worker extension on a minimal worker, mixed in as vLLM does it."""
     import torch
     from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch does not list it
@@ -180,9 +180,10 @@ def _worker(extension: str, model: Any, dtype: Any) -> Any:
         for name, value in weights:
             state[name].copy_(value)
 
-    module, _, name = extension.rpartition(".")
+    module, _, name = args.worker_extension_cls.rpartition(".")
     worker = type("Worker", (getattr(importlib.import_module(module), name),), {})()
     worker.device = torch.device("cpu")
     worker.model_config = SimpleNamespace(dtype=dtype)
+    worker.vllm_config = SimpleNamespace(additional_config=vars(args).get("additional_config", {}))
     worker.model_runner = SimpleNamespace(model=SimpleNamespace(load_weights=load_weights))
     return worker

@@ -1,0 +1,53 @@
+"""The model that a run saves where it trains adapters: they alone, with the name of the model that they are for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlf.core.errors import RlfError
+from rlf.engines.tokenizer import first_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+OF_ADAPTERS = ("adapter_*", "README.md", "manifest.json")
+"""Files of such a folder that say nothing of the model when they are merged."""
+_CONFIG = "adapter_config.json"
+
+
+def holds_adapters(folder: Path) -> bool:
+    """Whether a saved model is adapters alone."""
+    return (folder / _CONFIG).is_file()
+
+
+def load_saved(folder: Path) -> PreTrainedModel:
+    """A saved model, whole: adapters are merged into the weights.
+
+    They are merged in float32 and rounded once, as for vLLM, to the type in the folder's configuration.
+
+    Raises:
+        RlfError: it does not load, or the model that its adapters are for does not.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    path = str(folder)
+    try:
+        if not holds_adapters(folder):
+            return AutoModelForCausalLM.from_pretrained(path)
+        path = json.loads((folder / _CONFIG).read_text())["base_model_name_or_path"]
+        dtype = AutoConfig.from_pretrained(folder).dtype
+        return _merged(AutoModelForCausalLM.from_pretrained(path, dtype=dtype), folder)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RlfError(f"{folder}: the trained model does not load from {path!r}: {first_line(error)}") from error
+
+
+def _merged(base: Any, folder: Path) -> PreTrainedModel:
+    from peft import PeftModel
+
+    dtype = base.dtype
+    merged: PreTrainedModel = PeftModel.from_pretrained(base.float(), folder).merge_and_unload().to(dtype)
+    return merged
