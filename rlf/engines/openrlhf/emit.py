@@ -13,6 +13,7 @@ from rlf.engines.openrlhf.job import Job
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.dotenv import mentioned
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.spec.models import LoraSpec
 from rlf.types.task import Task
 
 ENTRY = ("python", "-m", "openrlhf.cli.train_ppo_ray")
