@@ -21,6 +21,7 @@ from rlf.api.replays import RECORDING, find_replay
 from rlf.api.tracking import Tracking
 from rlf.core.errors import Fault, RlfError, RunError, SpecError
 from rlf.core.ids import new_run_id
+from rlf.core.redact import REDACTED
 from rlf.engines.harness import Traffic
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
@@ -130,7 +131,7 @@ def start(
     folder = runs_folder / run_id
     played = None if replay is None else find_replay(replay, runs_folder)
     with open_lineage(runs_folder, create=True, url=plan.spec.lineage.url) as store:
-        store.hide(environment(plan))
+        store.hide(environment(plan), declared(plan))
         sink = _Sink(plan.spec.health)
         traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played)
         engine = _engine(plan, folder, sink, traffic, place)
@@ -157,8 +158,8 @@ def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) 
         if stored.status is RunStatus.FINISHED:
             raise RlfError(f"run {run_id}: finished already, at step {stored.last_step}; nothing is left to resume.")
         take_environment(stored.record)
-        plan = restore_plan(stored.record.plan)
-        store.hide(environment(plan))
+        plan = _with_its_secrets(restore_plan(stored.record.plan))
+        store.hide(environment(plan), declared(plan))
         folder = Path(stored.record.folder)
         recording = folder / RECORDING
         sink = _Sink(plan.spec.health)
@@ -188,9 +189,24 @@ def restore_plan(values: Mapping[str, Any]) -> Plan:
     return plan_from_json(json.dumps(values))
 
 
+def _with_its_secrets(plan: Plan) -> Plan:
+    """A restored plan that can be run. Raises RlfError where it was written with secrets, which nothing stores."""
+    if REDACTED in json.dumps(declared(plan)):
+        raise RlfError(
+            "a tool or reward of the run has a secret in its file, which is not stored. Write "
+            "`${oc.env:NAME}` there in its place, and start the run anew."
+        )
+    return plan
+
+
 def environment(plan: Plan) -> set[str]:
     """The variables that tools and rewards are filled in with: credentials and addresses."""
     return mentioned(item.text for item in plan.interpolated)
+
+
+def declared(plan: Plan) -> list[Any]:
+    """The tools and rewards as JSON values, filled in: what their headers and addresses hold is secret."""
+    return [item.model_dump(mode="json") for item in (*plan.spec.tools, *plan.spec.rewards)]
 
 
 class _Sink:

@@ -16,7 +16,7 @@ from typing import Any
 from rlf.api.lineage import open_lineage
 from rlf.api.plans import Checked, check_members
 from rlf.api.provenance import code_version, host, packages
-from rlf.api.runs import RunOutcome, View, environment, restore_plan, resume, start, take_environment
+from rlf.api.runs import RunOutcome, View, declared, environment, restore_plan, resume, start, take_environment
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json
 from rlf.core.ids import new_run_id
@@ -100,7 +100,8 @@ def run_sweep(
     checked = [found for _, found in check_members(files, overrides, members)]
     base = ["rlf", "run", *map(str, files), *overrides]
     with open_lineage(runs_folder, create=True, url=checked[0].plan.spec.lineage.url) as store:
-        store.hide({name for found in checked for name in environment(found.plan)})
+        names = {name for found in checked for name in environment(found.plan)}
+        store.hide(names, [declared(found.plan) for found in checked])
         record = _record(checked, members, base, runs_folder, command)
         start_run(store, record)
 

@@ -16,7 +16,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
-from rlf.lineage.redact import Redactor
+from rlf.core.redact import Redactor
 from rlf.trackers import Tracked, Tracker
 from rlf.types.events import EvaluationFinished, Interrupted, Notice, RunEvent, RunFinished, RunStatus, StepFinished
 

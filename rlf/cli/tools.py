@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -183,13 +182,12 @@ async def _try_all(tools: Sequence[ToolDeclaration]) -> list[_Trial]:
 
 
 async def _try(tool: ToolDeclaration) -> _Trial:
-    from rlf.lineage.redact import Redactor
     from rlf.tools import Executor, run_examples
     from rlf.tools.drill import drill
 
     shown = tool.model_copy(update={"hidden": False})
     try:
-        async with Executor([shown], redact=Redactor(os.environ).text) as executor:
+        async with Executor([shown]) as executor:
             examples = await run_examples(executor, tool)
             absent = None if examples else await tool.target.unreachable()
             return _Trial(tool, None, examples, await drill(executor, tool), absent)
@@ -289,11 +287,10 @@ def _call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, A
 
 
 async def _invoke(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any]) -> ToolResult:
-    from rlf.lineage.redact import Redactor
     from rlf.tools import Executor
     from rlf.types.tool import ToolCall
 
-    async with Executor(tools, redact=Redactor(os.environ).text) as executor:
+    async with Executor(tools) as executor:
         return await executor.invoke(ToolCall(name, arguments), trajectory_id="call")
 
 

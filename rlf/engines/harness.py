@@ -47,7 +47,7 @@ class Harness:
 
 
 def _redact() -> Callable[[str], str]:
-    from rlf.lineage.redact import Redactor
+    from rlf.core.redact import Redactor
 
     return Redactor(os.environ).text
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from rlf.core.redact import Redactor
 from rlf.lineage.blobs import compress, decompress
-from rlf.lineage.redact import Redactor
 from rlf.types import Message, Repair, RepairKind, Task, Trajectory, Turn
 
 _VERSION = 2

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rlf.core.redact import Redactor
 from rlf.lineage.blobs import Blobs
 from rlf.lineage.payload import encode
-from rlf.lineage.redact import Redactor
 from rlf.types import CallRecord, ParseFailure, Score, Scored, ScoreState, ToolResult, Trajectory
 
 Row = dict[str, Any]

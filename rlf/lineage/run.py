@@ -7,11 +7,11 @@ from dataclasses import asdict
 from sqlalchemy import Connection, delete, insert, select, update
 
 from rlf.core import RlfError
+from rlf.core.redact import Redactor
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.process import Process, current_process, is_gone
 from rlf.lineage.records import INTERRUPTED, RunRecord
-from rlf.lineage.redact import Redactor
 from rlf.lineage.store import Store
 from rlf.types import RunStatus
 

@@ -19,8 +19,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
 from rlf.core import RlfError, RunError
+from rlf.core.redact import Redactor
 from rlf.lineage.migrate import is_current, upgrade
-from rlf.lineage.redact import Redactor
 
 _BUSY_TIMEOUT_S = 5.0
 _WRITES = "rlf_writes"
@@ -56,9 +56,9 @@ class Store:
         self._engine = engine
         self._writer = engine.execution_options(**{_WRITES: True})
 
-    def hide(self, names: Collection[str]) -> None:
-        """Strikes the values of these environment variables too out of what is stored from now on."""
-        self.redactor = Redactor(os.environ, names)
+    def hide(self, names: Collection[str], said: Any = None) -> None:
+        """Strikes more out of what is stored from now on: values of variables, and what declarations hold."""
+        self.redactor = Redactor(os.environ, names, said)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

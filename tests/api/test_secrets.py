@@ -10,10 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import run
+from rlf.api.runs import resume, run
 from rlf.cli import app
+from rlf.core import RlfError
 from rlf.lineage import Reader, TrajectoryFilter
-from rlf.types import StopReason
+from rlf.types import RunStatus, StepFinished, StopReason
 
 from .conftest import ROOT
 
@@ -112,6 +113,23 @@ def test_secrets_of_a_tool_are_in_no_file_log_event_or_page(port, tmp_path, monk
     forms = {HEADER, URL, json.dumps(URL)[1:-1], "canary%2Fin%20the%3Furl", "in+the?url", "in%20the?url"}
     hits = [(where, form) for where, content in seen.items() for form in forms if form.encode() in content]
     assert not hits
+
+
+def test_a_secret_that_a_file_writes_out_is_not_stored_and_its_run_not_resumed(port, tmp_path, monkeypatch):
+    monkeypatch.setenv("IN_THE_URL", URL)
+    (tmp_path / "spec.yaml").write_text(SPEC.format(spec=ROOT / "specs" / "search.yaml"))
+    (tmp_path / "search.yaml").write_text(TOOL.format(port=port).replace("${oc.env:HEADER_API_KEY}", HEADER))
+
+    def stop(event):
+        if isinstance(event, StepFinished):
+            raise KeyboardInterrupt
+
+    runs, sizes = tmp_path / "runs", ["train.steps=2", "train.prompts_per_step=1"]
+    stopped = run([tmp_path / "spec.yaml"], sizes, runs_folder=runs, view=lambda _: stop, command=["rlf", "run"])
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert not [file for file in runs.rglob("*") if file.is_file() and HEADER.encode() in file.read_bytes()]
+    with pytest.raises(RlfError, match="a secret in its file, which is not stored"):
+        resume(stopped.run_id, runs_folder=runs, view=lambda _: stop, command=["rlf", "resume"])
 
 
 def _one_with_a_call(runs, run_id):

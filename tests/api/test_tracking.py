@@ -12,8 +12,8 @@ from rlf.api.plans import checked_plan
 from rlf.api.runs import resume, run
 from rlf.api.tracking import Tracking
 from rlf.core import RlfError, SpecError
+from rlf.core.redact import Redactor
 from rlf.lineage import Reader
-from rlf.lineage.redact import Redactor
 from rlf.plan import plan_to_json
 from rlf.trackers import TRACKERS, Tracked, Tracker
 from rlf.types import Notice, RunFinished, RunStatus, StepFinished

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from rlf.core.redact import Redactor
 from rlf.endpoints import EndpointSpec, SamplingSpec
-from rlf.lineage.redact import Redactor
 
 
 def test_the_base_of_an_endpoint_is_an_address_without_a_slash_at_its_end() -> None:

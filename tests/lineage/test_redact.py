@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
+from rlf.core.redact import Redactor
 from rlf.lineage import FileRecord, Reader, Recorder, open_store, start_run
-from rlf.lineage.redact import Redactor
 from rlf.types import (
     CallRecord,
     CheckpointSaved,

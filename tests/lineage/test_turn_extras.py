@@ -5,8 +5,8 @@ import struct
 import zlib
 from dataclasses import replace
 
+from rlf.core.redact import Redactor
 from rlf.lineage.payload import decode, encode
-from rlf.lineage.redact import Redactor
 from rlf.types import Message, Repair, RepairKind, StopReason, Task, Trajectory, Turn
 
 TURN = Turn(start=1, end=2, observation_end=3, text="a", sample_s=0.5, tools_s=0.25)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlf.lineage.redact import Redactor
+from rlf.core.redact import Redactor
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.execution.budget import MAX_KEPT_BYTES, Budget
 from rlf.tools.images import read_header

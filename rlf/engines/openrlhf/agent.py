@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.core.errors import RunError
+from rlf.core.redact import Redactor
 from rlf.core.seeds import derive_seed
 from rlf.engines.harness import Harness, Traffic, build_harness
 from rlf.engines.openrlhf.attempt import read_attempt
@@ -30,7 +31,6 @@ from rlf.engines.openrlhf.policy import EnginePolicy, SamplesTokens
 from rlf.engines.openrlhf.rehearse_policy import OpeningCalls
 from rlf.engines.openrlhf.response import evaluation_response, training_response
 from rlf.engines.openrlhf.spool import Record, SpoolWriter
-from rlf.lineage.redact import Redactor
 from rlf.plan import plan_from_json
 from rlf.rollout.loop import Rollout, play
 from rlf.spec.dotenv import mentioned

@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 from pydantic import TypeAdapter
 
 from rlf.core.errors import RunError
+from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.dataset import Purpose
-from rlf.lineage.redact import Redactor
 from rlf.types.events import Notice
 from rlf.types.score import Scored
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError, nearest
+from rlf.core.redact import Redactor
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.budget import CountTokens
 from rlf.tools.execution.cache import CacheKey, RunCache, canonical
@@ -27,6 +29,7 @@ from rlf.tools.execution.monitor import LoopMonitor
 from rlf.tools.execution.open_tool import OpenTool, Surroundings, refusal
 from rlf.tools.execution.tape import AnsweredCall, Replay, TapeWriter, arguments_text
 from rlf.tools.failure import MAX_NAME_CHARS, shorten
+from rlf.tools.kind import ToolRuntime
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 logger = logging.getLogger(__name__)
@@ -42,7 +45,7 @@ class Executor:
         seed: int = 0,
         max_concurrency: int | None = None,
         count_tokens: CountTokens | None = None,
-        redact: Callable[[str], str] = str,
+        redact: Callable[[str], str] | None = None,
         notify: Callable[[str, str], None] | None = None,
         record: Path | None = None,
         replay: Replay | None = None,
@@ -52,7 +55,7 @@ class Executor:
         Args:
             max_concurrency: calls of all tools that run at once; None: as many as each tool's own limit lets.
             count_tokens: tokens of a text for the run's model; without it output budgets are in characters alone.
-            redact: strikes secrets out of what tools say.
+            redact: strikes further secrets out of what tools say, beside the environment's and the declarations' own.
             notify: takes what whoever watches the run should know: a level and the words.
             record: file that every call and its result are appended to.
             replay: where results come from in place of the tools, which then are not even opened.
@@ -61,7 +64,8 @@ class Executor:
         if repeated:
             raise RlfError(f"tools: {repeated[0]!r} is declared twice; give each tool a name of its own")
         self._declarations = tuple(declarations)
-        self._around = Surroundings(seed=seed, count_tokens=count_tokens, redact=redact, notify=notify)
+        own = Redactor(os.environ, said=[declaration.model_dump(mode="json") for declaration in declarations])
+        self._around = Surroundings(seed=seed, count_tokens=count_tokens, redact=own.after(redact), notify=notify)
         self._max_concurrency = max_concurrency
         self._tools: dict[str, OpenTool] = {}
         self._shown: dict[str, OpenTool] = {}
@@ -101,7 +105,7 @@ class Executor:
             around = replace(self._around, gate=self._shared_gate())
             for declaration in self._declarations:
                 source_hash = declaration.target.source_hash()
-                runtime = await declaration.target.open(declaration.limits)
+                runtime = await self._opened(declaration)
                 tool = OpenTool(declaration, runtime, source_hash, around)
                 stack.push_async_callback(tool.close)
                 self._tools[declaration.name] = tool
@@ -112,6 +116,12 @@ class Executor:
             self._stack = stack.pop_all()
         logger.info("opened %d tools", len(self._tools))
         return self
+
+    async def _opened(self, declaration: ToolDeclaration) -> ToolRuntime:
+        try:
+            return await declaration.target.open(declaration.limits)
+        except RlfError as fault:
+            raise RlfError(self._around.redact(str(fault))) from None  # what it came from may hold secrets
 
     def _shared_gate(self) -> Gate | None:
         """Permits over all tools, where the spec or the machine has fewer than the tools together."""

@@ -98,7 +98,7 @@ class Connection:
     def _end(self, ended: asyncio.Event, why: str) -> None:
         ended.set()
         if ended is self._ended:
-            self.why_it_ended = self.why_it_ended or why
+            self.why_it_ended = self.why_it_ended or self.server.redactor.text(why)
             self._live = None
 
     async def _pause(self) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json, hash_path
+from rlf.core.redact import Redactor
 
 _OTHER_WORDS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
 
@@ -89,9 +90,14 @@ class McpServer(BaseModel):
         return self.type or (Transport.HTTP if self.url is not None else Transport.STDIO)
 
     @property
+    def redactor(self) -> Redactor:
+        """Strikes what the server is told in secret out of what it says."""
+        return Redactor(os.environ, said=self.model_dump(mode="json"))
+
+    @property
     def shown(self) -> str:
-        """The server in messages, without the values of variables and headers."""
-        return self.url if self.url is not None else " ".join((self.command or "", *self.args))
+        """The server in messages, without secrets."""
+        return self.redactor.text(self.url or " ".join((self.command or "", *self.args)))
 
     def identity(self) -> str:
         """sha256 of what decides which tools there are: the files that the command names count by content."""

@@ -25,6 +25,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from rlf.core.redact import Redactor
 from rlf.tools.mcp.limits import MAX_MESSAGE_BYTES, TOO_LARGE, too_large
 from rlf.tools.mcp.server import McpServer
 
@@ -87,7 +88,7 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None]) -> Asy
     tail = Tail()
     errors = asyncio.create_task(_drain(process, tail))
     tasks = [errors, asyncio.create_task(_write(process, outbound))]
-    tasks.append(asyncio.create_task(_read(process, inbound, errors, tail, on_end)))
+    tasks.append(asyncio.create_task(_read(process, inbound, errors, tail, on_end, server.redactor)))
     try:
         yield read_stream, write_stream
     finally:
@@ -113,7 +114,12 @@ def _program(command: str) -> str:
 
 
 async def _read(
-    process: Process, inbound: Inbound, errors: asyncio.Task[None], tail: Tail, on_end: Callable[[str], None]
+    process: Process,
+    inbound: Inbound,
+    errors: asyncio.Task[None],
+    tail: Tail,
+    on_end: Callable[[str], None],
+    redactor: Redactor,
 ) -> None:
     """Passes on messages until stdout ends; once nobody listens, goes on reading so that the server can end."""
     assert process.stdout is not None, "started without a pipe"
@@ -123,9 +129,9 @@ async def _read(
             message = _message(line)
             if message is None:
                 num_skipped += 1
-                logger.log(
-                    logging.WARNING if num_skipped == 1 else logging.DEBUG, "MCP server: no message: %.80r", line
-                )
+                start = (line if isinstance(line, bytes) else line.head)[:_EDGE_BYTES].decode(errors="replace")
+                level = logging.WARNING if num_skipped == 1 else logging.DEBUG
+                logger.log(level, "MCP server: no message: %.80r", redactor.text(start))
                 continue
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                 await inbound.send(message)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.core import RunError
+from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.dataset import Purpose
 from rlf.engines.openrlhf.spool import Record, SpoolReader, SpoolWriter, from_line, to_line
-from rlf.lineage.redact import Redactor
 from rlf.types import (
     Attempt,
     CallRecord,

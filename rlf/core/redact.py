@@ -1,0 +1,157 @@
+"""Text as it may be shown and stored: without secrets, and encodable.
+
+The one list of what is secret: environment variables whose names say so, those that a spec is filled in with, and what
+declarations hold in headers, variables for a server, and passwords in addresses. A secret is replaced in every text,
+also where it was escaped for JSON or a URL, or stands inside base64, as `Authorization: Basic` has it. Token ids are
+stored as they are: they are what was trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+REDACTED = "[redacted]"
+
+_SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_SECRET_HEADER = re.compile("auth|key|token|secret|cookie|password", re.IGNORECASE)
+_CREDENTIALS = frozenset({"headers", "env"})
+_SENT = _CREDENTIALS | {"query", "body", "args"}
+"""Keys of declarations whose values go to servers."""
+_PASSWORD = re.compile(r"://[^/?#@\s]*:([^/?#@\s]+)@")
+_MIN_LENGTH = 8
+"""Shorter values (`true`, `1`) would strike ordinary text."""
+_KEPT_IN_A_QUERY = "?/:@!$'()*,;=&+"
+"""What clients leave as it is in a query that already holds it."""
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""What some database takes in no text."""
+
+
+class Redactor:
+    """Strikes secrets out of text and JSON."""
+
+    def __init__(self, environment: Mapping[str, str], also: Collection[str] = (), said: Any = None) -> None:
+        """Takes for secrets the variables whose names say so, and further ones.
+
+        Args:
+            also: names of further variables.
+            said: declarations as JSON values, whose headers, variables and addresses hold secrets.
+        """
+        named = {value for name, value in environment.items() if name in also or _SECRET_NAME.search(name)}
+        secrets = {value for value in named | set(_declared(said, environment)) if _can_be_struck(value)}
+        secrets |= {plain for secret in secrets for plain in _decoded(secret)}
+        self._forms = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, self._forms))) if self._forms else None
+
+    def text(self, text: str) -> str:
+        """The text without secrets; NUL and lone surrogates become U+FFFD."""
+        if not text.isascii() or "\0" in text:
+            text = _UNSTORABLE.sub("\ufffd", text)
+        return self._struck(text)
+
+    def after(self, first: Callable[[str], str] | None) -> Callable[[str], str]:
+        """What strikes these secrets out of what `first` has left."""
+        if first is None:
+            return self.text
+        return first if self._pattern is None else lambda text: self._struck(first(text))
+
+    def optional(self, text: str | None) -> str | None:
+        """`text`, or None for None."""
+        return None if text is None else self.text(text)
+
+    def json(self, value: Any) -> str:
+        """The value as JSON without secrets. What JSON cannot say becomes a string."""
+        text = _dump(value)
+        if self._is_in(text):
+            return _dump(self._strike(json.loads(text)))
+        return text
+
+    def _is_in(self, text: str) -> bool:
+        return any(form in text for form in self._forms)  # many times faster than a search for their alternation
+
+    def _struck(self, text: str) -> str:
+        return self._pattern.sub(REDACTED, text) if self._pattern and self._is_in(text) else text
+
+    def _strike(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._struck(value)
+        if isinstance(value, dict):
+            return {self._strike(key): self._strike(item) for key, item in value.items()}
+        return [self._strike(item) for item in value] if isinstance(value, list) else value
+
+
+def _can_be_struck(value: str) -> bool:
+    if len(value) < _MIN_LENGTH:
+        return False
+    return not os.path.exists(value)  # noqa: PTH110 - Path.exists raises on long names. A path is where a key lies.
+
+
+def _declared(said: Any, environment: Mapping[str, str], under: str = "") -> Iterator[str]:
+    """What is secret in declarations: headers and variables that are named so, passwords in addresses, and what came
+    from the environment to any place that is sent.
+
+    Args:
+        under: the nearest key of `_SENT` that `said` stands under.
+    """
+    if isinstance(said, Mapping):
+        for key, value in said.items():
+            if under in _CREDENTIALS and isinstance(value, str) and _SECRET_HEADER.search(key):
+                yield from (value, value.strip().rpartition(" ")[2])  # behind `Bearer` or `Basic`
+            yield from _declared(value, environment, key if key in _SENT else under)
+    elif isinstance(said, list | tuple):
+        for item in said:
+            yield from _declared(item, environment, under)
+    elif isinstance(said, str) and (under or "://" in said):
+        yield from _PASSWORD.findall(said)
+        yield from (value for value in environment.values() if len(value) >= _MIN_LENGTH and value in said)
+
+
+def _decoded(secret: str) -> Iterator[str]:
+    """What a secret that is base64 says, as `user:password` is sent, and its password."""
+    try:
+        plain = b64decode(secret, validate=True).decode()
+    except ValueError:
+        return
+    if len(plain) >= _MIN_LENGTH and plain.isprintable():
+        yield plain
+        password = plain.partition(":")[2]
+        if len(password) >= _MIN_LENGTH:
+            yield password
+
+
+def _forms(secret: str) -> Iterable[str]:
+    yield secret
+    yield from _inside_base64(secret.encode(errors="surrogateescape"))
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    for safe in ("", "/", _KEPT_IN_A_QUERY):
+        yield quote(secret, safe=safe)
+        yield quote_plus(secret, safe=safe)
+
+
+def _inside_base64(secret: bytes) -> Iterator[str]:
+    """What the base64 of any text with the secret has, at each offset, without what its neighbours decide."""
+    for shift in range(3):
+        coded = b64encode(bytes(shift) + secret)[(8 * shift + 5) // 6 : 8 * (shift + len(secret)) // 6].decode()
+        yield coded
+        yield coded.translate(_URL_SAFE)
+
+
+_URL_SAFE = str.maketrans("+/", "-_")
+
+
+def _dump(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    if text.isascii() or not _LONE_SURROGATE.search(text):
+        return text
+    return json.dumps(value, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
