@@ -36,7 +36,6 @@ class AgentExecutor(AgentExecutorBase):
     async def execute(self, prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images=None):
         return await self._agent.execute(prompt, label, sampling_params, hf_tokenizer, llm_engine, images)
 '''
-
 _MERGING = """
 
 from rlf.engines.openrlhf.adapters import let_vllm_merge  # noqa: E402
@@ -45,6 +44,7 @@ from rlf.engines.openrlhf.adapters import let_vllm_merge  # noqa: E402
 let_vllm_merge(scale={alpha} / {rank})
 """
 """What follows where adapters are trained."""
+
 
 def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job: Job) -> None:
     """Writes every file that is there before the job starts.
@@ -69,12 +69,12 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     job.launch.chmod(0o755)
 
 
-def secrets(plan: Plan) -> list[str]:
 def agent_source(lora: LoraSpec | None) -> str:
     """The text of `agent.py`, which OpenRLHF loads before it makes the vLLM engine of the same process."""
     return _AGENT if lora is None else f"{_AGENT}{_MERGING.format(alpha=lora.alpha, rank=lora.rank)}"
 
 
+def secrets(plan: Plan) -> list[str]:
     """Names of the variables that tools, rewards and reports are filled in with."""
     assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a job for engine {plan.spec.engine.kind}"
     names = mentioned(item.text for item in plan.interpolated)

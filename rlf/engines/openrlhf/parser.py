@@ -44,7 +44,7 @@ REFUSED = {
     "local_rank": "Ray sets it for each process",
 }
 """Options that have no key here on purpose, with the reason and what to write instead."""
-_WITHOUT_ADAPTERS = {"train.enable_ema": "it averages weights, and adapters alone are trained. Remove it, or model.lora"}
+_WITHOUT_ADAPTERS = {"train.enable_ema": "it averages weights; adapters alone are trained. Remove it, or model.lora"}
 """The same where `model.lora` is set."""
 _COUNTED = ("reward.overlong_buffer_len", "reward.stop_properly_penalty_coef")
 
@@ -91,9 +91,9 @@ def find_flag_faults(loaded: LoadedSpec) -> list[Fault]:
     if not isinstance(loaded.spec.engine, OpenRlhfEngineSpec):
         return []
     emitted = {option.flag: option for option in OPTIONS}
+    refused = REFUSED if loaded.spec.model.lora is None else REFUSED | _WITHOUT_ADAPTERS
     faults = []
     for flag, path, value in _extra(loaded.spec.engine.extra_flags):
-    refused = REFUSED if loaded.spec.model.lora is None else REFUSED | _WITHOUT_ADAPTERS
         if flag in emitted:
             keys = emitted[flag].keys.split()
             mend = f", from {keys[0]}. Write that instead." if keys else ". Remove it."
