@@ -170,7 +170,7 @@ class EndpointPool:
     async def _rested(self, deadline: float) -> _Endpoint | None:
         """The best endpoint, once it is rested; None when none is before the deadline."""
         while True:
-            best = min(self._endpoints, key=lambda endpoint: (endpoint.rest_s, endpoint.load))
+            best = min(self._endpoints, key=lambda endpoint: (endpoint.rest_s, endpoint.pause_s, endpoint.load))
             pause_s = best.rest_s
             if monotonic() + pause_s >= deadline:
                 return None
@@ -206,6 +206,11 @@ class _Endpoint:
     def rest_s(self) -> float:
         """Time until it may be asked again; 0 for now."""
         return max(self._rested_at - monotonic(), 0.0)
+
+    @property
+    def pause_s(self) -> float:
+        """Time until its pace lets another request begin; 0 for now."""
+        return max(self._pace.next_at - monotonic(), 0.0)
 
     @property
     def load(self) -> float:
@@ -260,7 +265,7 @@ class _Endpoint:
                 try:
                     async with asyncio.timeout(deadline - monotonic()):
                         await stack.enter_async_context(self._permits)
-                        await self._pace.wait()
+                        await self._pace.wait(deadline)
                 except TimeoutError as fault:
                     text = "the limits of the endpoint left no room in time"
                     raise EndpointFailure(Outcome.RATE_LIMITED, text) from fault
@@ -287,11 +292,19 @@ class _Pace:
         self._per_minute = per_minute
         self._begun: deque[float] = deque(maxlen=per_minute)
 
-    async def wait(self) -> None:
+    @property
+    def next_at(self) -> float:
+        """When the next request may begin; in the past where it may at once."""
+        is_full = self._per_minute is not None and len(self._begun) == self._per_minute
+        return self._begun[0] + _MINUTE_S if is_full else 0.0
+
+    async def wait(self, deadline: float) -> None:
+        """Takes the next turn; none that comes too late, which would be lost to those after. Raises TimeoutError."""
         if self._per_minute is None:
             return
         now = monotonic()
-        is_full = len(self._begun) == self._per_minute
-        begin = max(now, self._begun[0] + _MINUTE_S) if is_full else now
+        begin = max(now, self.next_at)
+        if begin >= deadline:
+            raise TimeoutError
         self._begun.append(begin)
         await asyncio.sleep(begin - now)

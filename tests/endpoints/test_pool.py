@@ -227,6 +227,31 @@ def test_requests_begin_no_oftener_than_the_pace_allows(monkeypatch: pytest.Monk
     assert [sum(at <= b < at + 0.4 for b in begun) for at in begun[::3]] == [3, 3, 3]
 
 
+def test_turns_that_come_too_late_are_not_lost_to_those_who_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_MINUTE_S", 1.0)
+
+    async def story(pool: EndpointPool) -> list[BaseException | Completion]:
+        await pool.chat(ASK, deadline_s=30)
+        hurried = await asyncio.gather(*(pool.chat(ASK, deadline_s=0.3) for _ in range(50)), return_exceptions=True)
+        assert {failure.outcome for failure in hurried} == {Outcome.RATE_LIMITED}
+        return await asyncio.gather(pool.chat(ASK, deadline_s=20), return_exceptions=True)
+
+    (patient,) = with_pool(story, scripted((200, HELLO, {}))[1], requests_per_minute=1)
+    assert patient.text == "hello"
+
+
+def test_an_endpoint_with_room_is_asked_before_one_at_the_end_of_its_pace() -> None:
+    _, one = scripted((200, HELLO, {}))
+    _, other = scripted((200, HELLO, {}))
+
+    async def story(pool: EndpointPool) -> list[int]:
+        for _ in range(10):
+            await pool.chat(ASK, deadline_s=20)
+        return [stats.num_requests for stats in pool.stats]
+
+    assert with_pool(story, one, other, requests_per_minute=5) == [5, 5]
+
+
 def test_waiting_for_room_ends_at_the_deadline() -> None:
     async def hang(request: web.Request) -> web.Response:
         await asyncio.sleep(60)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sqlite3
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,6 +19,7 @@ from pydantic import ValidationError
 
 from rlf.core import RlfError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
+from rlf.rewards.judging import cache
 from rlf.rollout.metrics import rollout_metrics
 from rlf.types import CallRecord, Image, Outcome, Score, ScoreState, StopReason, ToolCall, ToolResult, Trajectory
 
@@ -227,6 +230,28 @@ def test_a_file_keeps_replies_for_the_next_run(tmp_path: Path) -> None:
         score(answer("a"), term(judge, **keys | {"cache": None}))
     assert values == [pytest.approx(7.5 / 9)] * 2 and other == values[0]
     assert len(judge.asked) == 3  # once for each sampling, and once without a cache
+
+
+def test_a_cache_that_others_hold_locked_is_waited_for_off_the_loop_and_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_BUSY_S", 0.2)
+    file, threads, put = tmp_path / "replies.db", list[str](), cache._File.put
+
+    def noted(self: cache._File, *arguments: Any) -> None:
+        threads.append(threading.current_thread().name)
+        put(self, *arguments)
+
+    monkeypatch.setattr(cache._File, "put", noted)
+    with judging('{"score": 10}') as judge:
+        judged = term(judge, cache={"file": str(file)})
+        assert score(answer("a"), judged).reward == 1.0
+        with closing(sqlite3.connect(file)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert score(answer("b"), judged).reward == 1.0
+        assert score(answer("a"), judged).reward == 1.0
+    assert len(judge.asked) == 2
+    assert all(name.startswith("judge-cache") for name in threads) and len(threads) == 2
 
 
 def candidates_in(body: Mapping[str, Any]) -> list[str]:

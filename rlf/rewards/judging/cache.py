@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rlf.core import RlfError
 from rlf.endpoints import TokenLogprob
 from rlf.rewards.judging.settings import Cache
 
+logger = logging.getLogger(__name__)
+
 _BUSY_S = 10.0
+
+Known: TypeAlias = tuple[str, tuple[TokenLogprob, ...]]
+"""A text with its token probabilities."""
 
 
 def key_of(asked: Mapping[str, Any]) -> str:
@@ -23,55 +31,75 @@ def key_of(asked: Mapping[str, Any]) -> str:
 
 
 class ReplyCache:
-    """Texts with their token probabilities by key. Processes may share a file."""
+    """Replies by key. Processes may share a file, which a thread waits for; one that fails later on is done without."""
 
     def __init__(self, settings: Cache) -> None:
         """Opens the file. Raises RlfError."""
         self._max = settings.max_replies
-        self._replies: OrderedDict[str, tuple[str, tuple[TokenLogprob, ...]]] = OrderedDict()
-        self._file = None if settings.file is None else _opened(settings.file)
+        self._replies: OrderedDict[str, Known] = OrderedDict()
+        self._file = None if settings.file is None else _File(settings.file)
+        self._thread = ThreadPoolExecutor(1, "judge-cache")
 
-    def get(self, key: str) -> tuple[str, tuple[TokenLogprob, ...]] | None:
+    async def get(self, key: str) -> Known | None:
         """The reply; None where there is none yet."""
         found = self._replies.get(key)
         if found is None and self._file is not None:
-            row = self._file.execute("SELECT text, logprobs FROM replies WHERE key = ?", (key,)).fetchone()
-            if row is not None:
-                found = (row[0], tuple(TokenLogprob(*each) for each in json.loads(row[1])))
+            found = await self._in_thread(self._file.get, key)
         if found is not None:
             self._keep(key, found)
         return found
 
-    def put(self, key: str, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
+    async def put(self, key: str, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
         """Keeps a reply."""
         self._keep(key, (text, logprobs))
         if self._file is not None:
-            packed = json.dumps([[each.token, each.logprob, dict(each.top)] for each in logprobs])
-            with self._file:
-                self._file.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, text, packed))
+            await self._in_thread(self._file.put, key, text, logprobs)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, once what is under way is written."""
+        self._thread.shutdown()
         if self._file is not None:
             self._file.close()
 
-    def _keep(self, key: str, reply: tuple[str, tuple[TokenLogprob, ...]]) -> None:
+    async def _in_thread(self, work: Any, *arguments: Any) -> Any:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        except sqlite3.Error as error:
+            logger.warning("cache of judges: %s", error)
+            return None
+
+    def _keep(self, key: str, reply: Known) -> None:
         self._replies[key] = reply
         self._replies.move_to_end(key)
         if len(self._replies) > self._max:
             self._replies.popitem(last=False)
 
 
-def _opened(path: str) -> sqlite3.Connection:
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        file = sqlite3.connect(path, timeout=_BUSY_S)
-        file.execute("PRAGMA journal_mode = WAL")
-        file.execute("PRAGMA synchronous = NORMAL")
-        file.execute(
-            "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, text TEXT, logprobs TEXT) WITHOUT ROWID"
-        )
-        file.commit()
-    except (OSError, sqlite3.Error) as error:
-        raise RlfError(f"{path}: cannot be used as a cache: {error}. Name another `cache.file`.") from error
-    return file
+class _File:
+    """Replies in SQLite; each method blocks."""
+
+    def __init__(self, path: str) -> None:
+        """Raises RlfError."""
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, text TEXT, logprobs TEXT) WITHOUT ROWID"
+            )
+            self._connection.commit()
+        except (OSError, sqlite3.Error) as error:
+            raise RlfError(f"{path}: cannot be used as a cache: {error}. Name another `cache.file`.") from error
+
+    def get(self, key: str) -> Known | None:
+        row = self._connection.execute("SELECT text, logprobs FROM replies WHERE key = ?", (key,)).fetchone()
+        return None if row is None else (row[0], tuple(TokenLogprob(*each) for each in json.loads(row[1])))
+
+    def put(self, key: str, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
+        packed = json.dumps([[each.token, each.logprob, dict(each.top)] for each in logprobs])
+        with self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, text, packed))
+
+    def close(self) -> None:
+        self._connection.close()

@@ -124,12 +124,12 @@ class Panel:
             {"model": model, "urls": urls, "sampling": sampling.body(), "vote": number, "question": asdict(question)}
         )
         async with self._asking.setdefault(key, asyncio.Lock()):  # who asks the same waits for the one reply
-            known = self._cache.get(key)
+            known = await self._cache.get(key)
             if known is not None:
                 return Reply(*known, ScoreUsage(num_replies=1, num_cached=1))
             reply = await self._ask(model, question, sampling)
             if isinstance(reply, Reply):
-                self._cache.put(key, reply.text, reply.logprobs)
+                await self._cache.put(key, reply.text, reply.logprobs)
             return reply
 
     def _sampling(self, model: str, question: Question, number: int) -> SamplingSpec:
