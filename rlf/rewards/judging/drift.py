@@ -53,7 +53,9 @@ class Watchman:
         return self._items[derive_seed(self._seed, "item", step, trajectory_id) % len(self._items)]
 
     def observe(self, value: float, item: Labelled) -> None:
-        """Counts the judge's verdict on a sentinel. Raises RunError where an alarm ends the run."""
+        """Counts the judge's verdict on a sentinel, until the term is frozen. Raises RunError where it ends the run."""
+        if self.frozen is not None:
+            return
         threshold = self._settings.threshold
         judged, known = value >= threshold, item.label >= threshold
         self._latest.append((judged, known))
@@ -71,7 +73,7 @@ class Watchman:
         )
         if self._settings.on_drift is OnDrift.STOP:
             raise RunError(f"rewards.{words}. Look at the judge and its prompt, then go on with `rlf resume`.")
-        if self._settings.on_drift is OnDrift.FREEZE and self.frozen is None:
+        if self._settings.on_drift is OnDrift.FREEZE:
             self.frozen = f"frozen since step {self._step}, when the judge had drifted"
             words += "; the term is frozen"
         self._notify("alarm", f"rewards.{words}")

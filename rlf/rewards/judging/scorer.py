@@ -99,10 +99,9 @@ class JudgeScorer:
         if watchman is None:
             return await self._judge(trajectory, scoring)
         sentinel = watchman.sentinel(trajectory.id, scoring.step)
+        kappa, tried = watchman.kappa, ScoreUsage()
         if watchman.frozen is not None:
             return Verdict(None, watchman.frozen)
-        kappa = watchman.kappa
-        tried = ScoreUsage()
         if sentinel is None:
             verdict = await self._judge(trajectory, scoring)
         else:
@@ -112,7 +111,10 @@ class JudgeScorer:
             tried = said.usage
             if said.value is not None:
                 watchman.observe(said.value, sentinel)
-        return verdict._replace(usage=replace((verdict.usage or ScoreUsage()) + tried, kappa=kappa))
+        usage = replace((verdict.usage or ScoreUsage()) + tried, kappa=kappa)
+        if watchman.frozen is not None:  # meanwhile
+            return Verdict(None, watchman.frozen, usage=usage)
+        return verdict._replace(usage=usage)
 
     def leave(self, trajectory: Trajectory, scoring: Scoring) -> None:
         """Tells its group, where rollouts are compared, that a trajectory will not come."""
