@@ -14,9 +14,9 @@ from transformers import AutoTokenizer
 
 from rlf.builtin.names import builtin_path
 from rlf.builtin.programs.build import build as build_programs
-from rlf.builtin.shop import same_rows
 from rlf.builtin.shop.build import build as build_shop
 from rlf.chat import FORMATS
+from rlf.rewards import RewardContext, RewardFunction, Term
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.testing.policy import ScriptedPolicy
 from rlf.tools import Executor, ToolDeclaration
@@ -94,14 +94,27 @@ def played(name: str, row: dict[str, str], arguments: dict[str, str], answer: st
     return asyncio.run(main())
 
 
+def rewarded(*trajectories: Trajectory) -> list[float | None]:
+    """What the template's reward gives them."""
+    folder = builtin_path("shop/database").parents[2] / "templates/sql/reward_specs"
+    term = Term.model_validate(yaml.safe_load((folder / "right.yaml").read_text()))
+
+    async def main() -> list[float | None]:
+        async with Executor([tool("sql")]) as executor:
+            context = RewardContext(executor.for_rewards, 0, lambda level, text: None)
+            async with RewardFunction([term], context) as function:
+                return [scored.reward for scored in await function.score_all(trajectories, step=1)]
+
+    return asyncio.run(main())
+
+
 def test_a_query_is_rewarded_for_its_rows_not_its_words() -> None:
     row = next(row for row in rows("shop/heldout") if row["kind"] == "join")
     other = row["query"].replace("sum(number * price)", "total(price * number) + 0") + " LIMIT 9"
-    right = played("sql", row, {"query": other}, row["answer"])
-    assert right.answer == row["answer"]
-    assert same_rows(right, row["rows"]) == 1.0
-    assert same_rows(played("sql", row, {"query": "SELECT 1 + 1"}, row["answer"]), row["rows"]) == 0.0
-    assert same_rows(played("sql", row, {"query": "SELECT sum(no"}, row["answer"]), row["rows"]) == 0.0
+    queries = (other, "SELECT 1 + 1", "SELECT sum(no")
+    tried = [played("sql", row, {"query": query}, row["answer"]) for query in queries]
+    assert tried[0].answer == row["answer"]
+    assert rewarded(*tried) == [1.0, 0.0, 0.0]
 
 
 def test_a_program_answers_its_question() -> None:

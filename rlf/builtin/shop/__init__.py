@@ -1,8 +1,4 @@
-"""A small shop: a SQLite database, questions about it with the rows that answer them, and their reward.
+"""A small shop: a SQLite database, and questions about it with the queries and the rows that answer them.
 
-`builtin:shop/database`, `builtin:shop/train`, `builtin:shop/heldout`; `rlf.builtin.shop:same_rows`.
+`builtin:shop/database`, `builtin:shop/train`, `builtin:shop/heldout`.
 """
-
-from rlf.builtin.shop.reward import same_rows
-
-__all__ = ["same_rows"]
