@@ -10,6 +10,7 @@ import pytest
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.rewards.rules.choice import chosen
 from rlf.rewards.rules.collection import items
+from rlf.types import StopReason, Task, Trajectory
 
 from .scoring import score, score_with
 
@@ -333,3 +334,25 @@ def test_math_compares_what_is_meant_and_gives_up_in_time() -> None:
     scored = asyncio.run(score_with([term], tried))
     assert [each.success for each in scored] == [worth for _, _, worth in pairs]
     assert scored[7].scores[0].reason == "not compared within 2 s"
+
+
+@pytest.mark.parametrize(("num_sampled", "worth"), [(0, 0.0), (6, 0.0), (7, -0.25), (9, -0.75), (10, -1.0), (40, -1.0)])
+def test_the_overlong_punishment_falls_over_its_buffer_and_counts_sampled_tokens_alone(
+    num_sampled: int, worth: float
+) -> None:
+    """-(n - (10 - 4)) / 4 within the buffer: DAPO, equation 13."""
+    term = Term.model_validate({"kind": "rule", "rule": "overlong", "name": "o", "max_tokens": 10, "buffer_tokens": 4})
+    tool_output = 500
+    tokens = num_sampled + tool_output
+    trajectory = Trajectory(
+        id="t",
+        task=Task("q", ()),
+        sample_index=0,
+        tokens=[0] * tokens,
+        action_mask=[True] * num_sampled + [False] * tool_output,
+        rollout_logprobs=[0.0] * tokens,
+        turns=(),
+        stop=StopReason.ANSWERED,
+        answer="x",
+    )
+    assert score(trajectory, term).reward == worth

@@ -33,6 +33,8 @@ REFUSED = {
     "reward.remote_url": "rewards come from the agent. Write a reward term",
     "reward.model_name_or_path": "rewards come from the agent. Write a reward term",
     "reward.normalize_enable": "it is of OpenRLHF's own reward models alone",
+    "reward.overlong_buffer_len": "its length counts tool output. Write the reward term {rule: overlong}",
+    "reward.overlong_penalty_factor": "its length counts tool output. Write the weight of {rule: overlong}",
     "data.apply_chat_template": "the agent renders prompts, token by token. Write chat",
     "data.input_template": "the agent renders prompts, token by token. Write data.train.template",
     "data.prompt_probs": "there is one dataset",
@@ -46,7 +48,7 @@ REFUSED = {
 """Options that have no key here on purpose, with the reason and what to write instead."""
 _WITHOUT_ADAPTERS = {"train.enable_ema": "it averages weights; adapters alone are trained. Remove it, or model.lora"}
 """The same where `model.lora` is set."""
-_COUNTED = ("reward.overlong_buffer_len", "reward.stop_properly_penalty_coef")
+_COUNTED = ("reward.stop_properly_penalty_coef",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def test_what_openrlhf_says_of_the_options_is_a_warning(load):
 
 
 def test_a_penalty_on_length_is_told_to_count_tool_output(load):
-    _, warnings = check_options(load("+engine.extra_flags.reward.overlong_buffer_len=64"))
+    _, warnings = check_options(load("+engine.extra_flags.reward.stop_properly_penalty_coef=0.5"))
     assert "counts tool output" in warnings[0].message
 
 
