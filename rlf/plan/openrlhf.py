@@ -270,8 +270,12 @@ def _correction_sees_whole_distributions(loaded: LoadedSpec, engine: OpenRlhfEng
 
 def _spool_is_shared(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
     if engine.ray_address is not None and engine.output is None:
-        message = "the agents on the cluster's nodes write their trajectories there. Name a folder on a shared disk."
-        yield loaded.fault(("engine", "output"), f"absent beside ray_address; {message}")
+        message = "absent beside ray_address; the agents on the cluster's nodes write their trajectories there. Name a "
+        mend = "folder on a shared disk; with engine.ingest one of the nodes."
+        yield loaded.fault(("engine", "output"), message + mend)
+    if engine.ingest is not None and engine.ray_address is None:
+        message = "without ray_address the job runs on this machine, which reads its records from its disk. Remove it."
+        yield loaded.fault(("engine", "ingest"), f"got an address; {message}")
 
 
 def _guards_can_act(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +26,17 @@ from rlf.core.seeds import derive_seed
 from rlf.engines.harness import Harness, Traffic, build_harness
 from rlf.engines.openrlhf.attempt import read_attempt
 from rlf.engines.openrlhf.dataset import Purpose, Row, read_label
-from rlf.engines.openrlhf.groups import Group, StepCount, counts
+from rlf.engines.openrlhf.groups import Group, StepCount, Tally, counts
 from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.policy import EnginePolicy, SamplesTokens
 from rlf.engines.openrlhf.rehearse_policy import OpeningCalls
 from rlf.engines.openrlhf.response import evaluation_response, training_response
+from rlf.engines.openrlhf.send import Sender
 from rlf.engines.openrlhf.spool import Record, SpoolWriter
 from rlf.plan import plan_from_json
 from rlf.rollout.loop import Rollout, play
 from rlf.spec.dotenv import mentioned
+from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.types.events import Notice
 from rlf.types.policy import Sampling
 from rlf.types.score import Scored
@@ -52,11 +55,12 @@ _MAX_BROKEN_IN_A_ROW = 64
 class Agent:
     """What `AgentExecutor` of a job hands over to. One per actor."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tally: Tally | None = None) -> None:
         """Reads the job's plan and builds nothing yet: tokenizer and sampler come with the first call.
 
         Args:
             folder: the job folder, or the copy of it that was shipped to this node.
+            tally: what it counts with other agents; None: with those of its Ray job.
 
         Raises:
             RlfError: the plan needs a variable that is not set here.
@@ -66,6 +70,7 @@ class Agent:
         self._secrets = mentioned(item.text for item in plan.interpolated)
         self._evaluation = job.evaluation
         self._attempt = read_attempt(job)
+        self._tally = tally
         self._groups: dict[int, Group] = {}
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -116,11 +121,11 @@ class Agent:
         group = self._groups.setdefault(row.index, Group(self._spec.rollout.num_generations))
         sample, scored = group.join(), None
         try:
-            scored = await self._play(parts, policy, row, sample, step=parts.steps.step)
+            scored = await self._play(parts, policy, row, sample, step=await parts.steps.step())
         finally:
             if group.leave(scored):
                 del self._groups[row.index]
-                parts.steps.add(group)
+                await parts.steps.add(group)
         if not counts(scored):
             await group.over()
         return scored, group
@@ -130,7 +135,7 @@ class Agent:
         rollout = self._rollout(row, sample, step)
         sampler = OpeningCalls(policy, parts.harness.chat, self._spec.tools) if self._attempt.opening_calls else policy
         setting = parts.harness.setting(sampler, parts.sampling(row.purpose))
-        scored_at = parts.steps.step - 1 if step is None else step
+        scored_at = await parts.steps.step() - 1 if step is None else step
         try:
             scored = await parts.harness.reward.score(await play(rollout, setting), step=scored_at)
             self._num_broken_in_a_row = 0
@@ -177,13 +182,16 @@ class Agent:
         async with self._opening:
             if self._parts is None:
                 self._parts = await self._build(tokenizer)
-                self._start_first_evaluation(self._parts, policy)
+                await self._start_first_evaluation(self._parts, policy)
             return self._parts
 
     async def _build(self, tokenizer: PreTrainedTokenizerBase) -> _Parts:
-        folder, spec = Path(self._attempt.spool), self._spec
-        spool = SpoolWriter(folder, self._secrets)
-        self._stack.callback(spool.close)
+        spec, sender = self._spec, None
+        assert isinstance(spec.engine, OpenRlhfEngineSpec), f"an agent for engine {spec.engine.kind}"
+        if spec.engine.ingest is not None:
+            sender = partial(Sender, ingest=spec.engine.ingest, attempt=self._attempt)
+        spool = SpoolWriter(Path(self._attempt.spool), self._secrets, sender)
+        self._stack.push_async_callback(spool.close)
 
         def notify(level: str, text: str) -> None:
             spool.tell(Notice(level, text, {}))
@@ -191,17 +199,16 @@ class Agent:
         traffic = Traffic(Redactor(os.environ, self._secrets).text)
         harness = build_harness(spec, tokenizer, notify, traffic)
         steps = StepCount(
-            folder,
             first_step=self._attempt.first_step,
             groups_per_step=spec.train.prompts_per_step,
             filtering=spec.train.dynamic_filtering,
+            tally=self._tally,
         )
-        self._stack.callback(steps.close)
         await self._stack.enter_async_context(harness.tools)
         await self._stack.enter_async_context(harness.reward)
         return _Parts(harness, spool, steps)
 
-    def _start_first_evaluation(self, parts: _Parts, policy: EnginePolicy) -> None:
+    async def _start_first_evaluation(self, parts: _Parts, policy: EnginePolicy) -> None:
         """Evaluates the untrained policy, in whichever actor comes first.
 
         OpenRLHF evaluates only after steps. No weights change before the first batch is complete, and that waits for
@@ -209,9 +216,7 @@ class Agent:
         """
         if not self._attempt.evaluate_first or not self._evaluation.is_file():
             return
-        try:
-            os.close(os.open(Path(self._attempt.spool) / "first-evaluation", os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
+        if not await parts.steps.claim():
             return
         rows = [read_label(json.loads(line)["label"]) for line in self._evaluation.read_text().splitlines()]
         parts.first_evaluation = asyncio.ensure_future(self._evaluate(parts, policy, rows))

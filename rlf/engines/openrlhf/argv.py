@@ -406,7 +406,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "eval.num_samples eval.greedy eval.limit",
         "rows of data/eval.jsonl: one for each sample, and a greedy one",
     ),
-    Elsewhere("engine.kind engine.ray_address", "how the job is started"),
+    Elsewhere("engine.kind engine.ray_address engine.ingest", "how the job is started and followed"),
     Elsewhere("engine.extra_flags", "options as they are"),
     Elsewhere("rollout.schedule", "a warning: vLLM has no ticks"),
     Elsewhere(

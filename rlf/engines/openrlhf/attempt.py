@@ -17,12 +17,14 @@ class Attempt(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    run: str
+    """The run's id."""
     number: int
     """Counts from 1."""
     first_step: int
     """The step that it begins with: 1, or the one after the checkpoint that it goes on from."""
     spool: str
-    """Folder of the agents' records; every node sees it."""
+    """Folder of the agents' records."""
     evaluate_first: bool
     """Whether the policy is evaluated before anything is trained on."""
     opening_calls: bool = False
@@ -38,6 +40,7 @@ def read_attempt(job: Job) -> Attempt:
 def new_attempt(job: Job, number: int, *, first_step: int, opening_calls: bool = False) -> Attempt:
     """The launch of that number; it evaluates first where nothing has been trained yet."""
     return Attempt(
+        run=job.run_id,
         number=number,
         first_step=first_step,
         spool=str(job.spool / f"attempt-{number}"),

@@ -5,68 +5,115 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
+import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import rlf
+from rlf.core.errors import RunError
+from rlf.engines.openrlhf import ray_job
 from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.place import Place
 from rlf.engines.openrlhf.process import supervised
 
-_RAY = ("-m", "ray.scripts.scripts", "job")
-_OUTPUTS = ("/spool", "/ckpt", "/logs", "/model", "/tensorboard")
+_OUTPUTS = ("/spool", "/ckpt", "/logs", "/model", "/tensorboard", "/place.json")
 """What lies in the job folder and is not shipped."""
+GOES_ON = ("PENDING", "RUNNING")
+DONE = "SUCCEEDED"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A job server, and the interpreter that can speak to it."""
+
+    address: str
+    place: Place
+
+    def state(self, name: str) -> str:
+        """How a job stands, by Ray's words; UNKNOWN for one that the server does not know.
+
+        Raises:
+            RunError: the server does not answer.
+        """
+        command, environment = self._command("state", name), self.place.environment({})
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if done.returncode != 0:
+            raise RunError(f"{self.address}: the job server does not answer: {_last_line(done.stderr)}")
+        return _last_line(done.stdout)
+
+    async def submit(self, name: str, job: Job, command: Sequence[str], told: Mapping[str, Any]) -> None:
+        """Hands a command over, to be run in a copy of the job folder.
+
+        Args:
+            told: what env.json holds.
+
+        Raises:
+            RunError: the server does not take it.
+        """
+        # For the job's first process alone: OpenRLHF hands on some itself, and Ray refuses two that speak of the same.
+        variables = [f"{key}={value}" for key, value in {"RAY_DEDUP_LOGS": "0", **told["set"]}.items()]
+        request = {"entrypoint": shlex.join(["env", *variables, *command]), "runtime_env": _environment(job, told)}
+        process = await asyncio.create_subprocess_exec(
+            *self._command("submit", name),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=self.place.environment({}),
+        )
+        _, errors = await process.communicate(json.dumps(request).encode())
+        if process.returncode != 0:
+            raise RunError(f"{self.address}: the job server does not take the job: {_last_line(errors.decode())}")
+
+    @asynccontextmanager
+    async def followed(self, name: str, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+        """A process that writes a job's whole output, from its beginning, until it is over; 0 where it succeeded.
+
+        The job is stopped when the block is left before its end. When this process dies the job goes on.
+        """
+        log.unlink(missing_ok=True)  # noqa: ASYNC240 - a local file
+        command, environment = self._command("follow", name), self.place.environment({})
+        async with supervised(command, log=log, environment=environment, folder=log.parent) as process:
+            try:
+                yield process
+            finally:
+                if process.returncode is None:
+                    await asyncio.shield(self._stop(name))
+
+    async def _stop(self, name: str) -> None:
+        """Ends a job; one that is over is left as it is."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command("stop", name),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=self.place.environment({}),
+        )
+        await process.wait()
+
+    def _command(self, action: str, name: str) -> list[str]:
+        return [self.place.python, "-P", ray_job.__file__, self.address, action, name]
 
 
 def submission_id(job: Job, number: int) -> str:
     """The name of the n-th launch of a job on its cluster."""
-    return f"rlf-{job.folder.parent.name}-{number}"
+    return f"rlf-{job.run_id}-{number}"
 
 
-@asynccontextmanager
-async def submitted(
-    place: Place, address: str, job: Job, number: int, *, options: Sequence[str], told: Mapping[str, Any]
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that submits the job and prints its output until it is over, with its exit code.
-
-    The job is stopped when the block is left before its end. When this process dies the job goes on; the next launch
-    stops it first.
-
-    Args:
-        told: what env.json holds.
-    """
-    environment = place.environment({})
-    await stop(place, address, submission_id(job, number - 1))
-    # For the job's first process alone: OpenRLHF hands on some itself, and Ray refuses two that speak of the same ones.
-    variables = [f"{name}={value}" for name, value in {"RAY_DEDUP_LOGS": "0", **told["set"]}.items()]
-    command = [
-        *(place.python, *_RAY, "submit", "--address", address, "--submission-id", submission_id(job, number)),
-        *("--working-dir", str(job.folder), "--runtime-env-json", json.dumps(runtime_environment(told))),
-        *("--", "env", *variables, "python", "-m", "openrlhf.cli.train_ppo_ray", *options),
-    ]
-    try:
-        async with supervised(command, log=job.log(number), environment=environment, folder=job.folder) as process:
-            yield process
-    finally:
-        await asyncio.shield(stop(place, address, submission_id(job, number)))
-
-
-async def stop(place: Place, address: str, name: str) -> None:
-    """Ends a job by its name; one that is over, or that the cluster does not know, is left as it is."""
-    process = await asyncio.create_subprocess_exec(
-        *(place.python, *_RAY, "stop", "--address", address, name),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=place.environment({}),
-    )
-    await process.wait()
-
-
-def runtime_environment(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What every node needs: secrets, and rlf's own code unless it is an installed package."""
+def _environment(job: Job, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What every node needs: the job folder, secrets, and rlf's own code unless it is an installed package."""
     secrets = {name: os.environ[name] for name in told["secrets"]}
     folder = Path(rlf.__file__).parent
     shipped = [] if folder.parent.name.endswith("-packages") else [str(folder)]
-    return {"env_vars": secrets, "excludes": list(_OUTPUTS), "py_modules": shipped}
+    return {
+        "working_dir": str(job.folder),
+        "excludes": list(_OUTPUTS),
+        "env_vars": secrets,
+        "py_modules": shipped,
+    }
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]

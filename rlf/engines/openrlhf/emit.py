@@ -12,7 +12,7 @@ from rlf.engines.openrlhf.dataset import Row, evaluation_rows, training_rows, wr
 from rlf.engines.openrlhf.job import Job
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.dotenv import mentioned
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.spec.engines.openrlhf import INGEST_TOKEN, OpenRlhfEngineSpec
 from rlf.spec.models import LoraSpec
 from rlf.types.task import Task
 
@@ -75,10 +75,14 @@ def agent_source(lora: LoraSpec | None) -> str:
 
 
 def secrets(plan: Plan) -> list[str]:
-    """Names of the variables that tools, rewards and reports are filled in with."""
+    """Names of the variables that tools, rewards and reports are filled in with, and the token of `engine.ingest`."""
     assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a job for engine {plan.spec.engine.kind}"
     names = mentioned(item.text for item in plan.interpolated)
-    return sorted(names | ({"WANDB_API_KEY"} if plan.spec.engine.wandb is not None else set()))
+    if plan.spec.engine.wandb is not None:
+        names |= {"WANDB_API_KEY"}
+    if plan.spec.engine.ingest is not None:
+        names |= {INGEST_TOKEN}
+    return sorted(names)
 
 
 def launch_script(plan: Plan, options: Sequence[str]) -> str:

@@ -1,13 +1,16 @@
-"""The OpenRLHF engine on one machine: writes the job, starts Ray and it, follows it, and leaves nothing running."""
+"""The OpenRLHF engine: writes the job, starts it here or on a cluster, follows it, and leaves nothing running."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import math
+import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,21 +20,23 @@ from rlf.chat.policy import HistoryPolicy
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs
 from rlf.engines.harness import Harness, build_harness
-from rlf.engines.openrlhf.attempt import new_attempt, read_attempt, write_attempt
+from rlf.engines.openrlhf.attempt import Attempt, new_attempt, read_attempt, write_attempt
 from rlf.engines.openrlhf.checkpoints import latest_checkpoint, point_to, step_of
-from rlf.engines.openrlhf.cluster import submitted
-from rlf.engines.openrlhf.emit import write_job
+from rlf.engines.openrlhf.cluster import DONE, GOES_ON, Cluster, submission_id
+from rlf.engines.openrlhf.emit import ENTRY, write_job
 from rlf.engines.openrlhf.ingest import Ingest
 from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.log import find_error
+from rlf.engines.openrlhf.log import LogReader, find_error
+from rlf.engines.openrlhf.nodes import COMMAND, read_answer
 from rlf.engines.openrlhf.place import Place, read_place, write_place
 from rlf.engines.openrlhf.preflight import check_place, check_secrets
 from rlf.engines.openrlhf.process import LOOPBACK_ONLY, local_ray, supervised
+from rlf.engines.openrlhf.receive import receiving
 from rlf.engines.tokenizer import load_tokenizer
 from rlf.plan import Plan
 from rlf.plan.layout import Layout
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.types.events import EventSink, Notice
+from rlf.spec.engines.openrlhf import INGEST_TOKEN, OpenRlhfEngineSpec
+from rlf.types.events import CheckpointSaved, EventSink, Notice
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +45,8 @@ _LOADED = "Episode [1/1]:"
 """OpenRLHF's progress bar of the whole training, which begins when every model is up."""
 _KEPT_LINES = 2_000
 """Of the job's output, for the words of its error."""
+_LATE_S = 60.0
+"""Time that trajectories of a step may take to come from the nodes before that is told."""
 
 
 class JobStage(StrEnum):
@@ -92,11 +99,15 @@ class OpenRlhfEngine:
         self.job = Job(job_folder, job_folder if output is None else Path(output).absolute() / folder.name)
         self._place = place or read_place(self.job)
         self._opening_calls = opening_calls
-        self._address = plan.spec.engine.ray_address
+        address = plan.spec.engine.ray_address
+        self._cluster = None if address is None else Cluster(address, self._place)
+        self._ingest = plan.spec.engine.ingest
         if plan.spec.chat.history is HistoryPolicy.FORK:
             raise RlfError("chat.history: got fork; OpenRLHF takes one sequence for a trajectory. Write keep.")
-        if self._address is None:
+        if self._cluster is None:
             check_place(self._place, plan.spec)
+        if self._ingest is not None:
+            check_secrets([INGEST_TOKEN])
         tokenizer = load_tokenizer(inputs.model_path)
         self._harness: Harness = build_harness(plan.spec, tokenizer, self._notify)
         self.step = 0
@@ -104,6 +115,8 @@ class OpenRlhfEngine:
         """Where it goes on from."""
         self._last_recorded: int | None = None
         """The last step that the lineage has of an earlier launch; None in a new run."""
+        self._goes_on = False
+        """Whether the launch of a driver that died is followed to its end, rather than another made."""
 
     def _notify(self, level: str, text: str) -> None:
         self._emit(Notice(level, text, {}))
@@ -119,7 +132,11 @@ class OpenRlhfEngine:
     @property
     def place(self) -> str:
         """Where it trains."""
-        return self._address or self._place.name or f"{Layout.of(self._plan.spec).total_gpus(self._engine)} GPUs"
+        return (
+            self._engine.ray_address
+            or self._place.name
+            or f"{Layout.of(self._plan.spec).total_gpus(self._engine)} GPUs"
+        )
 
     @property
     def threads(self) -> int:
@@ -127,14 +144,39 @@ class OpenRlhfEngine:
         return 0
 
     def go_back(self, checkpoints: Sequence[Path], last_step: int) -> None:
-        """Goes on from what DeepSpeed wrote last, also where the lineage does not have it; else from the lineage's."""
-        there = [checkpoint for checkpoint in checkpoints if checkpoint.is_dir()]
-        self._checkpoint = latest_checkpoint(self.job) or (there[-1] if there else None)
-        self.step = 0 if self._checkpoint is None else step_of(self._checkpoint)
+        """Goes on with a job that a cluster still has; else from what DeepSpeed wrote last, or the lineage knows."""
         self._last_recorded = last_step
+        if self._cluster is not None and self.job.argv.is_file():
+            state = self._cluster.state(submission_id(self.job, read_attempt(self.job).number))
+            self._goes_on = state in (*GOES_ON, DONE)
+        if self._goes_on:
+            self.step = last_step
+        elif self._ingest is not None:
+            saved = asyncio.run(self._settle_alone())
+            self.step = saved[-1].step if saved else 0
+        else:
+            there = [checkpoint for checkpoint in checkpoints if checkpoint.is_dir()]
+            self._checkpoint = latest_checkpoint(self.job) or (there[-1] if there else None)
+            self.step = 0 if self._checkpoint is None else step_of(self._checkpoint)
 
     async def run(self) -> None:
         """Runs the job to its end. Cancelled, it ends the job, reads what is left of it and re-raises."""
+        async with nullcontext() if self._ingest is None else receiving(self._ingest, self.job):
+            if self._goes_on:
+                attempt = read_attempt(self.job)
+                after = self._last_recorded or 0
+            else:
+                attempt, after = await self._new_launch(), 0
+            ingest = Ingest(self._plan.spec, self.job, attempt, emit=self._emit, after=after)
+            try:
+                await self._launch(ingest, attempt.number)
+            except asyncio.CancelledError:
+                ingest.poll(last=True)
+                self.step = ingest.step
+                raise
+
+    async def _new_launch(self) -> Attempt:
+        """Writes what the next launch of the job reads; tells what an earlier one left."""
         number = 1
         if self._last_recorded is not None:
             number = self._catch_up(self._last_recorded) + 1
@@ -142,17 +184,12 @@ class OpenRlhfEngine:
             await self._try_parts()
             self.job.folder.mkdir(parents=True, exist_ok=True)
             write_job(self._plan, self._inputs.train, self._inputs.evaluation, self.job)
-        point_to(self.job, self._checkpoint)
+        if self._ingest is None:
+            point_to(self.job, self._checkpoint)
         write_place(self.job, self._place)
         attempt = new_attempt(self.job, number, first_step=self.step + 1, opening_calls=self._opening_calls)
         write_attempt(self.job, attempt)
-        ingest = Ingest(self._plan.spec, self.job, attempt, emit=self._emit)
-        try:
-            await self._launch(ingest, number)
-        except asyncio.CancelledError:
-            ingest.poll()
-            self.step = ingest.step
-            raise
+        return attempt
 
     def _catch_up(self, recorded: int) -> int:
         """Tells what an earlier driver did not live to tell, up to the checkpoint; returns that launch's number."""
@@ -160,7 +197,7 @@ class OpenRlhfEngine:
         ingest = Ingest(
             self._plan.spec, self.job, attempt, emit=self._emit, after=min(recorded, self.step), until=self.step
         )
-        ingest.poll()
+        ingest.poll(last=True)
         return attempt.number
 
     async def _try_parts(self) -> None:
@@ -174,7 +211,7 @@ class OpenRlhfEngine:
         told = json.loads(self.job.env.read_text())
         check_secrets(told["secrets"])
         options: list[str] = json.loads(self.job.argv.read_text())
-        started = self._on_cluster if self._address is not None else self._on_this_machine
+        started = self._on_cluster if self._cluster is not None else self._on_this_machine
         async with started(number, options, told) as process:
             logger.info("job %s: attempt %d started", self.job.folder, number)
             await self._follow(process, ingest, self.job.log(number))
@@ -183,9 +220,29 @@ class OpenRlhfEngine:
     async def _on_cluster(
         self, number: int, options: list[str], told: dict[str, Any]
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        assert self._address is not None, "a cluster without an address"
-        async with submitted(self._place, self._address, self.job, number, options=options, told=told) as process:
+        assert self._cluster is not None, "a cluster without an address"
+        name = submission_id(self.job, number)
+        if not self._goes_on:
+            await self._cluster.submit(name, self.job, [*ENTRY, *options], told)
+        done = "goes on" if self._goes_on else "is submitted"
+        self._emit(Notice("info", f"job {name} {done} on {self._cluster.address}", {"job": name}))
+        async with self._cluster.followed(name, self.job.log(number)) as process:
             yield process
+
+    async def _settle(self) -> list[CheckpointSaved]:
+        """Has the nodes send what they have left, and tell their checkpoints. Raises RunError."""
+        assert self._cluster is not None, "a cluster without an address"
+        name = f"{submission_id(self.job, read_attempt(self.job).number)}-nodes-{secrets.token_hex(2)}"
+        log = self.job.folder / "logs" / f"{name}.log"
+        await self._cluster.submit(name, self.job, COMMAND, json.loads(self.job.env.read_text()))
+        async with self._cluster.followed(name, log) as process:
+            await process.wait()
+        return read_answer(LogReader(log).read())
+
+    async def _settle_alone(self) -> list[CheckpointSaved]:
+        assert self._ingest is not None, "nodes whose disk is seen from here"
+        async with receiving(self._ingest, self.job):
+            return await self._settle()
 
     @asynccontextmanager
     async def _on_this_machine(
@@ -204,7 +261,7 @@ class OpenRlhfEngine:
     async def _follow(self, process: asyncio.subprocess.Process, ingest: Ingest, log: Path) -> None:
         """Tells events until the job is over. Raises RunError when it failed."""
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        loaded = False
+        loaded, patience = False, _Patience()
         ended = asyncio.ensure_future(process.wait())
         while not ended.done():
             await asyncio.wait([ended], timeout=_POLL_S)
@@ -214,7 +271,47 @@ class OpenRlhfEngine:
             if not loaded and any(_LOADED in line for line in new):
                 loaded = True
                 self._reach(JobStage.MODELS)
+            if patience.ends(ingest.awaits):
+                self._notify("warning", self._late(ingest.awaits))
         lines += ingest.poll()
+        if self._ingest is not None:
+            await self._take_the_rest(ingest)
+        self.step = ingest.step
         if process.returncode != 0:
             why = find_error(lines) or f"it ended with code {process.returncode}"
             raise RunError(f"the OpenRLHF job failed after step {ingest.step}: {why}\nIts whole output: {log}")
+
+    def _late(self, awaited: str) -> str:
+        assert self._ingest is not None, "records that are waited for without engine.ingest"
+        address = f"http://{self._ingest.host}:{self._ingest.port}"
+        return (
+            f"{awaited} is over and its trajectories do not come from the nodes. Can they reach {address}? They keep "
+            "them, and go on trying."
+        )
+
+    async def _take_the_rest(self, ingest: Ingest) -> None:
+        """Takes from the nodes what they could not send before the job ended."""
+        try:
+            saved = await self._settle()
+        except RunError as error:
+            self._notify("warning", f"records and checkpoints that are left on the nodes are not known here: {error}")
+            saved = []
+        ingest.poll(last=True)
+        for checkpoint in saved:
+            ingest.tell_checkpoint(checkpoint)
+
+
+class _Patience:
+    """Says once for each thing that is waited for that it takes long."""
+
+    def __init__(self) -> None:
+        self._awaited, self._since = "", time.monotonic()
+
+    def ends(self, awaited: str) -> bool:
+        """Whether that has been waited for too long, told once."""
+        if awaited != self._awaited:
+            self._awaited, self._since = awaited, time.monotonic()
+        late = bool(awaited) and time.monotonic() - self._since > _LATE_S
+        if late:
+            self._since = math.inf
+        return late

@@ -2,17 +2,16 @@
 
 The samples of a row are started together on one actor, so that their order gives each its position. Which step a row
 is for follows from how many groups are complete: OpenRLHF draws `prompts_per_step` rows, waits for all of them, and
-draws the next. Every actor of an attempt counts its complete groups in a file of the spool, one byte each.
+draws the next. The actors of a job count their complete groups together, in a Ray actor of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
+import sys
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rlf.spec.models import FilterSpec
 from rlf.types.score import Scored
@@ -80,40 +79,64 @@ class Group:
         return self._rewards + [self.filler] * (self._size - len(self._rewards))
 
 
-class StepCount:
-    """Counts the complete groups of an attempt, over all its actors."""
+class Tally:
+    """What the agents of a job count together."""
 
-    def __init__(self, folder: Path, *, first_step: int, groups_per_step: int, filtering: FilterSpec | None) -> None:
-        """Opens this actor's counter in `folder`, where those of the others lie too."""
-        self._folder = folder
+    def __init__(self) -> None:
+        self._num_complete = 0
+        self._claimed = False
+
+    def add(self) -> None:
+        """Counts a complete group."""
+        self._num_complete += 1
+
+    def count(self) -> int:
+        """Complete groups so far."""
+        return self._num_complete
+
+    def claim(self) -> bool:
+        """True for whoever asks first."""
+        first, self._claimed = not self._claimed, True
+        return first
+
+
+class StepCount:
+    """The steps of an attempt, over all its actors."""
+
+    def __init__(
+        self, *, first_step: int, groups_per_step: int, filtering: FilterSpec | None, tally: Tally | None = None
+    ) -> None:
+        """Joins a tally; None: the one of this Ray job, or one of its own in a process that is no part of any."""
         self._first_step = first_step
         self._groups_per_step = groups_per_step
         self._filtering = filtering
-        self._file = (folder / f"{platform.node()}-{os.getpid()}.groups").open("ab", buffering=0)
+        self._tally: Any = tally or Tally()
+        ray = sys.modules.get("ray")
+        self._elsewhere = tally is None and ray is not None and ray.is_initialized()
+        if self._elsewhere:
+            assert ray is not None, "a Ray job without Ray"
+            options = {"name": "rlf-tally", "get_if_exists": True, "num_cpus": 0}  # the name is of this job alone
+            self._tally = ray.remote(Tally).options(**options).remote()
 
-    @property
-    def step(self) -> int:
+    async def step(self) -> int:
         """The step that rows are drawn for now."""
-        num_complete = sum(_size(path) for path in self._folder.glob("*.groups"))
+        num_complete: int = await self._ask("count")
         return self._first_step + num_complete // self._groups_per_step
 
-    def add(self, group: Group) -> None:
+    async def add(self, group: Group) -> None:
         """Counts a complete group, unless dynamic filtering drops it: then OpenRLHF draws another in its place."""
-        if self._filtering is None or is_kept(group.scores, self._filtering):
-            self._file.write(b".")
-            os.fsync(self._file.fileno())
+        if is_kept(group.scores, self._filtering):
+            await self._ask("add")
 
-    def close(self) -> None:
-        """Closes the counter."""
-        self._file.close()
+    async def claim(self) -> bool:
+        """True for the first actor that asks."""
+        return bool(await self._ask("claim"))
+
+    async def _ask(self, what: str) -> Any:
+        method = getattr(self._tally, what)
+        return await method.remote() if self._elsewhere else method()
 
 
-def is_kept(scores: Sequence[float], filtering: FilterSpec) -> bool:
+def is_kept(scores: Sequence[float], filtering: FilterSpec | None) -> bool:
     """OpenRLHF's own rule: the mean of the scores that it was told lies strictly inside the range."""
-    return filtering.low < fmean(scores) < filtering.high
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file; opening it first makes a network file system ask its server."""
-    with path.open("rb") as file:
-        return os.fstat(file.fileno()).st_size
+    return filtering is None or filtering.low < fmean(scores) < filtering.high

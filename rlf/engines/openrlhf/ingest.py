@@ -1,15 +1,16 @@
 """From what a job leaves behind to the events of a run: the agents' spool and OpenRLHF's output, read as they grow.
 
-A step is told once OpenRLHF says that it is over: by then every trajectory of it is in the spool, for each was on disk
-before OpenRLHF had it. Everything follows from the files alone, so that a driver that died is caught up with by
-reading them again; the lineage takes a step or an evaluation that it has already in place of the old one.
+A step is told once OpenRLHF says that it is over and every trajectory of it is in the spool. On a disk that is seen
+from here that is so by then, for each was on disk before OpenRLHF had it; copies that come over HTTP may be late.
+Everything follows from the files alone, so that a driver that died is caught up with by reading them again; the lineage
+takes a step or an evaluation that it has already in place of the old one.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from rlf.engines.openrlhf.advantages import mean_advantages
 from rlf.engines.openrlhf.attempt import Attempt
 from rlf.engines.openrlhf.checkpoints import checkpoint_hash, step_of, whole_checkpoints
 from rlf.engines.openrlhf.dataset import Purpose, read_label
+from rlf.engines.openrlhf.groups import Group, is_kept
 from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.log import EvaluationLine, LogReader, StepLine, parse_line
 from rlf.engines.openrlhf.spool import Record, SpoolReader
 from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
+from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Notice, RunEvent, StepFinished
 
@@ -38,6 +41,7 @@ class Ingest:
             after: the last step that the lineage has; what is older is not told again.
             until: the step of the checkpoint that is gone back to; what is newer is not told. None: all of it is.
         """
+        assert isinstance(spec.engine, OpenRlhfEngineSpec), f"a job of engine {spec.engine.kind}"
         self._spec = spec
         self._job = job
         self._attempt = attempt
@@ -45,27 +49,41 @@ class Ingest:
         self._after = after
         self._until = math.inf if until is None else until
         self._log = LogReader(job.log(attempt.number))
-        self._spool = SpoolReader(Path(attempt.spool))
+        self._comes_late = spec.engine.ingest is not None
+        self._folder = job.received(attempt.number) if self._comes_late else Path(attempt.spool)
+        self._spool = SpoolReader(self._folder)
+        self._lines = deque[StepLine | EvaluationLine]()
+        """Those whose trajectories have not all come."""
+        self._groups: dict[int, Group] = {}
+        """By row, those of which not all has come."""
+        self._num_kept = 0
+        """Whole groups that are trained on."""
         self._training: defaultdict[int, list[Record]] = defaultdict(list)
         self._evaluating: list[Record] = []
         self._first_evaluation: list[Record] = []
         self._order = _evaluation_order(job)
-        self._checkpoints = set(whole_checkpoints(job)) if until is None else set[Path]()
-        """Those that are told, or were there before."""
+        older = [path for path in whole_checkpoints(job) if until is None and step_of(path) < attempt.first_step]
+        self._checkpoints = set(older)
+        """Those that are told, or of a launch before."""
         self.step = attempt.first_step - 1
         """The last step that is over."""
 
-    def poll(self) -> list[str]:
-        """Tells everything that has come since the last call; returns the new lines of OpenRLHF's output."""
-        lines = self._log.read()  # first: what a line speaks of is in the spool by then
+    def poll(self, *, last: bool = False) -> list[str]:
+        """Tells everything that has come since the last call; returns the new lines of OpenRLHF's output.
+
+        Args:
+            last: whether nothing more will come, so that nothing is waited for.
+        """
+        lines = self._log.read()  # first: on a shared disk, what a line speaks of is in the spool by then
+        self._lines += filter(None, map(parse_line, lines))
         for item in self._spool.read():
             if isinstance(item, Notice):
                 self._tell(item, self.step + 1)
             else:
                 self._sort(item)
         self._tell_first_evaluation()
-        for line in lines:
-            match parse_line(line):
+        while self._lines and (last or not self._comes_late or self._has_come(self._lines[0])):
+            match self._lines.popleft():
                 case StepLine() as over:
                     self._tell_step(over)
                 case EvaluationLine(step):
@@ -73,10 +91,34 @@ class Ingest:
         self._tell_checkpoints()
         return lines
 
+    @property
+    def awaits(self) -> str:
+        """What is over and waits for its trajectories, in words; empty where nothing does."""
+        match [*self._lines][:1]:
+            case [StepLine(step)]:
+                return f"step {step}"
+            case [EvaluationLine(step)]:
+                return f"the evaluation after step {step}"
+        return ""
+
+    def _has_come(self, line: StepLine | EvaluationLine) -> bool:
+        """Whether all trajectories are there that OpenRLHF had when it printed a line."""
+        if isinstance(line, EvaluationLine):
+            return len(self._evaluating) >= len(self._order)
+        num_steps = line.step - self._attempt.first_step + 1
+        return self._num_kept >= num_steps * self._spec.train.prompts_per_step
+
+    def _count(self, record: Record) -> None:
+        group = self._groups.setdefault(record.row, Group(self._spec.rollout.num_generations))
+        if group.leave(record.scored):
+            self._num_kept += is_kept(group.scores, self._spec.train.dynamic_filtering)
+            del self._groups[record.row]
+
     def _sort(self, record: Record) -> None:
         if record.purpose is Purpose.TRAIN:
             assert record.step is not None, f"a training record without a step: {record.scored.trajectory.id}"
             self._training[record.step].append(record)
+            self._count(record)
         elif record.step is None:
             self._evaluating.append(record)
         else:
@@ -91,9 +133,14 @@ class Ingest:
         scored = [record.scored for record in records]
         self.step = line.step
         if not scored:
-            text = f"step {line.step}: its trajectories are not in the spool, {self._attempt.spool}"
+            text = f"step {line.step}: its trajectories are not in the spool, {self._folder}"
             self._tell(Notice("warning", text, {"step": line.step}), line.step)
             return
+        expected = self._spec.train.prompts_per_step * self._spec.rollout.num_generations
+        if self._comes_late and len(scored) < expected and self._spec.train.dynamic_filtering is None:
+            missing = f"{expected - len(scored)} of {expected} trajectories did not come from the nodes"
+            text = f"step {line.step}: {missing}; they are in {self._attempt.spool} there"
+            self._tell(Notice("warning", text, {"step": line.step}), line.step)
         metrics = rollout_metrics(scored) | self._metrics(line.metrics, records)
         event = StepFinished(line.step, metrics, scored, mean_advantages(records, self._spec.train))
         self._tell(event, line.step)
@@ -146,8 +193,13 @@ class Ingest:
         """Tells those that are new, each after its step."""
         for path in whole_checkpoints(self._job):
             if path not in self._checkpoints and step_of(path) <= self.step:
-                self._checkpoints.add(path)
-                self._emit(CheckpointSaved(step_of(path), str(path), checkpoint_hash(path)))
+                self.tell_checkpoint(CheckpointSaved(step_of(path), str(path), checkpoint_hash(path)))
+
+    def tell_checkpoint(self, saved: CheckpointSaved) -> None:
+        """Tells of one, unless it is told."""
+        if Path(saved.path) not in self._checkpoints:
+            self._checkpoints.add(Path(saved.path))
+            self._emit(saved)
 
 
 def _evaluation_order(job: Job) -> dict[tuple[Purpose, str, int], int]:

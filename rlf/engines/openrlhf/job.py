@@ -6,7 +6,8 @@
     plan.json      the plan, as `rlf.plan.plan_to_json` writes it
     env.json       environment variables: values that the job sets, and names of the secrets that it needs
     data/          train.jsonl and, with an evaluation set, eval.jsonl (`rlf.engines.openrlhf.dataset`)
-    spool/         one file per process: trajectories, tool calls and scores, written by the agents
+    spool/         one file per process: trajectories, tool calls and scores, written by the agents, or copies of such
+                   files on the nodes (`engine.ingest`)
     ckpt/          DeepSpeed checkpoints in `_actor` and `_critic`, Hugging Face folders in `global_stepN_hf`
     attempt.json   the latest launch (`rlf.engines.openrlhf.attempt`); place.json: with which Python it runs, and where
     logs/          what OpenRLHF and Ray printed, a file for each launch
@@ -71,6 +72,15 @@ class Job:
     def spool(self) -> Path:
         """Folder of the agents' records."""
         return self.output / "spool"
+
+    @property
+    def run_id(self) -> str:
+        """The run that the job is of."""
+        return self.folder.parent.name
+
+    def received(self, attempt: int) -> Path:
+        """Folder of the copies that `engine.ingest` makes of the agents' records, on the machine that runs `rlf`."""
+        return self.folder / "spool" / f"attempt-{attempt}"
 
     @property
     def checkpoints(self) -> Path:

@@ -58,7 +58,7 @@ def check_secrets(names: Sequence[str]) -> None:
     """Raises RlfError when a variable is not set that a tool, a reward or a report reads."""
     absent = [name for name in names if not os.environ.get(name)]
     if absent:
-        raise RlfError(f"{', '.join(absent)}: not set, and a tool, a reward or a report of the job reads it. Set it.")
+        raise RlfError(f"{', '.join(absent)}: not set; a tool, a reward, a report or the ingest reads it. Set it.")
 
 
 def _answer(place: Place, source: str, *arguments: str) -> str:

@@ -11,12 +11,13 @@ import asyncio
 import json
 import os
 import platform
-from collections.abc import Collection, Iterator
+import secrets
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -25,6 +26,9 @@ from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.dataset import Purpose
 from rlf.types.events import Notice
 from rlf.types.score import Scored
+
+if TYPE_CHECKING:
+    from rlf.engines.openrlhf.send import Sender
 
 _VERSION = 1
 _LEFT_OUT: Any = {"trajectory": {"turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}}}}
@@ -54,30 +58,42 @@ Line: TypeAlias = Record | Notice
 class SpoolWriter:
     """Appends records to one file; many at once share a write and a sync."""
 
-    def __init__(self, folder: Path, secrets: Collection[str] = ()) -> None:
-        """Opens `folder/<machine>-<pid>.jsonl`.
+    def __init__(
+        self, folder: Path, hidden: Collection[str] = (), sender: Callable[[Path], Sender] | None = None
+    ) -> None:
+        """Opens a new file, `folder/<machine>-<pid>-<random>.jsonl`.
 
         Args:
             folder: made when absent.
-            secrets: environment variables whose values are struck out, beside those whose names say so.
+            hidden: environment variables whose values are struck out, beside those whose names say so.
+            sender: makes what copies the file to another machine. None: the file is read where it lies.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{platform.node()}-{os.getpid()}.jsonl"
+        self.path = folder / f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         self._file = self.path.open("ab", buffering=0)
-        self._redactor = Redactor(os.environ, secrets)
+        self._size = 0
+        self._sender = None if sender is None else sender(self.path)
+        self._redactor = Redactor(os.environ, hidden)
         self._thread = ThreadPoolExecutor(1, "rlf-spool")
-        self._waiting: list[tuple[Line, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Line, asyncio.Future[int]]] = []
+        """Each with the size of the file by which it is written."""
         self._writing: asyncio.Task[None] | None = None
 
     async def append(self, record: Record) -> None:
-        """Returns when the record is on disk. Raises RunError when it cannot be written."""
-        await self._queue(record)
+        """Returns when the record is on disk, and copied where that can be done now.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        size = await self._queue(record)
+        if self._sender is not None:
+            await self._sender.taken(size)
 
     def tell(self, notice: Notice) -> None:
         """Writes a notice as soon as may be."""
         self._queue(notice).add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def _queue(self, line: Line) -> asyncio.Future[None]:
+    def _queue(self, line: Line) -> asyncio.Future[int]:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         self._waiting.append((line, done))
@@ -85,8 +101,10 @@ class SpoolWriter:
             self._writing = loop.create_task(self._write_all())
         return done
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Ends the writer; records that nobody waits for any more are dropped."""
+        if self._sender is not None:
+            await self._sender.close()
         self._thread.shutdown()
         self._file.close()
 
@@ -96,11 +114,13 @@ class SpoolWriter:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             fault = await loop.run_in_executor(self._thread, self._write, [line for line, _ in batch])
+            if self._sender is not None:
+                self._sender.grow(self._size)
             for _, done in batch:
                 if done.cancelled():
                     continue
                 if fault is None:
-                    done.set_result(None)
+                    done.set_result(self._size)
                 else:
                     done.set_exception(RunError(f"{self.path}: a trajectory cannot be recorded: {fault.strerror}"))
         self._writing = None
@@ -109,7 +129,9 @@ class SpoolWriter:
         try:
             data = memoryview(b"".join(f"{to_line(line, self._redactor)}\n".encode() for line in lines))
             while data:
-                data = data[self._file.write(data) :]
+                written = self._file.write(data)
+                self._size += written
+                data = data[written:]
             os.fsync(self._file.fileno())
         except OSError as fault:
             return fault

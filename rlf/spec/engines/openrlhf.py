@@ -11,6 +11,9 @@ from pydantic import Field
 from rlf.spec.engine import EngineSpec
 from rlf.spec.section import Section
 
+INGEST_TOKEN = "RLF_INGEST_TOKEN"
+"""The variable with the word that both sides of `ingest` know."""
+
 
 class Colocate(StrEnum):
     """Which models share GPUs."""
@@ -76,6 +79,18 @@ class WandbSpec(Section):
     """Group of runs that are shown together."""
 
 
+class IngestSpec(Section):
+    """Where the nodes send trajectories, tool calls and scores over HTTP: the machine that runs `rlf`, which then needs
+    to share no disk with them. Both sides read the same word, any long one, from RLF_INGEST_TOKEN."""
+
+    host: str
+    """Name or address of that machine, as the nodes reach it."""
+    port: int = Field(8790, ge=1, le=65535)
+    """Port that the nodes reach it at, and that it listens on."""
+    bind: str | None = None
+    """Address that it listens on; None: `host`. `0.0.0.0` where `host` is no address of its own, as behind a NAT."""
+
+
 class OpenRlhfEngineSpec(EngineSpec):
     """The engine for real models. The reference and the critic exist where `train` needs them."""
 
@@ -117,7 +132,10 @@ class OpenRlhfEngineSpec(EngineSpec):
     ray_address: str | None = None
     """A running Ray cluster's job server, e.g. `http://head:8265`; None starts Ray on this machine."""
     output: str | None = None
-    """Folder for checkpoints and the final model that all nodes see; None: the run's own."""
+    """Folder for checkpoints, the final model and what agents record; None: the run's own. With `ray_address` one that
+    all nodes and this machine see; with `ingest` this machine need not."""
+    ingest: IngestSpec | None = None
+    """How a cluster's nodes tell of trajectories; None: through the folder `output`."""
     extra_flags: Mapping[str, Any] = {}
     """Options of OpenRLHF that have no key here, without dashes, checked by its own parser:
     `{ds.overlap_comm: true, actor.aux_loss_coef: 0.001}`. `true` for a switch, a list for several values."""

@@ -12,6 +12,7 @@ from rlf.engines.openrlhf.agent import Agent
 from rlf.engines.openrlhf.attempt import new_attempt, write_attempt
 from rlf.engines.openrlhf.dataset import Purpose, Row, write_row
 from rlf.engines.openrlhf.emit import write_job
+from rlf.engines.openrlhf.groups import Tally
 from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.spool import SpoolReader
 from rlf.engines.tokenizer import load_tokenizer
@@ -42,22 +43,24 @@ def label(number: int, purpose: Purpose = Purpose.TRAIN) -> str:
 
 
 @asynccontextmanager
-async def opened(job: Job):
+async def opened(job: Job, tally: Tally | None = None):
     """The job's agent, closed afterwards."""
-    agent = Agent(job.folder)
+    agent = Agent(job.folder, tally)
     try:
         yield agent
     finally:
         await agent.close()
 
 
-def play(job: Job, lines, *, number: int = 0, samples: int = 4, purpose: Purpose = Purpose.TRAIN, params=None):
+def play(
+    job: Job, lines, *, number: int = 0, samples: int = 4, purpose: Purpose = Purpose.TRAIN, params=None, tally=None
+):
     """What `execute` returns for the samples of one row, started together, and the engine that they sampled on."""
     tokenizer = load_tokenizer("rlf/builtin/tiny/checkpoint")
     engine, params = FakeEngine(tokenizer, lines), params or Params()
 
     async def run():
-        async with opened(job) as agent:
+        async with opened(job, tally) as agent:
             calls = (agent.execute("row", label(number, purpose), params, tokenizer, engine) for _ in range(samples))
             return await asyncio.gather(*calls)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rlf.core import RunError
 from rlf.engines.openrlhf.dataset import Purpose
-from rlf.engines.openrlhf.groups import Group, as_told, filler, is_kept
+from rlf.engines.openrlhf.groups import Group, Tally, as_told, filler, is_kept
 from rlf.engines.openrlhf.policy import EnginePolicy, SamplerError
 from rlf.engines.tokenizer import load_tokenizer
 from rlf.spec.models import FilterSpec
@@ -142,20 +142,20 @@ def test_every_trajectory_is_on_disk_before_openrlhf_has_it(load, tmp_path):
 
 
 def test_the_step_of_a_group_follows_from_how_many_are_complete(load, tmp_path):
-    job = new_job(load, tmp_path)
+    job, tally = new_job(load, tmp_path), Tally()
     for number in range(5):
-        play(job, [RIGHT], number=number)
+        play(job, [RIGHT], number=number, tally=tally)
     steps = {record.row: record.step for record in records(job)}
     assert steps == {0: 1, 1: 1, 2: 2, 3: 2, 4: 3}
 
 
 def test_the_policy_is_evaluated_before_the_first_group_is_handed_over(load, tmp_path):
-    job = new_job(load, tmp_path, evaluate_first=True)
-    play(job, [RIGHT])
+    job, tally = new_job(load, tmp_path, evaluate_first=True), Tally()
+    play(job, [RIGHT], tally=tally)
     first = [record for record in records(job) if record.purpose is not Purpose.TRAIN]
     assert {(str(record.purpose), record.step) for record in first} == {("sampled", 0), ("greedy", 0)}
     assert len(first) == 4
-    play(job, [RIGHT], number=1)
+    play(job, [RIGHT], number=1, tally=tally)
     assert len([record for record in records(job) if record.purpose is not Purpose.TRAIN]) == 4
 
 

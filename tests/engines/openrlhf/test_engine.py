@@ -194,25 +194,6 @@ def wait_for(condition, timeout_s=60.0):
         time.sleep(0.05)
 
 
-def test_a_job_on_a_cluster_is_submitted_with_its_folder_followed_and_stopped_by_name(tmp_path, left_nothing):
-    def stop(event):
-        if isinstance(event, StepFinished) and event.step == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    stops = tmp_path / "stops"
-    variables = {"FAKE_RAY_STOPS": str(stops), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    there = place("hang:2").model_copy(update={"variables": {"FAKE_TRAINER": "hang:2", **variables}})
-    extra = ["engine.ray_address=http://head:8265", f"engine.output={tmp_path / 'shared'}"]
-    outcome = start(tmp_path / "runs", watch=Watch(stop), extra=extra, at=there)
-    assert outcome.status is RunStatus.INTERRUPTED
-    run_, steps, _, checkpoints, trajectories = stored(tmp_path / "runs")
-    assert run_.record.host["device"] == "http://head:8265"
-    assert sorted(steps) == [1, 2] == checkpoints
-    assert len(trajectories) == 8
-    assert (tmp_path / "shared" / outcome.run_id / "spool").is_dir()
-    assert stops.read_text().splitlines()[-1] == f"rlf-{outcome.run_id}-1"
-
-
 def test_a_machine_without_the_packages_or_the_gpus_is_told_before_anything_is_written(tmp_path):
     with pytest.raises(RlfError, match="the job needs 2 GPUs, and it has 1") as error:
         run(

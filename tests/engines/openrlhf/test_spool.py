@@ -59,7 +59,7 @@ def write(folder, items):
     async def run():
         writer = SpoolWriter(folder)
         await asyncio.gather(*(writer.append(item) for item in items))
-        writer.close()
+        await writer.close()
         return writer.path
 
     return asyncio.run(run())
@@ -148,7 +148,7 @@ def test_a_full_disk_is_told_to_whoever_waits(tmp_path):
         try:
             await writer.append(record())
         finally:
-            writer.close()
+            await writer.close()
 
     with pytest.raises(RunError, match="a trajectory cannot be recorded: No space left on device"):
         asyncio.run(run())

@@ -1,5 +1,6 @@
 """A trainer that trains nothing: draws the rows of its dataset, lets the job's own agent play them, and prints what
-OpenRLHF prints. FAKE_TRAINER says where it stops: `hang:2`, `fail:2` at step 2.
+OpenRLHF prints. FAKE_TRAINER says where it stops: `hang:2`, `fail:2` at step 2; `gate:2` until there is a file `gate`
+in the folder of checkpoints.
 """
 
 import argparse
@@ -22,7 +23,8 @@ for name in ("rollout.batch_size", "rollout.n_samples_per_prompt", "eval.steps",
 parser.add_argument("--ckpt.output_dir")
 args = vars(parser.parse_known_args()[0])
 what, _, at = os.environ.get("FAKE_TRAINER", ":0").partition(":")
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # rlf-test-actor"], start_new_session=True)
+if "FAKE_RAY" not in os.environ:  # a cluster's actors end with their job
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # rlf-test-actor"], start_new_session=True)
 
 
 def rows(path):
@@ -60,6 +62,9 @@ async def train():
             )
         if step == int(at or 0) and what == "hang":
             await asyncio.sleep(600)
+        if step == int(at or 0) and what == "gate":
+            while not (actor.parent / "gate").exists():  # noqa: ASYNC110 - another process makes it
+                await asyncio.sleep(0.05)
         if step == int(at or 0) and what == "fail":
             print("(PPOTrainer pid=7) Traceback (most recent call last):\nValueError: the GPUs are on fire", flush=True)
             sys.exit(1)

@@ -1,0 +1,132 @@
+"""The agents' side of `engine.ingest`: a spool file that grows on a node is copied to the machine that runs `rlf`.
+
+What is sent is bytes of the file from an offset, and what is answered is the size of the copy: a retry after a lost
+answer adds nothing, and whoever comes back goes on where the copy ends. The file itself is the buffer, so that nothing
+is lost while nobody takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+
+from rlf.engines.openrlhf.attempt import Attempt
+from rlf.spec.engines.openrlhf import INGEST_TOKEN, IngestSpec
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES = 4 * 2**20
+_TIMEOUT = aiohttp.ClientTimeout(total=30.0, connect=5.0)
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
+
+
+class NotTaken(Exception):
+    """The other side answered that it does not take what was sent."""
+
+
+class Sender:
+    """Copies one file that grows."""
+
+    def __init__(self, path: Path, ingest: IngestSpec, attempt: Attempt) -> None:
+        """Sends nothing before the file grows."""
+        self._path = path
+        self._url = _url(path, ingest, attempt)
+        self._written = 0
+        self._sent = 0
+        self._away = False
+        """Whether nobody answered last time."""
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    def grow(self, size: int) -> None:
+        """Says that the file has this many bytes now."""
+        self._written = size
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def taken(self, size: int) -> None:
+        """Returns when the first `size` bytes are taken; at once while nobody takes them: they follow later."""
+        if self._sent < size and not self._away:
+            taken = asyncio.get_running_loop().create_future()
+            self._waiting.append((size, taken))
+            await taken
+
+    async def close(self) -> None:
+        """Ends it; what is not sent stays in the file."""
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        """Sends what there is, and goes on trying while nobody takes it."""
+        pause_s = _FIRST_PAUSE_S
+        async with session() as http:
+            while self._sent < self._written:
+                try:
+                    self._sent = await send_from(http, self._url, self._path, self._sent)
+                    self._away, pause_s = False, _FIRST_PAUSE_S
+                except (aiohttp.ClientError, OSError, NotTaken) as fault:
+                    if not self._away:
+                        logger.warning("%s takes no trajectories (%r); they stay in %s", self._url, fault, self._path)
+                    self._away = True
+                    self._release(self._written)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                self._release(self._sent)
+
+    def _release(self, size: int) -> None:
+        """Lets those go on that wait for no more than `size` bytes."""
+        for wanted, taken in self._waiting:
+            if wanted <= size and not taken.done():
+                taken.set_result(None)
+        self._waiting = [item for item in self._waiting if not item[1].done()]
+
+
+def session() -> aiohttp.ClientSession:
+    """A client that says the token of RLF_INGEST_TOKEN."""
+    return aiohttp.ClientSession(headers={"Authorization": f"Bearer {os.environ[INGEST_TOKEN]}"}, timeout=_TIMEOUT)
+
+
+async def send_from(http: aiohttp.ClientSession, url: str, path: Path, offset: int) -> int:
+    """Sends the bytes of a file from an offset on, a chunk at most; the size of the copy.
+
+    Raises:
+        aiohttp.ClientError, TimeoutError: nobody answers.
+        NotTaken: somebody does, and says no.
+    """
+    data = await asyncio.to_thread(_chunk, path, offset)
+    query, headers = {"offset": str(offset)}, {"Content-Encoding": "gzip"}
+    async with http.post(url, params=query, data=data, headers=headers) as answer:
+        if answer.status != 200:
+            raise NotTaken(f"{answer.status}: {(await answer.text())[:200]}")
+        try:
+            return int((await answer.json())["size"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise NotTaken(f"an answer that is none of rlf: {error!r}") from error
+
+
+async def send_files(paths: Sequence[Path], ingest: IngestSpec, attempt: Attempt) -> None:
+    """Sends what is not sent of files that grow no more. Raises as `send_from` does."""
+    async with session() as http:
+        for path in paths:
+            url, whole = _url(path, ingest, attempt), path.stat().st_size
+            size = await send_from(http, url, path, whole)  # nothing: asks how long the copy is
+            while size < whole:
+                size = await send_from(http, url, path, size)
+
+
+def _url(path: Path, ingest: IngestSpec, attempt: Attempt) -> str:
+    return f"http://{ingest.host}:{ingest.port}/{attempt.run}/{attempt.number}/{path.name}"
+
+
+def _chunk(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return gzip.compress(file.read(CHUNK_BYTES), compresslevel=1)

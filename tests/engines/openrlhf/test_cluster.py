@@ -1,0 +1,177 @@
+"""Runs on a cluster: a job goes on without its driver, is found again, and tells of itself over HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlf.api.lineage import open_lineage
+from rlf.api.runs import resume
+from rlf.core import RlfError, RunError
+from rlf.lineage import Reader
+from rlf.types import RunStatus, StepFinished
+
+from .test_engine import ROOT, Watch, place, start, stored, wait_for
+
+SECRET = "a word of both sides"
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A job server with the trainer `what`, and the overrides that send a run to it."""
+    (tmp_path / "ray").mkdir()
+    monkeypatch.setenv("RLF_INGEST_TOKEN", SECRET)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    class Cluster:
+        runs, nodes, jobs = tmp_path / "runs", tmp_path / "nodes", tmp_path / "ray"
+        shared = ("engine.ray_address=http://head:8265", f"engine.output={tmp_path / 'nodes'}")
+        apart = (*shared, "+engine.ingest.host=127.0.0.1", f"+engine.ingest.port={free_port()}")
+
+        def place(self, what):
+            there = place(what)
+            variables = {"FAKE_TRAINER": what, "FAKE_RAY": str(self.jobs), "PATH": path}
+            return there.model_copy(update={"variables": variables})
+
+        def start(self, what="", how=shared, watch=None):
+            return start(self.runs, watch=watch, extra=how, at=self.place(what))
+
+        def mend(self):
+            (place_,) = self.runs.glob("*/job/place.json")
+            place_.write_text(self.place("").model_dump_json())
+
+        def resume(self, watch=None):
+            return resume("latest", runs_folder=self.runs, view=watch or Watch(), command=["rlf", "resume"])
+
+        def kill_driver_at(self, step, how):
+            """Leaves a job whose trainer waits at a step, and whose driver was killed when it had told that step."""
+            code = DRIVER.format(
+                root=str(ROOT), runs=str(self.runs), how=how, at=self.place(f"gate:{step}").model_dump_json()
+            )
+            driver = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+            wait_for(lambda: last_step(self.runs) == step, timeout_s=300)
+            driver.kill()
+            driver.wait()
+
+        def open_gate(self):
+            (next(self.nodes.iterdir()) / "ckpt" / "gate").touch()
+
+        def is_over(self):
+            return any(self.jobs.glob("rlf-*-1/code"))
+
+        def names(self):
+            return sorted(path.name.partition("-nodes-")[0].rpartition("-")[2] for path in self.jobs.iterdir())
+
+    return Cluster()
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from rlf.engines.openrlhf.place import Place
+from tests.engines.openrlhf.test_engine import start
+start(Path({runs!r}), extra={how!r}, at=Place.model_validate_json({at!r}))
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def last_step(runs):
+    if not (runs / "rlf.db").exists():
+        return None
+    with open_lineage(runs) as store:
+        found = Reader(store).list_runs()
+        return found[0].last_step if found else None
+
+
+def holds_all(cluster):
+    """The whole run is in the lineage, each thing once."""
+    run_, steps, evaluations, checkpoints, trajectories = stored(cluster.runs)
+    assert (run_.status, sorted(steps)) == (RunStatus.FINISHED, [1, 2, 3, 4])
+    assert evaluations == [(step, mode) for step in (0, 2, 4) for mode in ("greedy", "sampled")]
+    assert checkpoints == [1, 2, 3, 4]
+    assert len({item.trajectory_id for item in trajectories}) == len(trajectories) == 16
+    return True
+
+
+def test_a_job_is_submitted_with_its_folder_followed_and_stopped(cluster):
+    def stop(event):
+        if isinstance(event, StepFinished) and event.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = cluster.start("hang:2", watch=Watch(stop))
+    assert outcome.status is RunStatus.INTERRUPTED
+    run_, steps, _, checkpoints, trajectories = stored(cluster.runs)
+    assert run_.record.host["device"] == "http://head:8265"
+    assert (sorted(steps), checkpoints, len(trajectories)) == ([1, 2], [1, 2], 8)
+    assert (cluster.nodes / outcome.run_id / "spool").is_dir()
+    assert (cluster.jobs / f"rlf-{outcome.run_id}-1" / "stopped").exists()
+
+
+def test_without_a_shared_disk_everything_comes_over_http(cluster):
+    outcome = cluster.start(how=cluster.apart)
+    assert holds_all(cluster)
+    (there,) = cluster.nodes.glob("*/spool/attempt-1/*.jsonl")
+    here = cluster.runs / outcome.run_id / "job" / "spool" / "attempt-1" / there.name
+    assert here.read_bytes() == there.read_bytes()
+    files = [path for path in cluster.runs.rglob("*") if path.is_file()]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_a_job_that_went_on_is_followed_again_by_resume(cluster):
+    cluster.kill_driver_at(2, cluster.shared)
+    assert not cluster.is_over()
+    watch = Watch(lambda event: cluster.open_gate())
+    assert cluster.resume(watch).status is RunStatus.FINISHED
+    assert watch.info.first_step == 3
+    assert cluster.names() == ["1"]
+    assert holds_all(cluster)
+
+
+def test_a_job_that_ended_without_its_driver_is_read_by_resume_and_nothing_is_lost(cluster):
+    cluster.kill_driver_at(2, cluster.apart)
+    cluster.open_gate()
+    wait_for(cluster.is_over, timeout_s=300)
+    here = next(cluster.runs.glob("*/job/spool/attempt-1/*.jsonl")).stat().st_size
+    assert here < next(cluster.nodes.glob("*/spool/attempt-1/*.jsonl")).stat().st_size
+    assert cluster.resume().status is RunStatus.FINISHED
+    assert cluster.names() == ["1", "1"]  # and one that asked the nodes
+    assert holds_all(cluster)
+
+
+def test_a_job_that_failed_goes_on_from_the_checkpoint_of_its_nodes_once_the_server_answers(cluster):
+    with pytest.raises(RunError, match="failed after step 3: ValueError: the GPUs are on fire"):
+        cluster.start("fail:3", cluster.apart)
+    cluster.mend()
+    (cluster.jobs / "away").touch()
+    with pytest.raises(RunError, match="job server does not answer: ConnectionError"):
+        cluster.resume()
+    (cluster.jobs / "away").unlink()
+    watch = Watch()
+    assert cluster.resume(watch).status is RunStatus.FINISHED
+    assert watch.info.first_step == 4
+    assert holds_all(cluster)
+
+
+def test_a_missing_token_and_a_taken_port_are_told_before_the_job_is_started(cluster, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        how = (*cluster.apart, f"engine.ingest.port={taken.getsockname()[1]}")
+        with pytest.raises(RlfError, match=r"engine\.ingest: cannot listen on 127\.0\.0\.1 port"):
+            cluster.start(how=how)
+    monkeypatch.delenv("RLF_INGEST_TOKEN")
+    with pytest.raises(RlfError, match="RLF_INGEST_TOKEN: not set"):
+        cluster.start(how=cluster.apart)
+    assert list(cluster.jobs.iterdir()) == []
