@@ -91,6 +91,10 @@ class ToolKind(BaseModel, ABC):
             RlfError: the tool cannot even be looked at, for instance because its import fails.
         """
 
+    async def prepare(self) -> None:
+        """Waits for what `complaints` needs of elsewhere, so that it holds up no loop. Raises RlfError."""
+        return
+
     @abstractmethod
     def source_hash(self) -> str:
         """sha256 of what decides the tool's answers, as far as it can be known: part of cache keys and lineage."""

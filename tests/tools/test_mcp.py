@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -341,6 +342,23 @@ def test_a_tool_that_changed_since_it_was_listed_ends_the_run_at_its_start(rough
         during(moved, _nothing)
 
 
+def test_a_server_that_was_never_listed_holds_up_no_loop_while_it_starts(rough: Any) -> None:
+    async def main() -> float:
+        beats = [time.monotonic()]
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(0.02)
+                beats.append(time.monotonic())
+
+        beating = asyncio.create_task(beat())
+        async with Executor([declare(rough("slow start"))]):
+            beating.cancel()
+        return max(later - earlier for earlier, later in itertools.pairwise(beats))
+
+    assert asyncio.run(main()) < 1.5  # the server takes two seconds
+
+
 def test_a_schema_that_the_server_does_not_have_is_told(rough: Any) -> None:
     schema = {"type": "object", "properties": {"txt": {"type": "string"}, "loud": {"type": "boolean"}}}
     complaints = declare(rough(), schema=schema).target.complaints(schema)
@@ -410,7 +428,7 @@ def test_the_official_time_server_answers(no_server_is_left: str) -> None:
         assert wrong.outcome is Outcome.TOOL_ERROR
         assert "Mars/Olympus" in wrong.text
 
-    during(listed({"command": str(command), "env": {MARK: no_server_is_left}}), story)
+    during(listed({"command": str(command), "env": {MARK: no_server_is_left}, "start_timeout_s": 60}), story)
 
 
 def test_the_reference_server_of_the_typescript_sdk_answers(no_server_is_left: str) -> None:

@@ -96,6 +96,8 @@ class Executor:
         """Opens every tool. Raises RlfError with every tool that does not fit its schema."""
         if self._replay is not None:
             return self
+        for declaration in self._declarations:
+            await declaration.target.prepare()
         refuse_misfits(self._declarations)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._disk.close)

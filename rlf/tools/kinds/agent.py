@@ -57,6 +57,11 @@ class AgentTool(ToolKind):
             found += [f"its tool {tool.name!r}: {said}" for said in tool.target.complaints(tool.input_schema)]
         return found
 
+    async def prepare(self) -> None:
+        """Prepares the model's tools."""
+        for tool in self.tools:
+            await tool.target.prepare()
+
     def source_hash(self) -> str:
         """Covers what is asked of which model, and its tools."""
         asked = self.model_dump(mode="json", include={"prompt", "system", "sampling", "max_turns", "max_calls"})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
@@ -13,7 +15,7 @@ from rlf.core.hashing import hash_json
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.mcp.listing import Listing, forget, listing_of
+from rlf.tools.mcp.listing import Listing, forget, list_ahead, listing_of
 from rlf.tools.mcp.server import McpServer
 
 if TYPE_CHECKING:
@@ -44,6 +46,12 @@ class McpTool(ToolKind):
             return _resource_complaints(self.resource, input_schema)
         assert self.tool is not None, "neither tool nor resource"
         return misfits(self.tool, input_schema, listing_of(self.server))
+
+    async def prepare(self) -> None:
+        """Loads the SDK, which takes a second, and reads the server's list, unless it is known."""
+        await asyncio.to_thread(import_module, "rlf.tools.mcp.runtime")
+        if self.tool is not None:
+            await list_ahead(self.server)
 
     def source_hash(self) -> str:
         """Covers the server's command and the files it names, the tool and what was said of it."""

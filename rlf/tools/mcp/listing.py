@@ -96,12 +96,27 @@ def listing_of(server: McpServer) -> Listing:
     Raises:
         RlfError: it cannot be started or reached, or does not answer in time.
     """
+    return _known(server) or _remembered(server, fresh_listing(server))
+
+
+async def list_ahead(server: McpServer) -> None:
+    """Has `listing_of` answer at once, where asking the server would hold up the running loop. Raises as that does."""
+    if _known(server) is None:
+        _remembered(server, _checked(server, await _listed(server)))
+
+
+def _known(server: McpServer) -> Listing | None:
+    """The list as it was last read, in this process or another."""
     identity = server.identity()
     listing = _READ.get(identity) or _kept(server)
-    if listing is None:
-        listing = fresh_listing(server)
-        _keep(server, listing)
-    _READ[identity] = listing
+    if listing is not None:
+        _READ[identity] = listing
+    return listing
+
+
+def _remembered(server: McpServer, listing: Listing) -> Listing:
+    _READ[server.identity()] = listing
+    _keep(server, listing)
     return listing
 
 
@@ -116,10 +131,14 @@ def fresh_listing(server: McpServer) -> Listing:
     thread.start()
     thread.join()
     assert found, f"no word of {server.shown}"
-    if isinstance(found[0], ToolFailure):
+    return _checked(server, found[0])
+
+
+def _checked(server: McpServer, told: Listing | ToolFailure) -> Listing:
+    if isinstance(told, ToolFailure):
         mend = "Run the command by hand" if server.command else "Check the address and that the server runs"
-        raise RlfError(f"{found[0].text}. {mend}; `start_timeout_s` is how long is waited.")
-    return found[0]
+        raise RlfError(f"{told.text}. {mend}; `start_timeout_s` is how long is waited.")
+    return told
 
 
 async def _listed(server: McpServer) -> Listing | ToolFailure:

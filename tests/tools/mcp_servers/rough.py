@@ -61,6 +61,8 @@ def call(number, text):
 log(f"start {os.getpid()}")
 if MODE == "refuse":
     sys.exit("no such database")
+if MODE == "slow start":
+    time.sleep(2)
 if MODE == "late":
     time.sleep(5)
 for line in sys.stdin:
