@@ -3,50 +3,34 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from rlf.cli import app
-from rlf.plan.warnings import Subject, find_warnings
 from rlf.rewards import RULES, TrajectoryFacts
 from rlf.spec import load_spec
-from rlf.spec.inputs import look
 from rlf.types import Scored
 
+from .guide import Guide, ends_well, flawless
 from .scoring import score
 
-GUIDE = (Path(__file__).parents[2] / "docs/guides/rewards.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = [found.groupdict() for found in BLOCK.finditer(GUIDE)]
-SPECS = [block["name"] for block in BLOCKS if re.fullmatch(r"specs/\w+\.yaml", block["name"] or "")]
-COMMANDS = [line for block in BLOCKS if block["language"] == "console" for line in block["text"].splitlines()]
+GUIDE = Guide("rewards")
 
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in BLOCKS:
-        if block["name"]:
-            path = tmp_path / block["name"]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block["text"], encoding="utf-8")
+    GUIDE.write(tmp_path)
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", GUIDE.specs)
 def test_each_spec_has_neither_faults_nor_warnings(name: str) -> None:
-    loaded = load_spec([Path(name)])
-    looked = look(loaded)
-    assert looked.faults == []
-    assert list(find_warnings(Subject(loaded, looked.train, looked.evaluation))) == []
+    flawless(name)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", GUIDE.commands)
 def test_each_command_ends_well(command: str) -> None:
-    result = CliRunner().invoke(app, shlex.split(command)[1:])
-    assert result.exit_code == 0, result.output
+    ends_well(command)
 
 
 def worked(answer: str, *outcomes: str) -> Scored:
@@ -62,5 +46,5 @@ def test_the_worked_example_comes_out_as_told() -> None:
 
 
 def test_every_rule_is_in_the_table() -> None:
-    told = re.findall(r"^\| `(\w+)` \|", GUIDE[GUIDE.index("## Rules") : GUIDE.index("## A function")], re.MULTILINE)
-    assert sorted(told) == RULES.names()
+    rules = GUIDE.text[GUIDE.text.index("## Rules") : GUIDE.text.index("## A function")]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", rules, re.MULTILINE)) == RULES.names()
