@@ -19,7 +19,7 @@ from rlf.cli.output import stdout_console
 from rlf.cli.rewards_attack import attack_rewards
 from rlf.cli.rewards_calibrate import calibrate_rewards
 from rlf.core.errors import CheckError, RlfError
-from rlf.reports.quantities import decimal, visible
+from rlf.reports.quantities import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
     from rlf.api.rewards import Rescored, Saved
@@ -158,6 +158,10 @@ def _print_rescored(saved: Saved, rescored: Sequence[Rescored], no_advantages: s
         console.print(_moved(moved[:_MOST_SHOWN]))
     known = sum(each.change is not None for each in rescored)
     print(f"\n{saved.source}: {len(moved)} of {known} rewards moved; {no_advantages or _turned(rescored)}.")
+    usages = [score.usage for score in _scores(rescored)[1] if score.usage is not None]
+    if usages:
+        tokens, cost_usd = sum(usage.num_tokens for usage in usages), sum(usage.cost_usd for usage in usages)
+        print(f"judges took {count(tokens)} tokens, {dollars(cost_usd)}.")
 
 
 def _turned(rescored: Sequence[Rescored]) -> str:

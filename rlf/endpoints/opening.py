@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from rlf.endpoints.spec import EndpointSpec
 
 if TYPE_CHECKING:
     from rlf.endpoints.pool import EndpointPool
+
+logger = logging.getLogger(__name__)
 
 _OPENING_S = 10.0
 
@@ -20,8 +23,10 @@ async def open_pool(specs: Sequence[EndpointSpec]) -> EndpointPool:
 
     pool = EndpointPool(specs)
     failures = await pool.check(deadline_s=_OPENING_S)
-    if None in failures:
+    found = [f"{spec.url}: {failure.text}" for spec, failure in zip(specs, failures, strict=True) if failure]
+    if len(found) < len(specs):
+        for line in found:
+            logger.warning("endpoint %s; the others are asked", line)
         return pool
     await pool.close()
-    found = [f"{spec.url}: {failure.text}" for spec, failure in zip(specs, failures, strict=True) if failure]
     raise RlfError(f"no endpoint can be used: {'; '.join(found)}. Start the server, or correct `url`.")

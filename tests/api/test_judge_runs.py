@@ -96,6 +96,17 @@ def test_what_a_judge_took_is_told_of_each_score_and_summed_up_over_the_run(tmp_
     assert "220 tokens, $" in said("show", "latest", "--trajectory", "0", *place)
 
 
+def test_what_judges_took_to_score_anew_is_told(tmp_path: Path) -> None:
+    lines = [{"task": f"q{at}", "gold": "Lyon", "answer": f"A {at}", "reward": 1.0} for at in range(3)]
+    (tmp_path / "saved.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with judging(always_pleased) as judge:
+        spec = SPEC.format(url=judge.url, on_drift="warn").splitlines()
+        (tmp_path / "run.yaml").write_text("\n".join(line for line in spec if "sentinels" not in line))
+        arguments = ["rewards", "score", str(tmp_path / "run.yaml"), "--file", str(tmp_path / "saved.jsonl")]
+        result = CliRunner().invoke(app, arguments)
+    assert result.stdout.endswith("judges took 330 tokens, $3.0e-04.\n"), result.output
+
+
 def test_agents_of_other_processes_tell_what_judges_took() -> None:
     usage = ScoreUsage(3, 1, 220, 0.5, 0.25)
     trajectory = TrajectoryFacts(question="Q", answer="A").trajectory("t")

@@ -204,6 +204,14 @@ def test_a_second_server_of_a_model_answers_where_the_first_does_not() -> None:
     assert [item.reward for item in scored] == [1.0] * 4
 
 
+def test_one_server_of_a_model_that_is_not_there_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with judging('{"score": 10}') as judge:
+        gone = {"url": "http://127.0.0.1:9/v1", "model": "judge-0"}
+        assert score(answer("a"), term(judge, endpoints=[gone, judge.endpoint("judge-0")])).reward == 1.0
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "rlf.endpoints.opening"]
+    assert said.startswith("endpoint http://127.0.0.1:9/v1: ") and said.endswith("; the others are asked")
+
+
 def test_a_judge_that_is_not_there_is_told_before_anything_is_scored() -> None:
     absent = {"kind": "judge", "name": "good", "endpoints": [{"url": "http://127.0.0.1:9/v1", "model": "m"}]}
     with pytest.raises(RlfError, match=r"no endpoint can be used: http://127.0.0.1:9/v1"):
