@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
+from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from rlf.core.errors import RlfError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -45,7 +48,7 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """All kinds, sorted; imports nothing."""
-        return sorted(set(self._files()) | set(_entry_points(self.package)))
+        return sorted(set(self._files()) | set(_entry_points()[self.package]))
 
     def get(self, name: str) -> type[T]:
         """The class of a kind, imported now. Raises UnknownKind."""
@@ -59,12 +62,12 @@ class Registry(Generic[T]):
             found = [value for value in vars(module).values() if self._is_kind(value, module.__name__)]
             assert len(found) == 1, f"{module.__name__} holds {len(found)} kinds, expected one"
             return cast(type[T], found[0])
-        points = _entry_points(self.package)
-        if name not in points:
+        point = _entry_points()[self.package].get(name)
+        if point is None:
             raise UnknownKind(self.noun, name, self.names())
-        loaded = importlib.metadata.EntryPoint(name, points[name], self.package).load()
+        loaded = point.load()
         if not (inspect.isclass(loaded) and issubclass(loaded, self.base)):
-            raise RlfError(f"entry point {points[name]!r} for {self.noun} {name!r} is no {self.base.__name__}")
+            raise RlfError(f"entry point {point.value!r} for {self.noun} {name!r} is no {self.base.__name__}")
         return loaded
 
     def _is_kind(self, value: object, module: str) -> bool:
@@ -85,5 +88,11 @@ def _files(package: str) -> list[str]:
 
 
 @cache
-def _entry_points(group: str) -> dict[str, str]:
-    return {point.name: point.value for point in entry_points(group=group)}
+def _entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
+    """What installed packages add, by group and name; every package's file of them is read once."""
+    from importlib.metadata import distributions
+
+    found: defaultdict[str, dict[str, EntryPoint]] = defaultdict(dict)
+    for point in (point for package in distributions() for point in package.entry_points):
+        found[point.group].setdefault(point.name, point)
+    return found

@@ -57,7 +57,7 @@ _NOT_UTF8 = "this is not UTF-8; data files are UTF-8 text. Save the file as UTF-
 
 def _parse(text: bytes, place: Place) -> Any:
     try:
-        return json.loads(text.decode("utf-8-sig"), parse_constant=_refuse)
+        return _JSON.decode(text.decode().removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         raise fail(place, "", _NOT_UTF8) from error
     except json.JSONDecodeError as error:
@@ -69,6 +69,9 @@ def _parse(text: bytes, place: Place) -> Any:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"got {constant}, which JSON does not have")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _object(row: Any, place: Place, what: str) -> dict[str, Any]:

@@ -119,8 +119,13 @@ class _Maker:
             answer=self._gold(row),
             kind=None if named is None else str(named),
             columns=row.values,
-            tools=self._tried(self.tools or "", row, lambda: tools_of_row(listed, self.declared)),
+            tools=self._tools(listed, row),
         )
+
+    def _tools(self, listed: Any, row: Row) -> tuple[str, ...] | None:
+        if listed is None:
+            return None
+        return self._tried(self.tools or "", row, lambda: tools_of_row(listed, self.declared))
 
     def _gold(self, row: Row) -> Any:
         known = len(self.faults)
@@ -140,7 +145,9 @@ class _Maker:
         return f"{number:06d}-{hash_json(_json(row.values))[:8]}"
 
     def _cell(self, column: str | None, row: Row) -> Any:
-        return None if column is None else self._tried(column, row, lambda: cell(row.values, column))
+        if column is None or column in row.values:
+            return None if column is None else row.values[column]
+        return self._tried(column, row, lambda: cell(row.values, column))
 
     def _tried(self, column: str, row: Row, make: Callable[[], T]) -> T | None:
         """What a function makes of the row; None, and a fault, where it cannot."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import nearest
 
 if TYPE_CHECKING:
+    import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 TEMPLATE_SUFFIXES = (".jinja", ".jinja2", ".j2")
@@ -37,12 +38,16 @@ class Template:
 
         text = _text(source)
         try:
-            self._template = _environment().from_string(text)
             self.names = meta.find_undeclared_variables(_environment().parse(text)) - {ROW}
             """Columns that it names."""
         except TemplateSyntaxError as error:
             said = (error.message or "unreadable").rstrip(".")
             raise TemplateFault(f"no Jinja2 template: line {error.lineno}: {said}. Mend it there.") from error
+        self._text = text
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        return _environment().from_string(self._text)
 
     def unknown_names(self, columns: Iterable[str]) -> str | None:
         """What is wrong with the names, given all that can be filled in."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
+    import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _EXPRESSION = re.compile(r"\s*\{\{-?(.*?)-?\}\}\s*", re.DOTALL)
@@ -47,12 +48,21 @@ class Template:
             tree = environment.parse(source)
             self.names: frozenset[str] = frozenset(meta.find_undeclared_variables(tree) - set(environment.globals))
             """What it must be given."""
-            self._template = environment.from_string(source)
-            alone = _EXPRESSION.fullmatch(source) if _is_one_expression(tree) else None
-            self._expression = environment.compile_expression(alone[1], undefined_to_none=False) if alone else None
+            self._alone = _EXPRESSION.fullmatch(source) if _is_one_expression(tree) else None
         except TemplateSyntaxError as error:
             said = (error.message or "unreadable").rstrip(".")
             raise TemplateFault(f"no Jinja2 template: line {error.lineno}: {said}") from error
+        self._source, self._environment = source, environment
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        return self._environment.from_string(self._source)
+
+    @cached_property
+    def _expression(self) -> Callable[..., Any] | None:
+        """What the template stands for where it is one expression."""
+        alone = self._alone
+        return self._environment.compile_expression(alone[1], undefined_to_none=False) if alone else None
 
     def render(self, values: Mapping[str, Any]) -> str:
         """The text. Raises TemplateFault where it cannot be filled in."""

@@ -1,7 +1,9 @@
-"""Rewards: weighted terms, each visible, where unscorable is never 0."""
+"""Rewards: weighted terms, each visible, where unscorable is never 0. What scores is loaded where it is used."""
 
+from typing import TYPE_CHECKING
+
+from rlf.core.lazy import lazily
 from rlf.rewards.facts import Example, TrajectoryFacts
-from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import (
     TERM_KINDS,
@@ -14,6 +16,9 @@ from rlf.rewards.term import (
     Unscorable,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    from rlf.rewards.function import RewardFunction
 
 __all__ = [
     "RULES",
@@ -31,3 +36,5 @@ __all__ = [
     "Unscorable",
     "Verdict",
 ]
+
+__getattr__ = lazily(__name__, {"RewardFunction": "function"})

@@ -1,10 +1,15 @@
-"""Tools: declared once, called by an executor that nothing hangs."""
+"""Tools: declared once, called by an executor that nothing hangs. The executor is loaded where it is used."""
 
+from typing import TYPE_CHECKING
+
+from rlf.core.lazy import lazily
 from rlf.tools.declaration import CacheScope, CacheSpec, Expectation, ToolDeclaration, ToolTest
-from rlf.tools.examples import ExampleRun, run_examples
-from rlf.tools.execution.executor import Executor, refuse_misfits
 from rlf.tools.kind import TOOL_KINDS, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
+
+if TYPE_CHECKING:
+    from rlf.tools.examples import ExampleRun, run_examples
+    from rlf.tools.execution.executor import Executor, refuse_misfits
 
 __all__ = [
     "TOOL_KINDS",
@@ -21,3 +26,9 @@ __all__ = [
     "refuse_misfits",
     "run_examples",
 ]
+
+_EXECUTOR, _EXAMPLES = "execution.executor", "examples"
+__getattr__ = lazily(
+    __name__,
+    {"Executor": _EXECUTOR, "refuse_misfits": _EXECUTOR, "ExampleRun": _EXAMPLES, "run_examples": _EXAMPLES},
+)

@@ -17,8 +17,8 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
 
 
-def loaded_by(*arguments: str) -> list[str]:
-    """The heavy packages that a command loads."""
+def loaded_by(*arguments: str, among: tuple[str, ...] = HEAVY) -> list[str]:
+    """The packages, of some, that a command loads."""
     code = f"""
 import sys
 from rlf.cli import main
@@ -26,7 +26,7 @@ try:
     main()
 except SystemExit as end:
     print("exit", end.code)
-print("loaded", *(name for name in {HEAVY!r} if name in sys.modules))
+print("loaded", *(name for name in {among!r} if name in sys.modules))
 """
     result = python(code, *arguments)
     assert "exit 0" in result.stdout, result.stdout + result.stderr
@@ -42,12 +42,26 @@ def test_check_never_loads_torch() -> None:
     assert not {"torch", "numpy"} & set(loaded_by("check", str(SPEC)))
 
 
-def test_help_costs_less_than_a_second() -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = python("from rlf.cli import main; main()", "--help")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert "Train a model as a spec says." in result.stdout
-    assert (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime) < 1.0
+def test_check_loads_nothing_that_runs_a_plan() -> None:
+    running = ("rlf.engines.harness", "rlf.rollout", "rlf.rewards.function", "rlf.tools.execution.executor")
+    assert loaded_by("check", str(SPEC), among=(*running, "rlf.lineage", "rlf.reports", "omegaconf", "rich")) == []
+
+
+def cpu_s(*arguments: str) -> float:
+    """Processor time of a command, its children included: the least of three runs, since others load the machine."""
+    taken = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert python("from rlf.cli import main; main()", *arguments).returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append((after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime))
+    return min(taken)
+
+
+def test_help_and_a_check_cost_less_than_a_second() -> None:
+    assert "Train a model as a spec says." in python("from rlf.cli import main; main()", "--help").stdout
+    assert cpu_s("--help") < 0.8
+    assert cpu_s("check", str(SPEC.with_name("search_openrlhf.yaml"))) < 1.0
 
 
 def test_version() -> None:

@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import Any
 
 from rlf.core import RlfError
-from rlf.engines.harness import order_of_pass
 from rlf.spec.models import EvalSpec, RunSpec
 from rlf.types.task import Message, Task
 
@@ -52,6 +51,8 @@ def training_rows(tasks: Sequence[Task], spec: RunSpec) -> Iterator[Row]:
 
     OpenRLHF shuffles them all once more, so that only the first pass of a run of several is a pass.
     """
+    from rlf.engines.harness import order_of_pass
+
     for index in range(spec.train.steps * spec.train.prompts_per_step):
         number, position = divmod(index, len(tasks))
         if position == 0:

@@ -1,0 +1,65 @@
+"""What `${...}` stands for, by OmegaConf: other keys, `${oc.env:NAME}` and OmegaConf's other resolvers.
+
+The only module of rlf that knows OmegaConf. It is loaded where a text has such a reference.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+
+from rlf.spec.interpolation import UnresolvedError
+from rlf.spec.nodes import KeyPath
+
+
+class References:
+    """The values of a mapping, in which texts refer to each other and to the environment."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        config = OmegaConf.create(_parsable(values))  # one text that cannot be parsed would refuse them all
+        assert isinstance(config, DictConfig), f"a config of {type(values)}"
+        self._config = config
+
+    def value(self, path: KeyPath, text: str) -> Any:
+        """What the text at a path stands for. Raises UnresolvedError."""
+        found: Any = self._config
+        try:
+            OmegaConf.create({"text": text})
+            for key in path:
+                found = found[key]
+            return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
+        except OmegaConfBaseException as error:
+            raise UnresolvedError(_why(error)) from error
+
+
+def _parsable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _parsable(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_parsable(child) for child in value]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    try:
+        OmegaConf.create({"text": value})
+    except GrammarParseError:
+        return None
+    return value
+
+
+def _why(error: OmegaConfBaseException) -> str:
+    said = str(error).split("\n")[0]
+    if found := re.search(r"Environment variable '(.*)' not found", said):
+        name = found[1]
+        return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."
+    if found := re.search(r"Interpolation key '(.*?)' not found", said):
+        return f"the spec says no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
+    if found := re.search(r"Unsupported interpolation type (\S+)", said):
+        return f"there is no resolver {found[1]!r} (known: oc.env, oc.decode, oc.select). Write e.g. ${{oc.env:NAME}}."
+    if "Recursive interpolation" in said:
+        return "it refers to itself, directly or through others. Write one of the values out."
+    if isinstance(error, GrammarParseError):
+        return r"it is not closed or not well formed. Write ${key}, or \${ for the characters themselves."
+    return f"{said}. Check it against OmegaConf's grammar."
