@@ -18,8 +18,10 @@ from urllib.parse import quote, quote_plus
 
 REDACTED = "[redacted]"
 
-_SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-_SECRET_HEADER = re.compile("auth|key|token|secret|cookie|password", re.IGNORECASE)
+SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+"""Found in the names of environment variables whose values are secret."""
+SECRET_HEADER = re.compile("auth|key|token|secret|cookie|password", re.IGNORECASE)
+"""Found in the names of headers, and of a server's variables, whose values are secret."""
 _CREDENTIALS = frozenset({"headers", "env"})
 _SENT = _CREDENTIALS | {"query", "body", "args"}
 """Keys of declarations whose values go to servers."""
@@ -43,7 +45,7 @@ class Redactor:
             also: names of further variables.
             said: declarations as JSON values, whose headers, variables and addresses hold secrets.
         """
-        named = {value for name, value in environment.items() if name in also or _SECRET_NAME.search(name)}
+        named = {value for name, value in environment.items() if name in also or SECRET_NAME.search(name)}
         secrets = {value for value in named | set(_declared(said, environment)) if _can_be_struck(value)}
         secrets |= {plain for secret in secrets for plain in _decoded(secret)}
         self._forms = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
@@ -101,7 +103,7 @@ def _declared(said: Any, environment: Mapping[str, str], under: str = "") -> Ite
     """
     if isinstance(said, Mapping):
         for key, value in said.items():
-            if under in _CREDENTIALS and isinstance(value, str) and _SECRET_HEADER.search(key):
+            if under in _CREDENTIALS and isinstance(value, str) and SECRET_HEADER.search(key):
                 yield from (value, value.strip().rpartition(" ")[2])  # behind `Bearer` or `Basic`
             yield from _declared(value, environment, key if key in _SENT else under)
     elif isinstance(said, list | tuple):

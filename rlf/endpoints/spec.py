@@ -12,10 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
+from rlf.core.redact import SECRET_NAME
 from rlf.endpoints.openai import Usage
 
-_SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-"""Names of variables whose values the lineage strikes out of all that it stores."""
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 
 
@@ -79,7 +78,7 @@ class EndpointSpec(_Section):
     @field_validator("api_key_env")
     @classmethod
     def _is_kept_secret(cls, name: str | None) -> str | None:
-        if name is not None and not _SECRET_NAME.search(name):
+        if name is not None and not SECRET_NAME.search(name):
             reason = f"got {name!r}; expected a name with KEY, TOKEN, SECRET or PASSWORD, which is never stored"
             raise PydanticCustomError("secret_name", "{reason}", {"reason": reason})
         return name

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json
+from rlf.core.redact import SECRET_HEADER
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import Template, TemplateFault, TemplateText
 from rlf.tools.http.fill import FilledValue
@@ -25,7 +26,6 @@ from rlf.tools.remote import unknown_names
 
 _FIXED_HOST = re.compile(r"https?://[^/?#{}]+(?=[/?#]|$)")
 _CONNECT_S = 5.0
-_SECRET_NAME = re.compile("auth|key|token|secret|cookie|password", re.IGNORECASE)
 
 
 class Method(StrEnum):
@@ -118,7 +118,7 @@ class HttpTool(ToolKind):
         """Names in templates that no argument has, and credentials that would follow an argument to any host."""
         arguments = set(input_schema.get("properties", ()))
         found = []
-        if not self.has_fixed_host and any(_SECRET_NAME.search(name) for name in self.headers):
+        if not self.has_fixed_host and any(SECRET_HEADER.search(name) for name in self.headers):
             found.append("an argument chooses the host, which would be sent the credentials in `headers`; remove them")
         if "properties" not in input_schema:
             return found
@@ -130,7 +130,7 @@ class HttpTool(ToolKind):
     def source_hash(self) -> str:
         """Covers the declaration without its credentials: what the service does is not known."""
         said = self.model_dump(mode="json")
-        said["headers"] = {name: value for name, value in self.headers.items() if not _SECRET_NAME.search(name)}
+        said["headers"] = {name: value for name, value in self.headers.items() if not SECRET_HEADER.search(name)}
         return hash_json(said)
 
     async def unreachable(self) -> str | None:
