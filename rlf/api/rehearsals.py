@@ -7,8 +7,8 @@ import math
 import shutil
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,10 @@ from rlf.plan import Plan
 from rlf.plan.layout import Layout
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.model_folder import model_location
+from rlf.tools.failure import shorten
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
+from rlf.types.tool import Outcome, ToolResult
+from rlf.types.trajectory import CallRecord
 
 NOT_COVERED = (
     "NCCL, CUDA and the speed and memory of GPUs",
@@ -33,6 +36,8 @@ NOT_COVERED = (
 )
 """What no rehearsal on a CPU shows."""
 _SAMPLER = "vLLM: a stand-in sampled; try `--vllm`"
+_MAX_ERROR_CHARS = 120
+"""Of a tool's error, as a stage tells it."""
 _CPUS, _OBJECT_STORE_BYTES = 16, 2**29
 
 
@@ -91,7 +96,8 @@ def rehearse(
     stages.reach("model", words)
     _run(plan, folder, rehearsal_place(environment, plan, vllm=vllm), stages)
     stages.reach("end", "the job has ended by itself, and all its processes")
-    stages.reach("tools", _tool_words(plan, stages.called))
+    tools = [tool.name for tool in plan.spec.tools if not tool.hidden]
+    stages.reach("tools", "; ".join(_tool_words(name, stages.calls[name]) for name in tools) or "the spec has none")
     stages.reach("model saved", _changed(path=Path(model), saved=folder / "job" / "model"))
     shutil.rmtree(folder)
     return Rehearsal(tuple(stages.reached), tuple(changes), NOT_COVERED if vllm else (*NOT_COVERED, _SAMPLER))
@@ -167,8 +173,8 @@ class _Stages:
         self._tell = tell
         self._since = time.monotonic()
         self.reached: list[Stage] = []
-        self.called: set[str] = set()
-        """Names of the tools that training trajectories have called."""
+        self.calls: defaultdict[str, list[ToolResult]] = defaultdict(list)
+        """What the calls of training trajectories came to, by tool."""
 
     def reach(self, name: str, words: str) -> None:
         """Takes and tells one."""
@@ -186,7 +192,8 @@ class _Stages:
             case Notice() if event.level != "info":
                 self.reach(event.level, event.text)
             case StepFinished():
-                self.called |= {record.call.name for item in event.trajectories for record in item.trajectory.calls}
+                for record in _calls(event):
+                    self.calls[record.call.name].append(record.result)
                 self.reach(f"step {event.step}", _step_words(event))
             case EvaluationFinished():
                 words = f"{len(event.trajectories)} trajectories, {event.mode}, success {event.metrics['success']:.0%}"
@@ -195,10 +202,21 @@ class _Stages:
                 self.reach("checkpoint", f"of step {event.step}, whole")
 
 
-def _tool_words(plan: Plan, called: set[str]) -> str:
-    """Whether every tool was tried, in words."""
-    left = [tool.name for tool in plan.spec.tools if not tool.hidden and tool.name not in called]
-    return f"never called: {', '.join(left)}" if left else "each was called"
+def _tool_words(name: str, results: Sequence[ToolResult]) -> str:
+    """What calls of a tool came to, with the words of the first that failed."""
+    failed = next((result.text for result in results if result.outcome is not Outcome.OK), None)
+    why = "" if failed is None else f" ({shorten(' '.join(failed.split()), _MAX_ERROR_CHARS)})"
+    return f"{name}: {_outcomes(results) or 'never called'}{why}"
+
+
+def _outcomes(results: Iterable[ToolResult]) -> str:
+    counted = Counter(str(result.outcome) for result in results)
+    return ", ".join(f"{number} {outcome}" for outcome, number in sorted(counted.items()))
+
+
+def _calls(event: StepFinished) -> Iterator[CallRecord]:
+    for item in event.trajectories:
+        yield from item.trajectory.calls
 
 
 def _step_words(event: StepFinished) -> str:
@@ -206,13 +224,11 @@ def _step_words(event: StepFinished) -> str:
     unusable = [name for name in ("loss/policy", "policy/grad_norm") if not math.isfinite(metrics.get(name, math.nan))]
     if unusable:
         raise RunError(f"step {event.step} gave no finite {' and '.join(unusable)}")
-    calls = [record for item in event.trajectories for record in item.trajectory.calls]
-    outcomes = Counter(str(record.result.outcome) for record in calls)
-    told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
+    told = _outcomes(record.result for record in _calls(event)) or "none"
     broken = sum(item.reward is None for item in event.trajectories)
     empty = "; the rewards of each group are equal: nothing to learn" if metrics.get("groups/dead_share") == 1.0 else ""
     return (
-        f"{len(event.trajectories)} trajectories, calls of tools: {told}; unscorable: {broken}; "
+        f"{len(event.trajectories)} trajectories, tool calls: {told}; unscorable: {broken}; "
         f"loss {metrics['loss/policy']:.3g}, gradient {metrics['policy/grad_norm']:.3g}{empty}"
     )
 

@@ -38,7 +38,7 @@ from rlf.rollout.loop import Rollout, play
 from rlf.spec.dotenv import mentioned
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.types.events import Notice
-from rlf.types.policy import Sampling
+from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
 from rlf.types.trajectory import StopReason, Trajectory
@@ -133,7 +133,7 @@ class Agent:
     async def _play(self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, *, step: int | None) -> Scored:
         """Plays, scores and records one trajectory."""
         rollout = self._rollout(row, sample, step)
-        sampler = OpeningCalls(policy, parts.harness.chat, self._spec.tools) if self._attempt.opening_calls else policy
+        sampler = self._sampler(policy, parts, row, sample)
         setting = parts.harness.setting(sampler, parts.sampling(row.purpose))
         scored_at = await parts.steps.step() - 1 if step is None else step
         try:
@@ -145,6 +145,14 @@ class Agent:
             scored = self._broken(parts, rollout, fault)
         await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored))
         return scored
+
+    def _sampler(self, policy: EnginePolicy, parts: _Parts, row: Row, sample: int) -> Policy:
+        """vLLM, and in a rehearsal a written call before it."""
+        if not self._attempt.opening_calls or row.purpose is not Purpose.TRAIN:
+            return policy
+        tools = [tool for tool in self._spec.tools if row.task.may_use(tool.name)]
+        number = row.index * self._spec.rollout.num_generations + sample
+        return OpeningCalls(policy, parts.harness.chat, tools, number)
 
     def _rollout(self, row: Row, sample: int, step: int | None) -> Rollout:
         """The trajectory to make, with the seed that the local engine would give it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from rlf.chat.encoding import encode_template
 from rlf.chat.examples import example_call
@@ -19,10 +20,12 @@ _LOGPROB = -1.0
 class OpeningCalls:
     """Writes the first turn of every other trajectory, a call of each tool in turn; the rest another policy samples."""
 
-    def __init__(self, policy: Policy, chat: ChatFormat, tools: Sequence[ToolDeclaration]) -> None:
+    def __init__(self, policy: Policy, chat: ChatFormat, tools: Sequence[ToolDeclaration], number: int) -> None:
+        """Opens the trajectory with a number: an even one has a call, of which tool the number says."""
         self._policy = policy
         self._chat = chat
-        self._calls = [call for tool in tools if not tool.hidden for call in _calls(tool)]
+        calls = _in_turn([_calls(tool) for tool in tools if not tool.hidden])
+        self._call = calls[number // 2 % len(calls)] if calls and number % 2 == 0 else None
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Tells the policy behind."""
@@ -34,15 +37,19 @@ class OpeningCalls:
 
     async def sample(self, request: SampleRequest) -> Sample:
         """A written call, or what the policy behind samples."""
-        if request.num_sampled or not self._calls or request.seed % 2:
+        if request.num_sampled or self._call is None:
             return await self._policy.sample(request)
-        call = self._calls[request.seed // 2 % len(self._calls)]
         begin = END_THINK if self._chat.begins_thinking else ""
-        tokens = encode_template(self._chat.tokenizer, begin + self._chat.write_call(call))
+        tokens = encode_template(self._chat.tokenizer, begin + self._chat.write_call(self._call))
         tokens = [*tokens, *self._chat.stop_token_ids[:1]]
         finish = Finish.STOP if len(tokens) <= request.max_tokens else Finish.LENGTH
         tokens = tokens[: request.max_tokens]
         return Sample(tokens, [_LOGPROB] * len(tokens), finish)
+
+
+def _in_turn(calls_by_tool: Sequence[Sequence[ToolCall]]) -> list[ToolCall]:
+    """The first call of each tool, then the second of each."""
+    return [call for calls in zip_longest(*calls_by_tool) for call in calls if call is not None]
 
 
 def _calls(tool: ToolDeclaration) -> list[ToolCall]:

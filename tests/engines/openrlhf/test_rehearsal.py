@@ -2,40 +2,143 @@
 
 from __future__ import annotations
 
-import os
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from uuid import uuid4
 
 import pytest
 
 from rlf.api.rehearsals import rehearse
 from rlf.core import RlfError
-from rlf.core.supervise import descendants
 from rlf.engines.openrlhf.rehearse_env import rehearsal_environment
 
 ROOT = Path(__file__).parents[3]
 FAULTS = Path(__file__).with_name("faults.yaml")
-
-
-@pytest.mark.skipif(
+needs_environment = pytest.mark.skipif(
     not rehearsal_environment().is_ready(vllm=False),
     reason="THE OPENRLHF JOB IS NOT REHEARSED: its environment is not there (rlf rehearse --setup makes it)",
 )
-def test_the_real_job_goes_on_whatever_its_tools_do():
-    before, told = descendants(os.getpid()), []
+
+
+@pytest.fixture
+def left_over(monkeypatch):
+    """Tells which processes were started since, whosever children they are now: they inherit a variable."""
+    mark = uuid4().hex
+    monkeypatch.setenv("RLF_TEST_MARK", mark)
+
+    def found():
+        pids = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"RLF_TEST_MARK={mark}".encode() in (entry / "environ").read_bytes():
+                    pids.append(int(entry.name))
+            except OSError:
+                continue
+        return pids
+
+    return found
+
+
+class Posts(BaseHTTPRequestHandler):
+    """Answers every call, and counts calls and open connections."""
+
+    protocol_version = "HTTP/1.1"
+    num_open = num_calls = 0
+
+    def setup(self):
+        super().setup()
+        Posts.num_open += 1
+
+    def finish(self):
+        super().finish()
+        Posts.num_open -= 1
+
+    def do_POST(self):
+        Posts.num_calls += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"here")
+
+    def log_message(self, *_words):
+        pass
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """The HTTP server of `posts`, and the file that the server of `notes` writes to."""
+    Posts.num_open = Posts.num_calls = 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), Posts) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("RLF_TEST_URL", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setenv("RLF_TEST_PYTHON", sys.executable)
+        monkeypatch.setenv("RLF_TEST_NOTES", str(tmp_path / "notes"))
+        yield tmp_path / "notes"
+        server.shutdown()
+
+
+@needs_environment
+def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sample(outside, left_over):
+    told = []
     done = rehearse([FAULTS], [], vllm=False, tell=told.append)
     assert [stage.name for stage in done.stages] == [stage.name for stage in told]
     words = {stage.name: stage.words for stage in done.stages}
     assert list(words)[:5] == ["spec", "model", "parts", "ray", "models"]
     assert {"step 1", "step 2", "evaluation after step 0", "evaluation after step 2", "checkpoint"} < set(words)
-    calls = words["step 1"] + words["step 2"]
-    assert " ok" in calls
-    assert " tool_error" in calls
-    assert " timeout" in calls
-    assert words["tools"] == "each was called"
-    assert "16 trajectories" in words["step 1"]
     assert words["model saved"].startswith("it loads; training moved its weights by up to")
     assert {change.key for change in done.changes} >= {"engine.packing", "engine.attention", "train.steps"}
-    assert descendants(os.getpid()) - before == set()
+
+    tools = dict(line.split(": ", 1) for line in words["tools"].split("; "))
+    assert tools == {
+        "waits": "2 ok",
+        "raises": "2 tool_error (error: RuntimeError: the index is on fire)",
+        "hangs": "2 timeout (error: hangs gave no result within 1 s)",
+        "dies": "2 tool_error (error: the tool ended its own process (exit code 9))",
+        "killed": "2 infra (error: the process of the tool was killed from outside)",
+        "nowhere": "2 unreachable (error: no connection: Connect call failed ('127.0.0.1', 9))",
+        "posts": "2 ok",
+        "notes": "2 ok",
+    }
+    steps = [words["step 1"], words["step 2"]]
+    assert all(step.startswith("16 trajectories, ") for step in steps)
+    assert sum(int(re.search(r"unscorable: (\d+)", step)[1]) for step in steps) == 4, "killed and nowhere, each twice"
+
+    assert (Posts.num_calls, Posts.num_open) == (2, 0)
+    calls = [line.split()[1] for line in outside.read_text().splitlines() if line.startswith("called")]
+    assert (len(calls), len(set(calls))) == (2, 1)
+    assert left_over() == []
+
+
+@needs_environment
+def test_ctrl_c_amid_the_start_of_the_real_job_leaves_no_process(tmp_path, left_over):
+    spec = ROOT / "specs" / "search_openrlhf.yaml"
+    command = [sys.executable, "-m", "rlf", "rehearse", str(spec), "--full", "--runs", str(tmp_path), "--json"]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 240
+    while not any(title(pid).startswith("ray::") for pid in left_over()):
+        assert driver.poll() is None, driver.communicate()
+        assert time.monotonic() < deadline, "no actor has started"
+        time.sleep(0.2)
+    driver.send_signal(signal.SIGINT)
+    out, _ = driver.communicate(timeout=60)
+    assert (driver.returncode, json.loads(out.splitlines()[-1])["data"]["status"]) == (130, "interrupted")
+    assert left_over() == []
+
+
+def title(pid):
+    """What a process calls itself."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def test_a_rehearsal_is_of_openrlhf_jobs_alone():
