@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlf.core import Fault
 from rlf.rewards.kinds.judge import JudgeTerm
+from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 
@@ -17,6 +18,23 @@ def find_judge_faults(loaded: LoadedSpec) -> Iterator[Fault]:
             yield from _compares_with_something(loaded, position, term)
             if isinstance(loaded.spec.engine, OpenRlhfEngineSpec):
                 yield from _works_in_every_actor(loaded, position, term)
+
+
+def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Judges that compare rollouts where an evaluation has one of each question."""
+    spec = loaded.spec
+    kinds = [*["greedy"] * spec.eval.greedy, *["sampled"] * (spec.eval.num_samples == 1)]
+    for position, term in enumerate(spec.rewards if spec.data.eval is not None and kinds else ()):
+        if not isinstance(term, JudgeTerm) or not term.compares_groups:
+            continue
+        if position == 0 or term.unscorable is Unscorable.DROP_TRAJECTORY:
+            lost = "no success" if position == 0 else "no reward"
+            yield loaded.fault(
+                ("rewards", position, "compare"),
+                f"{' and '.join(kinds)} evaluations have one rollout of a question, which is compared with none: they "
+                f"tell {lost}. Put another term first and write `unscorable: drop_term` here; or write "
+                "`eval: {num_samples: 4, greedy: false}`.",
+            )
 
 
 def _compares_with_something(loaded: LoadedSpec, position: int, term: JudgeTerm) -> Iterator[Fault]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
+from rlf.plan.judges import find_judge_warnings
 from rlf.plan.openrlhf import find_openrlhf_warnings
 from rlf.rewards.term import Stage, Term
 from rlf.spec import LoadedSpec
@@ -171,6 +172,10 @@ def _openrlhf_does_otherwise(subject: Subject) -> Iterator[Fault]:
     yield from find_openrlhf_warnings(subject.loaded)
 
 
+def _groups_are_compared(subject: Subject) -> Iterator[Fault]:
+    yield from find_judge_warnings(subject.loaded)
+
+
 CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _warmup_is_short,
     _tool_output_fits,
@@ -184,4 +189,5 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _answers_outweigh_shape,
     _turns_are_told_apart,
     _openrlhf_does_otherwise,
+    _groups_are_compared,
 )
