@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from rlf.algo.health import Action
 from rlf.algo.loss_config import CorrectionLevel, PolicyLossKind
 from rlf.chat.policy import HistoryPolicy
 from rlf.core import Fault
+from rlf.plan.cluster import find_cluster_warnings
 from rlf.plan.layout import Layout
 from rlf.plan.model_shape import ALL_LINEAR, NO_ADAPTER
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
-from rlf.spec.model_folder import named_folder
 from rlf.spec.models import Schedule
 from rlf.spec.nodes import KeyPath
-from rlf.spec.reader import shown_path
 
 ESTIMATORS = {
     "gae": "gae",
@@ -47,7 +45,7 @@ def find_openrlhf_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = loaded.spec.engine
     if isinstance(engine, OpenRlhfEngineSpec):
         for check in CHECKS:
-            yield from check(loaded, engine)
+            yield from unless_broken(loaded, check, loaded, engine)
 
 
 def _algorithm_exists(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
@@ -319,9 +317,8 @@ def find_openrlhf_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
     if engine.mode is not Mode.SYNC and spec.data.eval is not None:
         message = f"got {engine.mode}; sampling ends before the last update, which is then not evaluated. "
         yield loaded.fault(("engine", "mode"), f"{message}Write mode: sync to have its figure.")
-    if engine.ray_address is not None and named_folder(spec.model.path) is not None:
-        message = f"got {shown_path(Path(spec.model.path))}; every node of {engine.ray_address} must find it there. "
-        yield loaded.fault(("model", "path"), f"{message}Put it on a shared disk, or write a Hugging Face id.")
+    if engine.ray_address is not None:
+        yield from find_cluster_warnings(loaded, engine.ray_address)
 
 
 def _said(gpus: Gpus | None) -> str:
