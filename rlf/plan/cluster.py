@@ -7,7 +7,6 @@ warnings, each with what makes it good everywhere.
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from rlf.spec.model_folder import named_folder
 from rlf.spec.nodes import KeyPath
 from rlf.spec.reader import shown_path
 
-_CALLABLE = re.compile(r"(?P<module>[^:/]+|.+\.py):(?P<name>[^:]+)")
 _SHARED = "Put it on a shared disk under this name"
 
 
@@ -37,6 +35,7 @@ def find_cluster_warnings(loaded: LoadedSpec, address: str) -> Iterator[Fault]:
 
 def _complaint(path: KeyPath, text: str) -> str | None:
     """Why a text may mean nothing on a node, and the mend; None where it means the same everywhere."""
+    file, _, _ = text.rpartition(".py:")
     match path[-1]:
         case "url" if "://" not in text:
             return f"got the file {shown_path(Path(text))}; every node opens its own. {_SHARED}."
@@ -50,10 +49,10 @@ def _complaint(path: KeyPath, text: str) -> str | None:
                 f"got {text}; every sampling actor starts one on its node, which must have it. Or start it once with "
                 "`rlf tools serve`, and write the url."
             )
-        case "callable" if (found := _CALLABLE.fullmatch(text)) and found["module"].endswith(".py"):
-            return f"got {shown_path(Path(found['module']))}; every node must find it there. {_SHARED}."
-        case "callable" if found and found["module"].partition(".")[0] != "rlf":
-            return f"got the module {found['module']}; every node imports its own. Install it on each."
+        case "callable" if file:
+            return f"got {shown_path(Path(f'{file}.py'))}; every node must find it there. {_SHARED}."
+        case "callable" if not text.startswith("rlf."):
+            return f"got {text}; every node imports it from its own packages. Install them on each."
     return None
 
 

@@ -45,7 +45,7 @@ def find_openrlhf_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = loaded.spec.engine
     if isinstance(engine, OpenRlhfEngineSpec):
         for check in CHECKS:
-            yield from unless_broken(loaded, check, loaded, engine)
+            yield from check(loaded, engine)
 
 
 def _algorithm_exists(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:

@@ -35,7 +35,11 @@ def told(*overrides):
         ),
         ("{kind: sql, url: '/data/shop.db'}", "url", "got the file /data/shop.db; every node opens its own"),
         ("{kind: python, callable: '/data/find.py:find'}", "callable", "got /data/find.py; every node must find it"),
-        ("{kind: python, callable: 'json:dumps'}", "callable", "got the module json; every node imports its own"),
+        (
+            "{kind: python, callable: 'json:dumps'}",
+            "callable",
+            "got json:dumps; every node imports it",
+        ),
         ("{kind: model, endpoints: [{url: 'http://localhost/v1', model: m}], prompt: p}", "endpoints[0].url", "got lo"),
     ],
 )
@@ -60,8 +64,9 @@ def test_what_every_node_finds_is_not(target):
 
 
 def test_judges_are_looked_at_too():
-    judge = "[{kind: judge, name: j, endpoints: [{url: 'http://localhost:8001/v1', model: m}], criteria: [{name: c, text: c}]}]"
-    assert "rewards[0].endpoints[0].url" in told(f"rewards={judge}")
+    endpoints = "[{url: 'http://localhost:8001/v1', model: m}]"
+    judge = "{kind: judge, name: j, endpoints: %s, criteria: [{name: c, text: c}]}" % endpoints
+    assert "rewards[0].endpoints[0].url" in told(f"rewards=[{judge}]")
 
 
 def test_a_check_tells_it_of_clusters_alone():
