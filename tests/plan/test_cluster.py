@@ -65,7 +65,7 @@ def test_what_every_node_finds_is_not(target):
 
 def test_judges_are_looked_at_too():
     endpoints = "[{url: 'http://localhost:8001/v1', model: m}]"
-    judge = "{kind: judge, name: j, endpoints: %s, criteria: [{name: c, text: c}]}" % endpoints
+    judge = f"{{kind: judge, name: j, endpoints: {endpoints}, criteria: [{{name: c, text: c}}]}}"
     assert "rewards[0].endpoints[0].url" in told(f"rewards=[{judge}]")
 
 
