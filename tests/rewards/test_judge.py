@@ -177,6 +177,13 @@ def test_votes_are_combined_and_drawn_by_seeds_of_their_own(combine: str, value:
     assert len({body["seed"] for body in judge.asked}) == 3
 
 
+def test_a_judge_takes_the_likeliest_token_unless_a_temperature_is_said() -> None:
+    with judging('{"score": 10}') as judge:
+        for sampling in ({"max_tokens": 50}, {"max_tokens": 50, "temperature": None}, {"temperature": 0.5}):
+            score(answer("a"), term(judge, sampling=sampling))
+    assert [body.get("temperature") for body in judge.asked] == [0.0, None, 0.5]
+
+
 @pytest.mark.parametrize(("num_bad", "value"), [(1, 1.0), (2, None)])
 def test_more_than_half_of_the_votes_must_be_readable(num_bad: int, value: float | None) -> None:
     number = count()

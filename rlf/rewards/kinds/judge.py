@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -68,7 +68,7 @@ class JudgeTerm(Term):
     images: bool = False
     """Whether pictures among the tools' results go along, for a judge that sees; pointwise only."""
     sampling: SamplingSpec = SamplingSpec(temperature=0.0)
-    """How judges sample; by default the likeliest token."""
+    """How judges sample; without a `temperature` the likeliest token, with null as the server does."""
     combine: Combine = Combine.MEDIAN
     votes: int = Field(default=1, ge=1, le=99)
     """Verdicts of each judge. More than half must be readable."""
@@ -80,6 +80,11 @@ class JudgeTerm(Term):
     """null: a judge is asked each time."""
     sentinels: Sentinels | None = None
     """Items with known verdicts that watch the judge."""
+
+    @field_validator("sampling", mode="before")
+    @classmethod
+    def _likeliest_unless_said(cls, sampling: Any) -> Any:
+        return {"temperature": 0.0, **sampling} if isinstance(sampling, Mapping) else sampling
 
     @field_validator("range")
     @classmethod
