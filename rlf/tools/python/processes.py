@@ -44,7 +44,11 @@ class ProcessRuntime:
 
     async def open(self) -> None:
         """Starts a first worker. Raises RlfError when it cannot import the function."""
-        self._idle.append(await self._start())
+        try:
+            self._idle.append(await self._start())
+        except BaseException:
+            await self.close()
+            raise
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call; cancelling it kills its worker."""
