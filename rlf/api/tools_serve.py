@@ -78,8 +78,8 @@ def result_of(result: ToolResult) -> CallToolResult:
 
 
 async def serve_stdio(tools: Sequence[ToolDeclaration]) -> None:
-    """Serves until stdin ends."""
-    async with Executor(tools) as executor, stdio_server() as (read_stream, write_stream):
+    """Serves until stdin ends. What tools print, also while they open, goes to stderr."""
+    async with stdio_server() as (read_stream, write_stream), Executor(tools) as executor:
         server = mcp_server(executor)
         await server.run(read_stream, write_stream, server.create_initialization_options())
 

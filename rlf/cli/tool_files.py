@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,12 @@ def load_tools(files: Sequence[Path]) -> list[ToolDeclaration]:
 
 
 def tools_of_files(files: Sequence[Path]) -> list[tuple[Path, ToolDeclaration]]:
-    """The same, each with the file that was named for it."""
+    """The same, each with the file that was named for it. What imported modules print goes to stderr."""
+    with redirect_stdout(sys.stderr):
+        return _tools_of_files(files)
+
+
+def _tools_of_files(files: Sequence[Path]) -> list[tuple[Path, ToolDeclaration]]:
     found: list[tuple[Path, ToolDeclaration]] = []
     faults: list[Fault] = []
     for file in files or sorted(_FOLDER.glob("*.yaml")):

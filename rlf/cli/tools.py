@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from rlf.tools.drill import DrillRun
     from rlf.types.tool import ToolResult
 
+T = TypeVar("T")
 ToolFiles = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -104,7 +107,7 @@ def test_tools(
     if call is not None:
         _call(tools, call[0], _parsed(call[1]), as_json=as_json)
         return
-    trials = asyncio.run(_try_all(tools))
+    trials = _run(_try_all(tools))
     if as_json:
         print_envelope("tools test", [_told(trial) for trial in trials])
     else:
@@ -137,7 +140,7 @@ def bench_tool(
         given = [_parsed(arguments, "--arguments")]
     if not given:
         raise RlfError(f"{name}: has no example to call it with. Add one under `tests:`, or write --arguments JSON.")
-    report = asyncio.run(bench(tool, given, concurrency=concurrency, num_calls=num_calls))
+    report = _run(bench(tool, given, concurrency=concurrency, num_calls=num_calls))
     if as_json:
         print_envelope("tools bench", {"tool": name, "report": report})
     else:
@@ -277,7 +280,7 @@ def _call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, A
     named = [tool for tool in tools if tool.name == name]
     if len(named) > 1:
         raise RlfError(f"--call: {name!r} is declared in several files. Name the file, or a spec, before `--call`.")
-    result = asyncio.run(_invoke(named or tools, name, arguments))
+    result = _run(_invoke(named or tools, name, arguments))
     if as_json:
         print_envelope("tools test", {"tool": name, "arguments": arguments, "result": _plain(result)})
     else:
@@ -292,6 +295,12 @@ async def _invoke(tools: Sequence[ToolDeclaration], name: str, arguments: Mappin
 
     async with Executor(tools) as executor:
         return await executor.invoke(ToolCall(name, arguments), trajectory_id="call")
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """What it comes to. What tools print goes to stderr: stdout is the command's own."""
+    with redirect_stdout(sys.stderr):
+        return asyncio.run(work)
 
 
 def _parsed(text: str, option: str = "--call") -> dict[str, Any]:

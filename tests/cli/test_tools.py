@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -242,3 +244,60 @@ def test_a_secret_that_a_tool_lets_out_is_not_shown(rlf: Rlf, tool: Path, monkey
     assert called.stdout == "[redacted]\n"
     assert "[redacted]" in tried.stdout
     assert "canary" not in called.output + tried.output
+
+
+LOUD = """
+print("imported")
+
+
+class Loud:
+    def open(self):
+        print("opened")
+
+    def __call__(self, q: str) -> str:
+        \"\"\"Say it.\"\"\"
+        print("called")
+        return q
+"""
+
+
+@pytest.fixture
+def loud(tmp_path):
+    """The file of a tool that prints while it is imported, opened and called."""
+    (tmp_path / "loud.py").write_text(LOUD)
+    file = tmp_path / "loud.yaml"
+    file.write_text(
+        "name: loud\ntarget: {kind: python, callable: 'loud.py:Loud', state: run}\n"
+        "tests: [{arguments: {q: a}, expect: {equals: a}}]\n"
+    )
+    return file
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["test", "--json"], ["list", "--json"], ["show", "loud", "--json"], ["bench", "loud", "-n", "2", "--json"]],
+)
+def test_what_a_tool_prints_is_not_on_stdout(rlf, loud, command):
+    place = 2 if "loud" in command else 1
+    ran = rlf("tools", *command[:place], loud, *command[place:])
+    assert ran.exit_code == 0
+    assert json.loads(ran.stdout)["command"] == f"tools {command[0]}"
+
+
+def test_what_a_tool_prints_is_not_on_the_wire_of_a_served_tool(loud):
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    lines = [
+        {"id": 1, "method": "initialize", "params": about},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "loud", "arguments": {"q": "x"}}},
+    ]
+    command = [sys.executable, "-m", "rlf", "tools", "serve", str(loud), "--mcp", "stdio"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, bufsize=1, **pipes) as process:
+        process.stdin.writelines(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines)
+        answers = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
+        process.stdin.close()
+        printed = process.stderr.read()
+        assert process.wait(30) == 0
+    assert answers == [1, 2]
+    assert printed.split() == ["imported", "opened", "called"]

@@ -46,8 +46,8 @@ class SqlTool(ToolKind):
 
     kind: Literal["sql"] = "sql"
     url: Annotated[str, AfterValidator(_resolved)] = Field(min_length=1)
-    """`file.sqlite` relative to the file that says so, `builtin:` and a name, or a SQLAlchemy URL of PostgreSQL, with a
-    role that may only read."""
+    """A SQLite file, relative to the file that says so, `builtin:` and a name, or PostgreSQL's SQLAlchemy URL.
+    Its role should be one that may only read."""
     argument: str = Field(default="query", min_length=1)
     """The argument that holds the statement."""
     read_only: bool = True
