@@ -21,9 +21,18 @@ def drop_checkpoints(store: Store, run_id: str, *, from_step: int) -> None:
 
 def damaged_checkpoints(reader: Reader) -> Iterator[str]:
     """Newest checkpoints that are gone or changed, in words. Older ones go as new ones come, by `checkpoint.keep`."""
-    from rlf.engines.local.checkpoint import is_whole
+    from rlf.engines.local import checkpoint as local
+    from rlf.engines.openrlhf import checkpoints as openrlhf
 
     for run in reader.list_runs():
-        saved = reader.checkpoints(run.record.id)
-        if run.record.engine == "local" and saved and not is_whole(Path(saved[-1].path)):
-            yield f"run {run.record.id}: the checkpoint of step {saved[-1].step} is gone or damaged: {saved[-1].path}"
+        for saved in reader.checkpoints(run.record.id)[-1:]:
+            path = Path(saved.path)
+            match run.record.engine:
+                case "local":
+                    whole = local.is_whole(path)
+                case "openrlhf" if run.record.plan["spec"]["engine"].get("ingest") is None:
+                    whole = openrlhf.is_whole(path, saved.sha256)
+                case _:  # on disks that are not seen from here
+                    whole = True
+            if not whole:
+                yield f"run {run.record.id}: the checkpoint of step {saved.step} is gone or damaged: {path}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
 from rlf.core.hashing import hash_json
 from rlf.engines.openrlhf.job import Job
@@ -51,9 +52,30 @@ def step_of(checkpoint: Path) -> int:
 
 
 def checkpoint_hash(folder: Path) -> str:
-    """Hash of the names and sizes of a checkpoint's files; their contents can be terabytes."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return hash_json([[path.relative_to(folder).as_posix(), path.stat().st_size] for path in files])
+    """Hash of the names and sizes of a checkpoint's shards; their contents can be terabytes."""
+    return hash_json([[path.relative_to(folder).as_posix(), path.stat().st_size] for path in _shards(folder)])
+
+
+def is_whole(checkpoint: Path, sha256: str) -> bool:
+    """Whether the shards are those that were told, and what each holds has the checksums that it was written with."""
+    try:
+        return checkpoint_hash(checkpoint) == sha256 and all(map(_reads_back, _shards(checkpoint)))
+    except OSError:
+        return False
+
+
+def _reads_back(shard: Path) -> bool:
+    """torch writes zip archives, with a checksum for each tensor."""
+    try:
+        with ZipFile(shard) as archive:
+            return archive.testzip() is None
+    except BadZipFile:
+        return False
+
+
+def _shards(folder: Path) -> list[Path]:
+    """What each process of the job wrote: weights, and its part of the optimiser."""
+    return sorted(folder.rglob("*.pt"))
 
 
 def _latest(job: Job) -> Path:

@@ -273,7 +273,7 @@ class OpenRlhfEngine:
                 self._reach(JobStage.MODELS)
             if patience.ends(ingest.awaits):
                 self._notify("warning", self._late(ingest.awaits))
-        lines += ingest.poll()
+        lines += ingest.poll(last=self._ingest is None)
         if self._ingest is not None:
             await self._take_the_rest(ingest)
         self.step = ingest.step

@@ -65,6 +65,8 @@ class Ingest:
         older = [path for path in whole_checkpoints(job) if until is None and step_of(path) < attempt.first_step]
         self._checkpoints = set(older)
         """Those that are told, or of a launch before."""
+        self._growing: dict[Path, str] = {}
+        """What others were when last looked at."""
         self.step = attempt.first_step - 1
         """The last step that is over."""
 
@@ -88,7 +90,7 @@ class Ingest:
                     self._tell_step(over)
                 case EvaluationLine(step):
                     self._tell_evaluation(step, self._next_evaluation())
-        self._tell_checkpoints()
+        self._tell_checkpoints(last=last)
         return lines
 
     @property
@@ -189,11 +191,14 @@ class Ingest:
             metrics["time/total_s"] = max(record.time for record in chosen) - started
             self._emit(EvaluationFinished(step, str(purpose), metrics, scored))
 
-    def _tell_checkpoints(self) -> None:
-        """Tells those that are new, each after its step."""
+    def _tell_checkpoints(self, *, last: bool) -> None:
+        """Tells those that are new, each after its step and when it grows no more: not all processes write as fast."""
         for path in whole_checkpoints(self._job):
             if path not in self._checkpoints and step_of(path) <= self.step:
-                self.tell_checkpoint(CheckpointSaved(step_of(path), str(path), checkpoint_hash(path)))
+                sha256 = checkpoint_hash(path)
+                if last or self._growing.get(path) == sha256:
+                    self.tell_checkpoint(CheckpointSaved(step_of(path), str(path), sha256))
+                self._growing[path] = sha256
 
     def tell_checkpoint(self, saved: CheckpointSaved) -> None:
         """Tells of one, unless it is told."""

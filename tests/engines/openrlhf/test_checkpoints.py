@@ -1,0 +1,68 @@
+"""DeepSpeed's checkpoints are held against what was told of them, and against their own checksums."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rlf.api.checkpoints import damaged_checkpoints
+from rlf.engines.openrlhf.checkpoints import checkpoint_hash
+
+SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in SHARDS:
+        torch.save({"module": torch.arange(1000.0)}, tmp_path / name)
+    return tmp_path
+
+
+def damage(folder, sha256, engine="openrlhf", **keys):
+    """What `rlf runs verify` says of a run with this checkpoint and an older one that is gone."""
+    record = SimpleNamespace(id="r", engine=engine, plan={"spec": {"engine": {"kind": engine, **keys}}})
+    saved = [SimpleNamespace(step=1, path="/gone", sha256=""), SimpleNamespace(step=2, path=str(folder), sha256=sha256)]
+    reader = SimpleNamespace(list_runs=lambda: [SimpleNamespace(record=record)], checkpoints=lambda run: saved)
+    return list(damaged_checkpoints(reader))
+
+
+def test_a_checkpoint_is_whole_whatever_else_lies_beside_its_shards(folder):
+    sha256 = checkpoint_hash(folder)
+    (folder / "metric.json").write_text("{}")
+    assert damage(folder, sha256) == []
+
+
+def cut(folder):
+    path = folder / SHARDS[0]
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip(folder):
+    path = folder / SHARDS[1]
+    data = bytearray(path.read_bytes())
+    data[data.index(torch.arange(1000.0).numpy().tobytes()) + 7] ^= 1
+    path.write_bytes(data)
+
+
+def lose(folder):
+    (folder / SHARDS[1]).unlink()
+
+
+def overwrite(folder):
+    path = folder / SHARDS[0]
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("hurt", [cut, flip, lose, overwrite])
+def test_a_hurt_checkpoint_is_told(hurt, folder):
+    sha256 = checkpoint_hash(folder)
+    hurt(folder)
+    assert damage(folder, sha256) == [f"run r: the checkpoint of step 2 is gone or damaged: {folder}"]
+
+
+def test_one_that_is_gone_is_told_unless_it_is_on_disks_of_the_nodes(folder):
+    gone = folder / "gone"
+    assert len(damage(gone, "")) == 1
+    assert damage(gone, "", ingest={"host": "driver"}) == []
