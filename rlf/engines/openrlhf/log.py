@@ -17,6 +17,8 @@ _STEP = re.compile(r"Global step (\d+): (\{.*\})")
 _EVALUATION = re.compile(r"(?:Evaluation completed in \S+, global_step|Eval at step) (\d+)(?:, eval_metrics)?:")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ERROR = re.compile(r"^(?:\([^)]*\) )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit)): ?(.*)$")
+_DIED = re.compile(r"^(?:\([^)]*\) )?\s*class_name: (\w+)$")
+_SAMPLER = "RolloutRayActor"
 _OURS = ("rlf.core.errors.RunError", "rlf.core.errors.RlfError", "rlf.core.errors.SpecError")
 _WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError")
 
@@ -88,12 +90,26 @@ def parse_line(line: str) -> StepLine | EvaluationLine | None:
 
 def find_error(lines: Iterable[str]) -> str | None:
     """The words of the error that ended a job: rlf's own before others, the innermost of a chain; None without one."""
+    lines = list(lines)
     found = [(match[1], match[2].strip()) for line in lines if (match := _ERROR.match(line))]
     own = [words for name, words in found if name in _OURS]
     if own:
         return own[-1]
     told = [f"{name}: {words}" for name, words in found if not name.endswith(_WRAPPERS)]
-    return told[-1] if told else None
+    return told[-1] if told else _find_death(lines)
+
+
+def _find_death(lines: Iterable[str]) -> str | None:
+    """Words about the actor whose process ended, which leaves no error of its own; None where Ray tells of none."""
+    died = [match[1] for line in lines if (match := _DIED.match(line))]
+    if not died:
+        return None
+    if died[0] != _SAMPLER:
+        return f"the process of {died[0]} died; most often the machine is out of memory"
+    return (
+        "the process that samples died: the machine is out of memory, or a tool or reward that runs inside it ended "
+        "it. Write `isolation: process` for python tools that may."
+    )
 
 
 def _numbers(text: str) -> dict[str, float]:

@@ -177,3 +177,15 @@ def test_the_words_of_an_error_are_rlfs_own_before_others():
     assert find_error(lines) == "no space left on the disk of /data."
     assert find_error(["ValueError: no such row"]) == "ValueError: no such row"
     assert find_error(["all is well", json.dumps({})]) is None
+
+
+def test_a_job_whose_actor_died_says_which_and_what_to_look_for():
+    lines = [
+        "ray.exceptions.RayTaskError(ActorDiedError): ray::PPOTrainer.fit()",
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "\tclass_name: RolloutRayActor",
+        "\tpid: 4888",
+    ]
+    assert "a tool or reward that runs inside it ended it. Write `isolation: process`" in find_error(lines)
+    lines[2] = "\tclass_name: PolicyModelActor"
+    assert find_error(lines) == "the process of PolicyModelActor died; most often the machine is out of memory"
