@@ -35,9 +35,6 @@ class Request:
     """Python to run."""
 
     source: str
-    program: str | None = None
-    """What `source` tests: it runs in a process of its own, and the test finds the names that it defines. Only plain
-    values go from one to the other, so that the program has no say in what the test comes to."""
     stdin: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Content by relative name, written to the working folder first."""
@@ -45,6 +42,9 @@ class Request:
     """Names or glob patterns of files to bring back from the working folder."""
     limits: SandboxLimits | None = None
     """None: those of the sandbox. In a session, memory, processes and disk are those of its first cell."""
+    program: str | None = None
+    """What `source` tests: it runs in a process of its own, and the test finds the names that it defines. Only plain
+    values go from one to the other, so that the program has no say in what the test comes to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class CodeRuntime:
         limits = within_time(self._tool.sandbox.limits, context)
         session = context.trajectory_id if self._tool.session else None
         program = None if self._tool.program is None else arguments[self._tool.program]
-        request = Request(arguments[self._tool.argument], program, limits=limits)
+        request = Request(arguments[self._tool.argument], limits=limits, program=program)
         execution = await self._sandbox.run(request, session=session)
         refuse_failures(execution)
         failed = execution.outcome is not Outcome.OK

@@ -103,7 +103,7 @@ def run(level: Level, test: str, program: str, **limits: float) -> Execution:
 
     async def main() -> Execution:
         async with Sandbox(spec) as sandbox:
-            return await sandbox.run(Request(test, program, limits=SandboxLimits(**limits)))
+            return await sandbox.run(Request(test, program=program, limits=SandboxLimits(**limits)))
 
     return asyncio.run(main())
 
@@ -137,7 +137,9 @@ def test_a_program_that_does_not_answer_fails_its_test(program: str, outcome: Ou
 def test_what_ends_with_the_server_is_infrastructures_fault() -> None:
     async def main() -> Execution:
         async with Sandbox(SandboxSpec(level=LevelChoice.PROCESS, allow_unsafe=True)) as sandbox:
-            running = asyncio.ensure_future(sandbox.run(Request("f()", "import time\ndef f():\n    time.sleep(600)")))
+            running = asyncio.ensure_future(
+                sandbox.run(Request("f()", program="import time\ndef f():\n    time.sleep(600)"))
+            )
             await asyncio.sleep(0.3)
             os.kill(sandbox.server_pid or 0, signal.SIGKILL)
             return await running
@@ -149,3 +151,34 @@ def test_lines_of_a_test_are_told_where_it_fails() -> None:
     execution = run(Level.PROCESS, "x = f(1)\nassert x == 2, x", "def f(x):\n    return x")
     assert execution.error is not None and execution.error.endswith("AssertionError: 1")
     assert json.dumps(execution.error).count("<code>") == 1
+
+
+OWN_END = {
+    "kill": "import os; os.kill(os.getpid(), 9)",
+    "raise": "import signal; signal.raise_signal(9)",
+    "thread": "import signal, threading; signal.pthread_kill(threading.get_ident(), 9)",
+    "limit": "import resource; resource.setrlimit(resource.RLIMIT_CPU, (0, 0))\nwhile True: pass",
+    "timer": """
+import ctypes, platform, struct, time
+libc, number = ctypes.CDLL(None), {"x86_64": 222, "aarch64": 107}[platform.machine()]
+event = (ctypes.c_ubyte * 64)(*bytes(8), *struct.pack("i", 9))
+timer = ctypes.c_long()
+libc.syscall(number, 1, event, ctypes.byref(timer))
+libc.syscall(number + (1 if number == 222 else 3), timer, 0, (ctypes.c_long * 4)(0, 0, 0, 1000), None)
+time.sleep(0.2)
+""",
+}
+
+
+@pytest.mark.parametrize("level", [Level.NAMESPACES, Level.LANDLOCK])
+def test_no_code_makes_its_own_end_look_like_one_from_outside(level: Level) -> None:
+    """Else a policy could have whatever it fails at left out of its group."""
+
+    async def main() -> dict[str, Outcome]:
+        async with Sandbox(SandboxSpec(level=LevelChoice(need(level)))) as sandbox:
+            limits = SandboxLimits(wall_s=20, cpu_s=2)
+            return {
+                name: (await sandbox.run(Request(source, limits=limits))).outcome for name, source in OWN_END.items()
+            }
+
+    assert Outcome.INFRA not in asyncio.run(main()).values()

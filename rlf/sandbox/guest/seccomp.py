@@ -3,14 +3,17 @@
 Denied is what reaches beyond the process: sockets, other processes' memory and scheduling, mounts and namespaces,
 keys, tracing, kernel administration, and memory that no limit of the sandbox counts (memfd, System V, message
 queues). Of the calls younger than 2019 only those named here exist; the others answer ENOSYS, as on an old kernel.
-The filter for a process without a pid namespace also denies making processes, signals to others, and changes of the
-mode, owner, times or attributes of files, which Landlock does not cover.
+Limits can be read but not set, and no process can send itself SIGKILL: an end by that signal comes from outside, which
+is infrastructure's fault and no failure of the code. The filter for a process without a pid namespace also denies
+making processes, signals to others, and changes of the mode, owner, times or attributes of files, which Landlock does
+not cover.
 """
 
 from __future__ import annotations
 
 import errno
 import platform
+import signal
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -44,14 +47,15 @@ accept 43 202, accept4 288 242, vmsplice 278 75, io_setup 206 0
 _DENIED_ALONE = """
 tkill 200 130, truncate 76 45, chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54,
 setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15, fremovexattr 199 16,
-inotify_init 253 -, inotify_init1 294 26
+inotify_init 253 -, inotify_init1 294 26, timer_create 222 107
 """
+"""The last would send its own process any signal."""
 _IGNORED_ALONE = """
 chmod 90 -, fchmod 91 52, fchmodat 268 53, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88
 """
 _DENIED_LAST = """
 mount 165 40, pidfd_send_signal 424 424, pidfd_open 434 434, landlock_create_ruleset 444 444, landlock_add_rule 445 445,
-landlock_restrict_self 446 446
+landlock_restrict_self 446 446, setrlimit 160 164
 """
 """What the server and a process about to be confined still need."""
 _DENIED_LAST_ALONE = "fork 57 -, vfork 58 -"
@@ -125,10 +129,11 @@ def _for_call(machine: _Machine, own_pid: int, alone: bool) -> Iterator[_Instruc
     named = _numbers(_LOOKED_AT, machine)
     yield _LOAD, 0, 0, _NUMBER
     yield from _answers(_DENIED_LAST, machine, _REFUSE)
+    yield from _without_pointer(named["prlimit64"], 2)
     if alone:
         yield from _answers(_DENIED_LAST_ALONE, machine, _REFUSE)
-        for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
-            yield from _where(named[name], 0, [(_EQUAL, own_pid)], _ALLOW, _REFUSE)
+        for name, signal_at in (("kill", 1), ("tgkill", 2), ("rt_sigqueueinfo", 1), ("rt_tgsigqueueinfo", 2)):
+            yield from _to_itself(named[name], own_pid, signal_at)
         yield from _where(named["prctl"], 0, [(_EQUAL, _SET_DEATH_SIGNAL)], _REFUSE, _ALLOW)
         yield from _where(named["clone"], 0, [(_ANY_BIT, _THREAD)], _ALLOW, _REFUSE)
     else:
@@ -163,6 +168,29 @@ def _where(
         yield operation, 0, 1, operand
         yield _RETURN, 0, 0, answer
     yield _RETURN, 0, 0, otherwise
+
+
+def _to_itself(number: int, own_pid: int, signal_at: int) -> Iterator[_Instruction]:
+    """Signals to the own process, but SIGKILL, which tells whoever waits that it came from outside."""
+    yield _EQUAL, 0, 7, number
+    yield _LOAD, 0, 0, _ARGUMENTS + 8 * signal_at
+    yield _EQUAL, 0, 1, signal.SIGKILL
+    yield _RETURN, 0, 0, _REFUSE
+    yield _LOAD, 0, 0, _ARGUMENTS
+    yield _EQUAL, 0, 1, own_pid
+    yield _RETURN, 0, 0, _ALLOW
+    yield _RETURN, 0, 0, _REFUSE
+
+
+def _without_pointer(number: int, argument: int) -> Iterator[_Instruction]:
+    """Allows a call whose argument, all 64 bits of it, is NULL: a limit may be read, not set."""
+    yield _EQUAL, 0, 6, number
+    yield _LOAD, 0, 0, _ARGUMENTS + 8 * argument
+    yield _EQUAL, 0, 3, 0
+    yield _LOAD, 0, 0, _ARGUMENTS + 8 * argument + 4
+    yield _EQUAL, 0, 1, 0
+    yield _RETURN, 0, 0, _ALLOW
+    yield _RETURN, 0, 0, _REFUSE
 
 
 def _numbers(table: str, machine: _Machine) -> dict[str, int]:
