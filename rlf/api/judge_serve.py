@@ -161,7 +161,7 @@ class _Worker:
         last, first = said.rpartition("\n")[2], _ERROR.search(said)
         if first is not None and last not in first[0]:
             last = f"{first[0]}\n{last}"
-        return last[-_MAX_SAID_CHARS:] if last else "it said nothing"
+        return last[:_MAX_SAID_CHARS] if last else "it said nothing"
 
 
 async def _first(*waiting: asyncio.Future[Any]) -> None:
