@@ -11,10 +11,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from rlf.core import RlfError
+from rlf.core.blocking import blocking_calls
 from rlf.core.callables import is_async, load_callable
 
 _MAX_HUNG = 4
 """Calls that may be left running on threads of their own; then no more are made."""
+
+
+def check_function(name: str) -> None:
+    """Imports a function. Raises RlfError where it cannot be had, or would hold up every trajectory."""
+    function = load_callable(name)
+    blocking = blocking_calls(function) if is_async(function) else []
+    if blocking:
+        said = f"{name} is `async def` and calls {', '.join(blocking)}, which holds up every trajectory while it waits"
+        raise RlfError(f"{said}. Await an asynchronous one, or write `def`.")
 
 
 class TookTooLong(Exception):

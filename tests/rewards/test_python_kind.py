@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlf.core import RlfError
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Scored, ScoreState
 
@@ -79,6 +80,10 @@ def alone(trajectory):
     assert running == 1, "two calls at once"
     time.sleep(0.01)
     running -= 1
+    return 1.0
+
+async def sleeps(trajectory):
+    time.sleep(9)
     return 1.0
 
 class Callable:
@@ -165,6 +170,11 @@ def test_a_loop_without_end_is_ended(own: Any) -> None:
     assert score(trajectory, own("endless", timeout_s=0.2)).reward is None
     began[0].join(30)
     assert not began[0].is_alive()
+
+
+def test_a_coroutine_that_blocks_is_refused_before_anything_runs(own: Any) -> None:
+    with pytest.raises(RlfError, match=r"is `async def` and calls time\.sleep, which holds up every trajectory"):
+        own("sleeps").prepare()
 
 
 def test_a_range_makes_other_values_faults(own: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from rlf.core.callables import CallableName, load_callable
-from rlf.rewards.calling import OwnFunction, TookTooLong
+from rlf.core.callables import CallableName
+from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
 from rlf.rewards.judging.view import plain
 from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
@@ -68,7 +68,7 @@ class PythonTerm(Term):
 
     def prepare(self) -> None:
         """Imports the function."""
-        load_callable(self.callable)
+        check_function(self.callable)
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The function with its thread."""

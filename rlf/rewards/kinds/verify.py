@@ -13,8 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic_core import PydanticCustomError
 
 from rlf.core import nearest
-from rlf.core.callables import CallableName, load_callable
+from rlf.core.callables import CallableName
 from rlf.endpoints.template import Template, TemplateFault
+from rlf.rewards.calling import check_function
 from rlf.rewards.term import RewardContext, Scorer, Term
 
 PRODUCED = ("answer", "calls", "code")
@@ -182,7 +183,7 @@ class VerifyTerm(Term):
     def prepare(self) -> None:
         """Imports the function that compares."""
         if self.callable is not None:
-            load_callable(self.callable)
+            check_function(self.callable)
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The tool, with the golds that were run."""

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from rlf.core.blocking import blocking_calls
 from rlf.core.callables import CallableName, is_async, load_callable, source_hash
 from rlf.core.hashing import hash_json
 from rlf.core.machine import usable_cores
 from rlf.tools.kind import SelfDescription, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.python.blocking import blocking_calls
 from rlf.tools.python.functions import ClassRuntime, FunctionRuntime
 from rlf.tools.python.inference import describe_function
 from rlf.tools.python.places import OnLoop, OnThread, Place

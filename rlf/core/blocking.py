@@ -1,4 +1,4 @@
-"""Calls that block, found in the source of an `async def`: such a tool stops every other trajectory while it waits."""
+"""Calls that block, found in the source of an `async def`: it stops every other trajectory while it waits."""
 
 from __future__ import annotations
 
