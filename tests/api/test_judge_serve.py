@@ -139,6 +139,13 @@ def test_a_server_that_ends_is_told_with_what_it_said(
     assert len(served) == ("ended" in words)
 
 
+def test_each_server_sees_its_share_of_the_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell = "import os, sys; sys.exit('sees ' + os.environ['CUDA_VISIBLE_DEVICES'])"
+    monkeypatch.setattr("rlf.api.judge_serve._command", lambda serve, host, port, num: [sys.executable, "-c", tell])
+    with pytest.raises(RunError, match=r"sees (2,3|5,7)$"):
+        asyncio.run(serve_judges([Serve(model="m", num=2, gpus=(2, 3, 5, 7))], "127.0.0.1", 0, print))
+
+
 def test_a_spec_says_which_judges_to_serve(tmp_path: Path) -> None:
     file = tmp_path / "good.yaml"
     file.write_text("kind: judge\nname: good\nserve: {model: ./judge, num: 2, gpus: [2, 3]}\n")
