@@ -50,7 +50,8 @@ def check_place(place: Place, spec: RunSpec) -> None:
     if reasons:
         raise RlfError(
             f"engine.kind: openrlhf cannot run with {place.python}: {'; '.join(reasons)}. Install the packages with "
-            "`pip install 'rlf[openrlhf]'` on a machine with the GPUs, or try the job on this CPU with `rlf rehearse`."
+            "`pip install 'rlf[openrlhf]'` on a machine with the GPUs, or run the job on this CPU: with `rlf rehearse` two "
+            "small steps of it, with `rlf rehearse --vllm --full` the whole."
         )
 
 
