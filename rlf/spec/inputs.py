@@ -190,10 +190,16 @@ def _trackers(loaded: LoadedSpec) -> list[Fault]:
 
 
 def _columns(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
-    """Columns that terms of kind verify and judge read and a dataset lacks."""
-    known = list(tasks[0].columns) if tasks else []
+    """Columns that terms of kind verify and judge read and a dataset lacks; of a judge's prompt any of its rows."""
     for position, term in enumerate(loaded.spec.rewards):
-        for column, key in term.columns.items() if isinstance(term, VerifyTerm | JudgeTerm) and tasks else ():
-            if column not in known:
-                message = f"data.{name} has no column {column!r}{nearest(column, known)} (columns: {', '.join(known)})"
-                yield loaded.fault(("rewards", position, *key), f"{message}. Name one of these.")
+        if not isinstance(term, VerifyTerm | JudgeTerm):
+            continue
+        rows = tasks if isinstance(term, JudgeTerm) else tasks[:1]
+        for column, key in term.columns.items():
+            number = next((number for number, task in enumerate(rows, 1) if column not in task.columns), None)
+            if number is not None:
+                known, place = list(rows[number - 1].columns), "" if number == 1 else f" in row {number}"
+                message = f"data.{name} has no column {column!r}{place}{nearest(column, known)}"
+                yield loaded.fault(
+                    ("rewards", position, *key), f"{message} (columns: {', '.join(known)}). Name one of these."
+                )
