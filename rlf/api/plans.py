@@ -17,7 +17,7 @@ from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.inputs import Datasets, LookedAt, look
-from rlf.spec.load import PartlyWrong
+from rlf.spec.load import PartlyWrong, unless_broken
 from rlf.spec.model_folder import folder_on_disk
 from rlf.spec.sweep import Overrides
 
@@ -108,17 +108,9 @@ def check_spec(files: Sequence[Path], overrides: Sequence[str], read: Datasets |
 def _more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:
     """What else is wrong with a spec, as far as that does not hang on what is known to be wrong."""
     part = error.part
-    found = list(look(part, read).faults)
-    if error.only_items:
-        found += [fault for fault in find_faults(part) if not fault.path.startswith(("tools", "rewards"))]
     known = {(fault.place, fault.path) for fault in error.faults}
-    broken = {_section(fault) for fault in error.faults} - {"tools", "rewards"}
-    return [fault for fault in found if (fault.place, fault.path) not in known and _section(fault) not in broken]
-
-
-def _section(fault: Fault) -> str:
-    """The key at the top of the spec that a fault is about."""
-    return fault.path.partition(".")[0].partition("[")[0]
+    found = [*look(part, read).faults, *unless_broken(part, find_flag_faults, part), *find_faults(part)]
+    return [fault for fault in found if (fault.place, fault.path) not in known]
 
 
 def _rows_travel(loaded: LoadedSpec, looked: LookedAt) -> Iterator[Fault]:

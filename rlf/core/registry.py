@@ -33,8 +33,13 @@ class UnknownKind(RlfError):
 
 def nearest(name: str, known: list[str]) -> str:
     """`; did you mean 'x'?` for the closest known name, or nothing when none is close."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = close_names(name, known)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def close_names(name: str, known: list[str]) -> list[str]:
+    """The known names that a text may have been meant for, the closest first; three at the most."""
+    return difflib.get_close_matches(name, known, n=3, cutoff=0.6)
 
 
 class Registry(Generic[T]):

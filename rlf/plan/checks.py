@@ -15,6 +15,7 @@ from rlf.plan.verifiers import find_verify_faults
 from rlf.rewards.composition import complaints
 from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
+from rlf.spec.load import unless_broken
 from rlf.spec.models import KlPlace
 from rlf.spec.nodes import dotted
 from rlf.spec.paths import is_local
@@ -23,8 +24,8 @@ Check = Callable[[LoadedSpec], Iterator[Fault]]
 
 
 def find_faults(loaded: LoadedSpec) -> list[Fault]:
-    """The faults of all checks."""
-    return [fault for check in CHECKS for fault in check(loaded)]
+    """The faults of all checks; of a broken spec, of those that read nothing that is broken."""
+    return [fault for check in CHECKS for fault in unless_broken(loaded, check, loaded)]
 
 
 def _group_is_large_enough(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -85,12 +86,14 @@ def _named_once(loaded: LoadedSpec, key: str, names: Sequence[str], noun: str) -
 
 
 def _rewards_weigh_something(loaded: LoadedSpec) -> Iterator[Fault]:
+    loaded.need_all("rewards")
     if not any(term.peak_weight for term in loaded.spec.rewards):
         message = "every weight is 0, so that nothing is trained on. Give one term a weight other than 0."
         yield loaded.fault(("rewards",), message)
 
 
 def _terms_hang_together(loaded: LoadedSpec) -> Iterator[Fault]:
+    loaded.need_all("rewards")
     for position, key, message in complaints(loaded.spec.rewards):
         yield loaded.fault(("rewards", position, *key), message)
 
@@ -120,11 +123,13 @@ def _kl_in_the_loss_pulls(loaded: LoadedSpec) -> Iterator[Fault]:
 
 
 def _bounds_are_ordered(loaded: LoadedSpec) -> Iterator[Fault]:
-    train = loaded.spec.train
-    low, high = train.reward_clip
+    low, high = loaded.spec.train.reward_clip
     if low >= high:
         yield loaded.fault(("train", "reward_clip"), f"got [{low}, {high}]; expected the lower bound first. Swap them.")
-    kept = train.dynamic_filtering
+
+
+def _filter_keeps_something(loaded: LoadedSpec) -> Iterator[Fault]:
+    kept = loaded.spec.train.dynamic_filtering
     if kept is not None and kept.low >= kept.high:
         message = f"got {kept.low}, which is not below high: {kept.high}; no group could be kept. Write a lower one."
         yield loaded.fault(("train", "dynamic_filtering", "low"), message)
@@ -144,6 +149,7 @@ def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
 
 
 def _penalties_are_counted(loaded: LoadedSpec) -> Iterator[Fault]:
+    loaded.need_all("rewards")
     penalised = [str(kind) for kind, reply in loaded.spec.chat.failures.items() if reply is FailurePolicy.PENALISE]
     if penalised and not any(isinstance(term, Unpenalised) for term in loaded.spec.rewards):
         message = (
@@ -171,6 +177,7 @@ CHECKS: tuple[Check, ...] = (
     _critic_has_a_use,
     _kl_in_the_loss_pulls,
     _bounds_are_ordered,
+    _filter_keeps_something,
     _evaluation_has_data,
     _group_is_large_enough,
     _mini_batches_divide,

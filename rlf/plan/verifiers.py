@@ -14,6 +14,7 @@ from rlf.tools import ToolDeclaration
 
 def find_verify_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """The faults of terms of kind verify."""
+    loaded.need_all("tools")
     tools = {tool.name: tool for tool in loaded.spec.tools}
     for position, term in enumerate(loaded.spec.rewards):
         if not isinstance(term, VerifyTerm):

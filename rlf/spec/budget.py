@@ -49,7 +49,7 @@ class PromptSizes:
 
 
 def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
-    """Renders prompts as the run will; None where the model's tokenizer is not on this machine.
+    """Renders prompts as the run will; None where the model's tokenizer is not on this machine, or the format is none.
 
     Raises RlfError where the chat format cannot be used with the model.
     """
@@ -58,6 +58,8 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     if tokenizer is None or not tasks:
         return None
     name = detect_format(tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
+    if name not in FORMATS.names():
+        return None
     tools = [tool.description_for_model for tool in spec.tools if not tool.hidden]
     chat = FORMATS.get(name)(tokenizer, tools)
 

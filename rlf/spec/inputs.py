@@ -17,7 +17,7 @@ from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec.budget import PromptSizes, check_budget
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.load import LoadedSpec
+from rlf.spec.load import LoadedSpec, unless_broken
 from rlf.spec.model_folder import folder_on_disk, named_folder
 from rlf.spec.models import DataSource
 from rlf.spec.nodes import KeyPath
@@ -26,8 +26,8 @@ from rlf.spec.weights import read_config
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 
-Datasets = dict[tuple[str, tuple[str, ...]], list[Task] | SpecError]
-"""What was read, or why not, by the keys of a dataset and the names of the tools that its rows may name."""
+Datasets = dict[tuple[str, tuple[str, ...] | None], list[Task] | SpecError]
+"""What was read, or why not, by the keys of a dataset and the names of the tools that its rows may name; None: any."""
 
 
 class LookedAt(NamedTuple):
@@ -56,22 +56,36 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     read = {} if read is None else read
     train = _tasks(loaded, "train", read, faults)
     evaluation = _tasks(loaded, "eval", read, faults)
-    about_model = _model(loaded)
-    about_budget, sizes = check_budget(loaded, train) if not about_model else ([], None)
-    faults += about_model + about_budget + _heads(loaded)
+    about_model = [*unless_broken(loaded, _model, loaded)]
+    sizes = None
+    if not about_model and train:
+        about_model, sizes = _budget(loaded, train)
+    faults += [*about_model, *unless_broken(loaded, _heads, loaded), *unless_broken(loaded, _trackers, loaded)]
     faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
     faults += [fault for index in range(len(loaded.spec.rewards)) for fault in _term(loaded, index)]
-    faults += _trackers(loaded)
     faults += [*_columns(loaded, "train", train), *_columns(loaded, "eval", evaluation)]
     return LookedAt(sorted(faults), train, evaluation, sizes)
 
 
+def _budget(loaded: LoadedSpec, train: list[Task]) -> tuple[list[Fault], PromptSizes | None]:
+    try:
+        loaded.need_all("tools")
+        return check_budget(loaded, train)
+    except AttributeError:
+        if not loaded.broken:
+            raise
+        return [], None
+
+
 def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -> list[Task]:
     """The rows of one dataset; none where there is no such dataset or it has faults."""
+    here = ("data", name)
+    if any(path[:2] == here[: len(path)] for path in loaded.broken):
+        return []
     source: DataSource | None = getattr(loaded.spec.data, name)
     if source is None:
         return []
-    declared = tuple(tool.name for tool in loaded.spec.tools)
+    declared = None if ("tools",) in loaded.broken else tuple(tool.name for tool in loaded.spec.tools)
     key = (source.model_dump_json(), declared)
     if key not in read:
         try:
@@ -113,20 +127,19 @@ def _chat(loaded: LoadedSpec, folder: Path) -> list[Fault]:
         template = read_chat_template(folder)
     except ValueError as error:
         return [loaded.fault(("model", "path"), f"{shown_path(folder)}: tokenizer_config.json is not JSON: {error}.")]
-    chosen = loaded.spec.chat.format
-    if chosen in FORMATS.names() and FORMATS.get(chosen).by_name:
+    chosen, known = loaded.spec.chat.format, FORMATS.names()
+    if chosen != "auto" and (chosen not in known or FORMATS.get(chosen).by_name):
         return []
     if template is None:
         mend = "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
         return [loaded.fault(("model", "path"), f"{shown_path(folder)}: has no chat template. {mend}")]
-    matching = [name for name in FORMATS.names() if FORMATS.get(name).matches(template) is not None]
-    known = ", ".join(FORMATS.names())
+    matching = [name for name in known if FORMATS.get(name).matches(template) is not None]
     if chosen == "auto" and len(matching) != 1:
         got = " and ".join(matching) or "no known chat format"
-        message = f"got auto, but the model's chat template is of {got}; expected one of {known}. Name the format."
-        return [loaded.fault(("chat", "format"), message)]
+        message = f"got auto, but the model's chat template is of {got}; expected one of {', '.join(known)}. "
+        return [loaded.fault(("chat", "format"), f"{message}Name the format.")]
     if chosen != "auto" and chosen not in matching:
-        mend = f"Write {matching[0]!r}." if matching else f"Use a model of that format (known: {known})."
+        mend = f"Write {matching[0]!r}." if matching else f"Use a model of that format (known: {', '.join(known)})."
         message = f"got {chosen!r}, but the model's chat template is not of that format. {mend}"
         return [loaded.fault(("chat", "format"), message)]
     return []

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from rlf.core import Fault, Place, SpecError
 from rlf.spec.dotenv import forget_env_files
 from rlf.spec.interpolation import Interpolated, interpolate
 from rlf.spec.layers import ITEM_LISTS, InputFile, Reading
 from rlf.spec.models import OUTSIDE, RunSpec
-from rlf.spec.nodes import KeyPath, Node, dotted, find, plain, walk
+from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
 from rlf.spec.overrides import apply_override
 from rlf.spec.paths import local_inputs, resolve_paths
 from rlf.spec.servers import expand_servers
@@ -30,6 +31,8 @@ class LoadedSpec:
     """The merged values with their places."""
     kept: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of a spec with broken items: where those of `spec` stand in the lists as they are written."""
+    broken: frozenset[KeyPath] = frozenset()
+    """Keys that have faults of their own, and that `spec` lacks; of lists, those that lack items."""
 
     @property
     def origins(self) -> dict[str, str]:
@@ -46,7 +49,12 @@ class LoadedSpec:
         return tuple(Interpolated(path, text) for path, text in filled if path[0] in (*ITEM_LISTS, *OUTSIDE))
 
     def value(self, path: KeyPath) -> Any:
-        """What the files and overrides say at a path; None where they say nothing."""
+        """What the files and overrides say at a path; None where they say nothing.
+
+        Raises AttributeError where that has a fault of its own, as reading it from `spec` does.
+        """
+        if any(path[: len(lacking)] == lacking for lacking in self.broken):
+            raise AttributeError(f"{dotted(path)} has a fault of its own")
         node, depth = find(self.tree, self._written(path))
         return plain(node) if depth == len(path) else None
 
@@ -66,6 +74,12 @@ class LoadedSpec:
         assert depth == len(path), f"no item at {path}"
         return Fault(node.key_place, dotted(path), message)
 
+    def need_all(self, *lists: str) -> None:
+        """Begins a check that speaks of lists as a whole. Raises AttributeError where they lack broken items."""
+        for name in lists:
+            if (name,) in self.broken:
+                raise AttributeError(f"{name} lacks items that have faults of their own")
+
     def _written(self, path: KeyPath) -> KeyPath:
         """The path of a value as it is written, for one in `spec`."""
         match path:
@@ -77,11 +91,23 @@ class LoadedSpec:
 class PartlyWrong(SpecError):
     """A spec with faults, and what of it stands by itself, so that the rest of it can be looked at too."""
 
-    def __init__(self, faults: Sequence[Fault], part: LoadedSpec, *, only_items: bool) -> None:
+    def __init__(self, faults: Sequence[Fault], part: LoadedSpec) -> None:
         super().__init__(faults)
         self.part = part
-        self.only_items = only_items
-        """Whether nothing but tools and rewards is broken: what is said of other keys holds of the whole too."""
+
+
+Checked = ParamSpec("Checked")
+
+
+def unless_broken(
+    loaded: LoadedSpec, check: Callable[Checked, Iterable[Fault]], *args: Checked.args, **kwargs: Checked.kwargs
+) -> Iterator[Fault]:
+    """What a check says until it reads a key that has a fault of its own: nothing can be said of what follows."""
+    try:
+        yield from check(*args, **kwargs)
+    except AttributeError:
+        if not loaded.broken:
+            raise
 
 
 def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpec:
@@ -107,12 +133,18 @@ def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpe
     spec = validate_spec(root, reading.faults)
     if spec is None or reading.faults:
         faults = _first_at_each_place(reading.faults)
-        part = valid_part(root)
+        specs = {OVERRIDE, *(file.path for file in reading.files.values() if file.role == "spec")}
+        part = valid_part(root, {_key(fault) for fault in faults if fault.place.file in specs})
         if part is None:
             raise SpecError(faults)
-        loaded = LoadedSpec(part.spec, tuple(reading.files.values()), root, part.kept)
-        raise PartlyWrong(faults, loaded, only_items=part.only_items)
+        raise PartlyWrong(faults, LoadedSpec(part.spec, tuple(reading.files.values()), root, part.kept, part.broken))
     return LoadedSpec(spec, (*reading.files.values(), *local_inputs(spec)), root)
+
+
+def _key(fault: Fault) -> KeyPath:
+    """The key that a fault of the spec is about; of an override that is no path, the one that it sets."""
+    text = fault.path.partition("=")[0].lstrip("+~")
+    return tuple(int(key) if key.isdecimal() else key for key in re.split(r"[.\[\]]+", text) if key)
 
 
 def _first_at_each_place(faults: Sequence[Fault]) -> list[Fault]:

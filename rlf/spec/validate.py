@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rlf.core import Fault, nearest
+from rlf.core.registry import close_names
 from rlf.rewards.term import Term
+from rlf.spec.aliases import names_below
 from rlf.spec.fields import doc_at, field_at, known_keys, known_kinds
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.models import RunSpec
-from rlf.spec.names import unknown_key
+from rlf.spec.names import aliased, unknown_key
 from rlf.spec.nodes import UNREADABLE, Key, KeyPath, Node, dotted, find, plain, walk
 from rlf.spec.sentences import boolean_for_number, missing, own_words, show, unknown, wrong_value
 from rlf.tools.declaration import ToolDeclaration
@@ -27,66 +29,139 @@ _MAX_ROUNDS = 5
 def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
     """The spec; None, with faults added, when anything in it is wrong."""
     values = plain(root)
-    complete = True
+    incomplete: set[str] = set()
     faults += _booleans_for_numbers(RunSpec, root)
     for key, model in (("tools", ToolDeclaration), ("rewards", Term)):
         items = root.get(key)
         if items is None or not isinstance(items.value, list):
             continue
         models = [validate_item(model, key, item, faults) for item in items.items]
-        complete = complete and None not in models
+        if None in models:
+            incomplete.add(key)
         values[key] = [found for found in models if found is not None]
     try:
         spec = RunSpec.model_validate(values)
     except ValidationError as error:
-        faults += faults_of(
-            RunSpec, root, [details for details in error.errors() if complete or not _is_count(details)]
-        )
+        faults += faults_of(RunSpec, root, [found for found in error.errors() if not _is_count(found, incomplete)])
         return None
-    return spec if complete else None
+    return None if incomplete else spec
 
 
 class Part(NamedTuple):
     """What of a broken spec stands by itself."""
 
     spec: RunSpec
-    """Broken tools and rewards are left out, other broken values have their defaults."""
+    """Without broken tools and rewards, and without other keys that have faults: reading one raises AttributeError."""
     kept: dict[str, tuple[int, ...]]
     """By `tools` and `rewards`, where its items stand in the list as it is written."""
-    only_items: bool
-    """Whether nothing but tools and rewards is broken."""
+    broken: frozenset[KeyPath]
+    """Keys that are not there; `tools` or `rewards` where an item is left out."""
 
 
-def valid_part(root: Node) -> Part | None:
-    """The part of a broken spec that can be looked at further; None when it lacks what every spec has."""
+def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
+    """The part of a broken spec that can be looked at further; None where so much is wrong that there is none.
+
+    Args:
+        faulty: keys that have faults of their own, whatever their values are.
+    """
     values, kept = plain(root), dict[str, tuple[int, ...]]()
+    broken = set(faulty)
     for key, model in (("tools", ToolDeclaration), ("rewards", Term)):
         items = root.get(key)
         models = [validate_item(model, key, item, []) for item in items.items] if items is not None else []
         kept[key] = tuple(place for place, found in enumerate(models) if found is not None)
         if items is not None:
             values[key] = [found for found in models if found is not None]
-    only_items = True
+        if None in models:
+            broken.add((key,))
+    if not values.get("rewards"):
+        broken.add(("rewards",))
+        values["rewards"] = [_LEAST_TERM]
     for _ in range(_MAX_ROUNDS):
         try:
-            return Part(RunSpec.model_validate(values), kept, only_items)
+            spec = RunSpec.model_validate(values)
         except ValidationError as error:
-            only_items = False
-            if not all(_without(values, details["loc"]) for details in error.errors()):
-                return None
+            for details in error.errors():
+                broken.update(_meant(root, details))
+                if not (_without(values, details["loc"]) or _filled(values, details["loc"])):
+                    return None
+        else:
+            some = spec if kept["rewards"] else spec.model_copy(update={"rewards": ()})
+            return Part(_lacking_all(some, broken), kept, frozenset(broken))
     return None
 
 
+_LEAST_TERM = {"kind": "rule", "name": "any", "rule": "exact_match"}
+_LEAST: dict[str, Any] = {
+    "name": "any",
+    "model": {"path": "builtin:tiny"},
+    "data": {"train": {"path": "builtin:encyclopedia/train"}},
+    "train": {"algorithm": {"kind": "grpo"}},
+}
+"""Stands in for the keys that every spec has, where they are missing or wrong; nobody reads it."""
+
+
+def _meant(root: Node, error: ErrorDetails) -> list[KeyPath]:
+    """The keys that an error is about: of a key that nothing knows, those that it may be meant for."""
+    path = error["loc"]
+    if error["type"] != "extra_forbidden":
+        return [path]
+    *above, key = path
+    own = [(*above, known) for known in close_names(str(key), known_keys(RunSpec, root, above))]
+    others = close_names(str(key), names_below(above))
+    return own + [target for name in others for target in aliased([*map(str, above), name])]
+
+
 def _without(values: Any, path: KeyPath) -> bool:
-    """Takes the value at a path, or the nearest around it, out of its mapping; whether there is such a value."""
-    holder, place = None, None
+    """Takes the value at a path out of its mapping, or where it is missing the optional mapping around it."""
+    holder, place, depth = None, None, 0
     for key in path:
         if not isinstance(values, dict) or key not in values:
             break
-        holder, place, values = values, key, values[key]
-    if holder is not None:
-        del holder[place]
-    return holder is not None
+        holder, place, values, depth = values, key, values[key], depth + 1
+    if holder is None or (depth < len(path) and _at(_LEAST, path) is not None):
+        return False
+    del holder[place]
+    return True
+
+
+def _filled(values: Any, path: KeyPath) -> bool:
+    """Puts the stand-in of a key that every spec has."""
+    least = _at(_LEAST, path)
+    for key in path[:-1]:
+        values = values.get(key)
+        if not isinstance(values, dict):
+            return False
+    if least is not None:
+        values[path[-1]] = least
+    return least is not None
+
+
+def _at(values: Any, path: KeyPath) -> Any:
+    """The value at a path of nested mappings; None where there is none."""
+    for key in path:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def _lacking_all(spec: RunSpec, broken: Iterable[KeyPath]) -> RunSpec:
+    for path in broken:
+        if path and path[0] not in ITEM_LISTS:
+            spec = _lacking(spec, path)
+    return spec
+
+
+def _lacking(model: M, path: KeyPath) -> M:
+    """A copy of a model without the field at a path, or without the one that holds it."""
+    name = next((name for name, info in type(model).model_fields.items() if path[0] in (name, info.alias)), None)
+    if name is None or name not in model.__dict__:
+        return model
+    copy, below = model.model_copy(), model.__dict__[name]
+    if len(path) > 1 and isinstance(below, BaseModel):
+        copy.__dict__[name] = _lacking(below, path[1:])
+    else:
+        del copy.__dict__[name]
+    return copy
 
 
 def _booleans_for_numbers(model: type[BaseModel], root: Node) -> Iterator[Fault]:
@@ -101,9 +176,9 @@ def _booleans_for_numbers(model: type[BaseModel], root: Node) -> Iterator[Fault]
                 yield node.fault(boolean_for_number(show(node.value), str(path[-1]), field, number))
 
 
-def _is_count(error: ErrorDetails) -> bool:
+def _is_count(error: ErrorDetails, incomplete: Set[str]) -> bool:
     """Whether an error says that items are too few, as they seem when some of them are broken."""
-    return error["type"] == "too_short" and error["loc"] in (("tools",), ("rewards",))
+    return error["type"] == "too_short" and error["loc"][0] in incomplete and len(error["loc"]) == 1
 
 
 def validate_item(model: type[M], key: str, item: Node, faults: list[Fault]) -> M | None:
