@@ -50,8 +50,8 @@ def check_place(place: Place, spec: RunSpec) -> None:
     if reasons:
         raise RlfError(
             f"engine.kind: openrlhf cannot run with {place.python}: {'; '.join(reasons)}. Install the packages with "
-            "`pip install 'rlf[openrlhf]'` on a machine with the GPUs, or run the job on this CPU: with `rlf rehearse` two "
-            "small steps of it, with `rlf rehearse --vllm --full` the whole."
+            "`pip install 'rlf[openrlhf]'` on a machine with the GPUs, or run the job on this CPU: `rlf rehearse` does "
+            "two small steps of it, `rlf rehearse --vllm --full` the whole."
         )
 
 
