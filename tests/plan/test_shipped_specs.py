@@ -43,7 +43,7 @@ def test_it_compiles_and_all_that_it_names_is_there(path):
     assert [fault.path for fault in looked.faults] == absent
     assert all("no such file" in fault.message for fault in looked.faults)
     warned = [warning.path for warning in find_warnings(Subject(loaded, looked.train, looked.evaluation))]
-    assert warned == (["engine.mode"] if path.stem == "search_r1_two_nodes" else [])
+    assert warned == (["engine.mode", "target.url"] if path.stem == "search_r1_two_nodes" else [])
     assert compile_plan(loaded).spec.name == path.stem
 
 

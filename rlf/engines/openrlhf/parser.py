@@ -37,6 +37,8 @@ REFUSED = {
     "reward.overlong_penalty_factor": "its length counts tool output. Write the weight of {rule: overlong}",
     "data.apply_chat_template": "the agent renders prompts, token by token. Write chat",
     "data.input_template": "the agent renders prompts, token by token. Write data.train.template",
+    "data.image_key": "a task's messages are text, and no chat format has places for pictures",
+    "data.max_images_per_prompt": "a task's messages are text, and no chat format has places for pictures",
     "data.prompt_probs": "there is one dataset",
     "data.prompt_split": "rlf writes the dataset. Write data.train.split",
     "data.max_samples": "rlf writes as many rows as there are to draw. Write train.steps",
@@ -102,7 +104,7 @@ def find_flag_faults(loaded: LoadedSpec) -> list[Fault]:
             faults.append(loaded.fault(path, f"rlf writes --{flag} itself{mend}"))
         elif flag in refused:
             faults.append(loaded.fault(path, f"--{flag} is not for rlf's jobs: {refused[flag]}."))
-        elif flag not in TAKES and not is_installed():
+        elif flag not in TAKES and (not is_installed() or installed_version() == VERSION):
             faults.append(_unknown(loaded, path, flag, TAKES))
         elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):
             faults.append(loaded.fault(path, complaint))

@@ -33,8 +33,10 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_an_example_has_neither_faults_nor_warnings(name, project):
-    assert check_spec([project / name], []).warnings == ()
+def test_an_example_has_no_faults_and_warns_at_most_of_a_folder_that_a_cluster_must_have(name, project):
+    checked = check_spec([project / name], [])
+    on_cluster = checked.plan.spec.engine.ray_address is not None
+    assert [warning.path for warning in checked.warnings] == ["model.path"] * on_cluster
 
 
 def test_the_commands_for_plans_work(project):

@@ -87,7 +87,6 @@ def test_an_abbreviated_option_is_not_taken_for_another(load):
     [
         ("{ckpt.max_mem: much}", "engine.extra_flags.ckpt.max_mem", "invalid float value: 'much'"),
         ("{ds: {experts_implementation: fast}}", "engine.extra_flags.ds.experts_implementation", "invalid choice"),
-        ("{data.max_images_per_prompt: 1}", "engine", "VLM training does not support --packing_samples"),
     ],
 )
 def test_what_the_parser_refuses_is_told_at_the_option_that_it_names(flags, path, words, load):
@@ -96,6 +95,13 @@ def test_what_the_parser_refuses_is_told_at_the_option_that_it_names(flags, path
     faults, _ = check_options(loaded)
     assert [fault.path for fault in faults] == [path]
     assert words in faults[0].message
+
+
+@installed
+def test_what_openrlhf_asserts_of_several_options_is_told_at_the_engine(load):
+    faults, _ = check_options(load("+engine.extra_flags={data.max_images_per_prompt: 1}"))
+    assert [fault.path for fault in faults] == ["engine"]
+    assert "VLM training does not support --packing_samples" in faults[0].message
 
 
 @installed
