@@ -116,6 +116,13 @@ def test_only_what_the_author_wrote_and_numbers_stand_outside() -> None:
     assert text == f"clear 3 {fence % 'DATA'} {fence % json.dumps(values['more'])} {fence % 'cleardata'}"
 
 
+def test_a_column_that_is_called_like_a_method_is_not_taken_for_it() -> None:
+    values = {"columns": {"items": "three"}}
+    assert "three" in FencedTemplate("{{ columns['items'] }}").render(values)[0]
+    with pytest.raises(TemplateFault, match=r"Write `columns\['items'\]`"):
+        FencedTemplate("{{ columns.items }}").render(values)
+
+
 def test_what_a_macro_prints_is_refused_since_its_fence_would_be_inside_another() -> None:
     template = FencedTemplate("{% macro m(v) %}{{ v }}{% endmacro %}{{ m(x) }}")
     with pytest.raises(TemplateFault, match="printed twice over"):

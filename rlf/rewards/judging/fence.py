@@ -80,6 +80,8 @@ def _finalize() -> Any:
     def finalize(context: Any, value: Any) -> Any:
         if value is None or isinstance(value, Authored | int | float | Undefined):
             return "" if value is None else value
+        if callable(value):
+            raise TemplateFault("a method is printed, e.g. by `columns.items`. Write `columns['items']`")
         text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
         mark = context[_MARK]
         if mark is None:
