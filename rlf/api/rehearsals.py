@@ -241,9 +241,10 @@ def _run(plan: Plan, folder: Path, place: Place, stages: _Stages) -> None:
 
 
 def _changed(path: Path, saved: Path) -> str:
-    """How far training moved the weights, in words. Raises RlfError when the saved model does not load."""
+    """How far training moved the weights, in words. Raises RunError when the saved model does not load."""
     from rlf.engines.saved_model import load_saved
 
     new, old = (load_saved(folder).state_dict() for folder in (saved, path))
-    moved = max(float((new[name].float() - old[name].float()).abs().max()) for name in old)
+    # It is saved in bfloat16: what only that rounds has not moved.
+    moved = max(float((new[name].float() - old[name].to(new[name].dtype).float()).abs().max()) for name in old)
     return f"it loads; training moved its weights by up to {moved:.2g}"

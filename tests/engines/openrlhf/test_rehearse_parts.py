@@ -70,6 +70,21 @@ def test_a_small_model_is_taken_as_it_is(tmp_path):
     assert not (tmp_path / "small").exists()
 
 
+def test_weights_that_saving_alone_rounds_have_not_moved(tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rlf.api.rehearsals import _changed
+
+    model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    assert _changed(TINY, tmp_path) == "it loads; training moved its weights by up to 0"
+    with torch.no_grad():
+        model.model.norm.weight += 1
+    model.save_pretrained(tmp_path)
+    assert _changed(TINY, tmp_path) == "it loads; training moved its weights by up to 1"
+
+
 def test_a_model_that_is_not_on_disk_is_told_with_what_to_fetch(tmp_path):
     with pytest.raises(
         RlfError, match=r"tokenizer of 'nobody/nothing' is not on this machine.*hf download nobody/nothing"
