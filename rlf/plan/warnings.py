@@ -81,10 +81,31 @@ def _kl_holds_many_epochs(subject: Subject) -> Iterator[Fault]:
 
 
 def _turns_have_room(subject: Subject) -> Iterator[Fault]:
-    given = subject.loaded.spec.rollout.max_new_tokens
-    if given is not None and given < MIN_NEW_TOKENS:
+    """Counted where the tokenizer and the answers are on this machine, by a bound where not."""
+    given, sizes = subject.loaded.spec.rollout.max_new_tokens, subject.sizes
+    if given is None:
+        return
+    path = ("rollout", "max_new_tokens")
+    longer = [] if sizes is None else [size for size in sizes.answers if size > given]
+    if sizes is not None and 2 * len(longer) > len(sizes.answers):
+        answers, half = sorted(sizes.answers), len(sizes.answers) // 2
+        message = f"got {given}; {len(longer)} of {len(answers)} sampled answers need more (median {answers[half]}, "
+        mend = f"Write at least {answers[-1]}, or null."
+        yield subject.loaded.fault(path, f"{message}longest {answers[-1]}), so that they are cut off. {mend}")
+    elif sizes is not None and given < sizes.turn:
+        message = f"got {given}; {sizes.turn_words} takes {sizes.turn} tokens, so that it is cut off. "
+        yield subject.loaded.fault(path, f"{message}Write more, or null.")
+    elif sizes is None and given < MIN_NEW_TOKENS:
         message = f"got {given}; a call of a tool takes about {MIN_NEW_TOKENS}, so that most turns are cut off. "
-        yield subject.loaded.fault(("rollout", "max_new_tokens"), f"{message}Write more, or null.")
+        yield subject.loaded.fault(path, f"{message}Write more, or null.")
+
+
+def _context_holds_trajectories(subject: Subject) -> Iterator[Fault]:
+    context = None if subject.sizes is None else subject.sizes.context
+    budget = subject.loaded.spec.rollout.max_total_tokens
+    if context is not None and budget > context:
+        message = f"got {budget}; the model was made for {context} tokens (max_position_embeddings), and does badly "
+        yield subject.loaded.fault(("rollout", "max_total_tokens"), f"{message}beyond. Write at most {context}.")
 
 
 def _prompts_leave_room(subject: Subject) -> Iterator[Fault]:
@@ -181,6 +202,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _tool_output_fits,
     _kl_holds_many_epochs,
     _turns_have_room,
+    _context_holds_trajectories,
     _prompts_leave_room,
     _learning_rate_is_usual,
     _evaluation_is_apart,

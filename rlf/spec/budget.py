@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rlf.chat import FORMATS, ChatFormat, detect_format
 from rlf.chat.on_disk import read_tokenizer
 from rlf.core import Fault, RlfError
+from rlf.rewards.answers import golds
 from rlf.spec.load import LoadedSpec
 from rlf.spec.model_folder import folder_on_disk
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import KeyPath
+from rlf.spec.weights import read_config
 from rlf.types import Task, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MAX_MEASURED = 256
 """Prompts that are counted, evenly over the data: enough for a share, few enough for a second."""
+MAX_ANSWERS = 64
+"""Gold answers that are counted, evenly over the data."""
 _NUM_SHORTEST = 8
 _LEAST: dict[str, Any] = {"integer": 0, "number": 0, "boolean": True, "array": [], "object": {}, "null": None}
 """A short value of each type that is no text."""
@@ -37,6 +45,11 @@ class PromptSizes:
     """The shortest turn: a call with its required arguments, or one token, and the token that ends it."""
     turn_words: str
     """What that turn is."""
+    answers: tuple[int, ...] = ()
+    """Of gold answers, the shortest of each of some rows, with the token that ends a turn; none where no term reads
+    them or they are no text."""
+    context: int | None = None
+    """Positions that the model was made for (`max_position_embeddings`); None where its configuration does not say."""
 
     @property
     def least(self) -> int:
@@ -55,7 +68,7 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     """
     folder = folder_on_disk(spec.model.path)
     tokenizer = None if folder is None else read_tokenizer(folder)
-    if tokenizer is None or not tasks:
+    if folder is None or tokenizer is None or not tasks:
         return None
     name = detect_format(tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
     if name not in FORMATS.names():
@@ -70,7 +83,29 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     shortest = sorted(tasks, key=_num_characters)[:_NUM_SHORTEST]
     sizes = [num_tokens(task) for task in tasks[::step]]
     least = min(*sizes, *map(num_tokens, shortest))
-    return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, tools))
+    needed = any(term.needs_answer for term in spec.rewards)
+    answers = _answer_sizes(tokenizer, tasks) if needed else ()
+    return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, tools), answers, _context(folder))
+
+
+def _answer_sizes(tokenizer: PreTrainedTokenizerBase, tasks: Sequence[Task]) -> tuple[int, ...]:
+    step = -(-len(tasks) // MAX_ANSWERS)
+    written = [[gold for gold in golds(task.answer) if gold.strip()] for task in tasks[::step] if _is_text(task.answer)]
+    return tuple(
+        1 + min(len(tokenizer.encode(gold, add_special_tokens=False)) for gold in row) for row in written if row
+    )
+
+
+def _is_text(answer: Any) -> bool:
+    """Whether an answer is what a model writes: text, a number, or a list of such."""
+    values = answer if isinstance(answer, list | tuple) else (answer,)
+    return all(isinstance(value, str | int | float) for value in values)
+
+
+def _context(folder: Path) -> int | None:
+    config = read_config(folder)
+    found = config.get("text_config", config).get("max_position_embeddings")
+    return found if isinstance(found, int) else None
 
 
 def check_budget(loaded: LoadedSpec, tasks: Sequence[Task]) -> tuple[list[Fault], PromptSizes | None]:

@@ -1,5 +1,6 @@
 """What a trajectory begins with is counted by the model's own tokenizer, where it is on this machine."""
 
+import json
 import shutil
 
 from rlf.api.plans import check_spec
@@ -73,3 +74,39 @@ def test_a_format_whose_calls_need_an_argument_is_measured_with_one(project):
     sizes = measured(project(), "chat.format=search_r1")
     assert "a call of 'look'" in sizes.turn_words
     assert measured(project(), "tools=[]").turn_words == "an answer of one token with its end"
+
+
+def warned_of(key, run, *overrides):
+    return [str(warning) for warning in check_spec([run], overrides).warnings if f" rollout.{key}: " in str(warning)]
+
+
+def test_answers_that_turns_cut_off_are_counted_and_warned_of(project):
+    rows = [{"question": "q", "answer": "w " * number} for number in range(1, 11)]
+    run = project({"rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
+    data = ("data.train.path=./rows.jsonl", "rollout.max_total_tokens=1000")
+    answers = sorted(measured(run, *data).answers)
+    assert len(answers) == 10 and answers == sorted(set(answers))
+    (warning,) = warned_of("max_new_tokens", run, *data, f"rollout.max_new_tokens={answers[2]}")
+    figures = f"7 of 10 sampled answers need more (median {answers[5]}, longest {answers[-1]})"
+    assert figures in warning and f"Write at least {answers[-1]}, or null." in warning
+    assert warned_of("max_new_tokens", run, *data, f"rollout.max_new_tokens={answers[-1] + 50}") == []
+
+
+def test_a_turn_that_holds_no_call_is_warned_of_with_the_size_of_the_call(project):
+    sizes = measured(project())
+    (warning,) = warned_of("max_new_tokens", project(), f"rollout.max_new_tokens={sizes.turn - 1}")
+    assert f"a call of 'look', takes {sizes.turn} tokens" in warning
+    assert warned_of("max_new_tokens", project(), f"rollout.max_new_tokens={sizes.turn}") == []
+
+
+def test_answers_that_are_no_text_or_that_nothing_reads_are_not_counted(project):
+    run = project({"rows.jsonl": '{"question": "q", "answer": {"rows": [1]}}\n'})
+    assert measured(run, "data.train.path=./rows.jsonl").answers == ()
+    assert len(measured(run).answers) == 64
+    assert measured(run, "rewards=[{kind: rule, name: form, rule: tool_format}]").answers == ()
+
+
+def test_trajectories_beyond_the_models_context_are_warned_of(project):
+    (warning,) = warned_of("max_total_tokens", project(), "rollout.max_total_tokens=1025")
+    assert "the model was made for 1024 tokens" in warning
+    assert warned_of("max_total_tokens", project(), "rollout.max_total_tokens=1024") == []
