@@ -43,7 +43,9 @@ def rehearse(
         print(f"ready: {folder}", file=sys.stderr)
     if not arguments:
         if not setup:
-            raise RlfError("rehearse: expected a spec file, or --setup. Write e.g. `rlf rehearse specs/search.yaml`.")
+            raise RlfError(
+                "rehearse: expected a spec file, or --setup. Write e.g. `rlf rehearse specs/search_openrlhf.yaml`."
+            )
         return
     files, overrides = split_arguments(arguments)
 
