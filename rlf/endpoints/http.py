@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
 from math import inf
 from time import monotonic
 from types import MappingProxyType
@@ -18,6 +19,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
+from rlf.core.timers import Timers
 from rlf.endpoints.failure import EndpointFailure
 from rlf.endpoints.guard import Blocked, Guard, GuardedResolver
 from rlf.endpoints.spec import Redirects
@@ -26,9 +28,12 @@ from rlf.types import Outcome
 MAX_REDIRECTS = 5
 _KEEPALIVE_S = 4.0
 """Idle connections are dropped before common servers (uvicorn: 5 s) close them under a request."""
-_CONNECT_SHARE = 0.99
-"""Of a request's time, so that a connection that never came is told from an answer that did not: two different ends."""
+_ANSWER_SHARE, _ANSWER_S = 0.1, 0.05
+"""The least of a request's time, whichever is less, that is kept for the answer: a connection that never came is told
+from an answer that did not."""
 _MAX_ERROR_CHARS = 300
+_NUM_KEPT = 128
+"""Addresses and times of late requests that need not be looked at again."""
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 """Methods that HTTP itself declares idempotent."""
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -80,7 +85,8 @@ class HttpClient:
         self._max_bytes = max_bytes
         self._redirects = redirects
         self._resolver = resolver
-        self._session: aiohttp.ClientSession | None = None
+        self._checked = lru_cache(_NUM_KEPT)(partial(_checked, guard))
+        self._open: _Open | None = None
 
     async def send(self, request: HttpRequest, *, deadline_s: float) -> HttpResponse:
         """The answer to a request.
@@ -91,13 +97,15 @@ class HttpClient:
                 TOOL_ERROR for an address that is refused, for a status that is no success, and for a host that
                 cannot be had and is not the declaration's.
         """
-        deadline, hop, redirected = monotonic() + deadline_s, request, False
+        deadline, hop, limit_s, redirected = monotonic() + deadline_s, request, deadline_s, False
+        session, timers = self._open or self._opened()
         try:
-            for _ in range(MAX_REDIRECTS + 1):
-                found = await self._once(hop, deadline - monotonic())
-                if isinstance(found, HttpResponse):
-                    return found
-                hop, redirected = self._redirected(hop, found), True
+            with timers.within(deadline_s):
+                for _ in range(MAX_REDIRECTS + 1):
+                    found = await self._once(session, hop, limit_s)
+                    if isinstance(found, HttpResponse):
+                        return found
+                    hop, limit_s, redirected = self._redirected(hop, found), deadline - monotonic(), True
             raise EndpointFailure(Outcome.TOOL_ERROR, f"more than {MAX_REDIRECTS} redirects")
         except EndpointFailure as failure:
             raise self._attributed(failure, request) from failure
@@ -107,9 +115,9 @@ class HttpClient:
 
     async def close(self) -> None:
         """Closes every connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._open is not None:
+            await self._open.session.close()
+            self._open = None
 
     def _attributed(self, failure: EndpointFailure, request: HttpRequest) -> EndpointFailure:
         """The failure; the caller's own, not the infrastructure's, where it chose a host that cannot be had."""
@@ -118,30 +126,32 @@ class HttpClient:
             return EndpointFailure(Outcome.TOOL_ERROR, failure.text, status=failure.status)
         return failure
 
-    async def _once(self, request: HttpRequest, limit_s: float) -> HttpResponse | _Redirect:
-        url = URL(request.url)
-        self._guard.check(url)
-        if limit_s <= 0:  # for aiohttp: without limit
-            raise aiohttp.ConnectionTimeoutError
-        async with self._opened().request(
+    async def _once(
+        self, session: aiohttp.ClientSession, request: HttpRequest, limit_s: float
+    ) -> HttpResponse | _Redirect:
+        response = await session.request(
             request.method,
-            url,
+            self._checked(request.url),
             headers=request.headers,
             data=request.body,
             allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(limit_s, limit_s * _CONNECT_SHARE, ceil_threshold=inf),
-        ) as response:
+            timeout=_to_connect(limit_s),
+        )
+        try:
             if response.status in _REDIRECTS and "Location" in response.headers:
                 return _Redirect(response.status, response.headers["Location"])
             body = await self._read(response)
             if 200 <= response.status < 300:
                 return HttpResponse(body, response.content_type.lower(), response.charset)
             raise _refused(response, body)
+        finally:
+            response.release()
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         """The body, decompressed as it streams in, so that no more than the cap is ever held."""
-        chunks, size = [], 0
-        while chunk := await response.content.readany():
+        chunks, size, content = [], 0, response.content
+        while not content.at_eof():
+            chunk = await content.readany()
             size += len(chunk)
             if size > self._max_bytes:
                 response.close()
@@ -160,19 +170,23 @@ class HttpClient:
             request = request._replace(method="GET", body=None)
         return request._replace(url=str(there), headers={} if leaves else request.headers)
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=0,
-                limit_per_host=self._max_connections,
-                keepalive_timeout=_KEEPALIVE_S,
-                resolver=GuardedResolver(self._guard, self._resolver),
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
+    def _opened(self) -> _Open:
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            limit_per_host=self._max_connections,
+            keepalive_timeout=_KEEPALIVE_S,
+            resolver=GuardedResolver(self._guard, self._resolver),
+        )
+        session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        self._open = _Open(session, Timers())
+        return self._open
+
+
+class _Open(NamedTuple):
+    """What belongs to the loop that requests run on."""
+
+    session: aiohttp.ClientSession
+    timers: Timers
 
 
 class _Redirect(NamedTuple):
@@ -181,6 +195,23 @@ class _Redirect(NamedTuple):
 
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+def _checked(guard: Guard, text: str) -> URL:
+    """The address that a text is. Raises Blocked."""
+    url = URL(text)
+    guard.check(url)
+    return url
+
+
+@lru_cache(_NUM_KEPT)
+def _to_connect(limit_s: float) -> aiohttp.ClientTimeout:
+    """Bounds the time for a connection alone: the whole request has a timer that costs less than aiohttp's."""
+    if limit_s <= 0:  # for aiohttp: without limit
+        raise aiohttp.ConnectionTimeoutError
+    return aiohttp.ClientTimeout(
+        total=None, connect=limit_s - min(limit_s * _ANSWER_SHARE, _ANSWER_S), ceil_threshold=inf
+    )
 
 
 def _is_upgrade(here: URL, there: URL) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 
@@ -15,7 +16,12 @@ def part_at(value: Any, path: str) -> Any:
     >>> part_at({"result": [{"text": "a"}, {"text": "b"}]}, "result.*.text")
     ['a', 'b']
     """
-    return _part(value, tuple(path.split(".")), path)
+    return _part(value, _keys(path), path)
+
+
+@cache
+def _keys(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
 
 
 def _part(value: Any, keys: tuple[str, ...], path: str) -> Any:

@@ -192,9 +192,11 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await writer.drain()
 
 
+BOMB = gzip.compress(bytes(50_000_000), 1)
+
+
 async def bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    body = gzip.compress(b"\0" * 50_000_000)
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB) + BOMB)
     await writer.drain()
     await asyncio.sleep(60)
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
+
+from rlf.core.timers import Timer, Timers
 
 T = TypeVar("T")
 
@@ -29,6 +32,7 @@ class Detached:
     """The tasks of one tool, those left behind among them."""
 
     def __init__(self) -> None:
+        self._timers = Timers()
         self._left_at: dict[asyncio.Task[Any], float] = {}
 
     @property
@@ -52,13 +56,14 @@ class Detached:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         task = loop.create_task(_telling(coroutine, ended), name=name)
-        timer = loop.call_later(timeout_s, _wake, ended)
+        timer = Timer(monotonic() + timeout_s, partial(_wake, ended))
+        self._timers.start(timer)
         try:
             await ended
             if not task.done():
                 raise TimeoutError
         finally:
-            timer.cancel()
+            self._timers.stop(timer)
             if not task.done():
                 self._leave(task)
         if task.cancelled():

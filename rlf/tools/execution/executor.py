@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -145,7 +145,7 @@ class Executor:
         """The door for reward terms, which may call hidden tools too."""
         return _EveryTool(self)
 
-    async def invoke(self, call: ToolCall, *, trajectory_id: str, depth: int = 0) -> ToolResult:
+    def invoke(self, call: ToolCall, *, trajectory_id: str, depth: int = 0) -> Coroutine[Any, Any, ToolResult]:
         """Runs one call of the model. Cancelling it cancels the tool's work and frees its permit, see `ToolInvoker`.
 
         Args:
@@ -154,7 +154,7 @@ class Executor:
         Raises:
             ReplayMiss: the recording that is played back lacks the call.
         """
-        return await self._run(self._shown.get(call.name), call, trajectory_id, depth)
+        return self._run(self._shown.get(call.name), call, trajectory_id, depth)
 
     async def _run(self, tool: OpenTool | None, call: ToolCall, trajectory_id: str, depth: int = 0) -> ToolResult:
         self._counts["calls"] += 1
@@ -185,22 +185,28 @@ class Executor:
             return self._unknown(call.name)
         complaint = tool.arguments.complaint(call.arguments)
         if complaint is None:
-            return await self._cached(tool, call.arguments, trajectory_id, depth)
+            return await self._through_cache(tool, call.arguments, trajectory_id, depth)
         if tool.declaration.coerce is Coercion.SAFE:
             arguments = tool.arguments.coerced(call.arguments)
             if arguments is not None:
-                return replace(await self._cached(tool, arguments, trajectory_id, depth), coerced=True)
+                return replace(await self._through_cache(tool, arguments, trajectory_id, depth), coerced=True)
         return refusal(
             Outcome.INVALID_ARGUMENTS, f"invalid arguments for {call.name}: {self._around.redact(complaint)}"
         )
 
-    async def _cached(self, tool: OpenTool, arguments: Mapping[str, Any], trajectory_id: str, depth: int) -> ToolResult:
-        scope = tool.declaration.cache.scope
-        text = None if scope is CacheScope.NONE else canonical(arguments)
+    def _through_cache(
+        self, tool: OpenTool, arguments: Mapping[str, Any], trajectory_id: str, depth: int
+    ) -> Coroutine[Any, Any, ToolResult]:
+        """The call, or the tool's earlier answer to it where the declaration lets one do."""
+        text = canonical(arguments) if tool.is_cached else None
         if text is None:
-            return await tool.run(arguments, trajectory_id, depth)
+            return tool.run(arguments, trajectory_id, depth)
         key = CacheKey(tool.declaration.name, tool.source_hash, text)
+        return self._cached(key, tool, arguments, trajectory_id, depth)
 
+    async def _cached(
+        self, key: CacheKey, tool: OpenTool, arguments: Mapping[str, Any], trajectory_id: str, depth: int
+    ) -> ToolResult:
         async def from_disk() -> ToolResult:
             kept = await self._disk.get(key)
             if kept is not None:
@@ -210,7 +216,7 @@ class Executor:
                 await self._disk.put(key, result)
             return result
 
-        if scope is CacheScope.FOREVER:
+        if tool.declaration.cache.scope is CacheScope.FOREVER:
             return await self._cache.get(key, from_disk)
         return await self._cache.get(key, lambda: tool.run(arguments, trajectory_id, depth))
 
@@ -224,9 +230,12 @@ class Executor:
         counts[result.outcome] += 1
         if len(result.attempts) > 1:
             counts["retries"] += len(result.attempts) - 1
-        for name, told in (("cached", result.cached), ("truncated", result.truncated), ("coerced", result.coerced)):
-            if told:
-                counts[name] += 1
+        if result.cached:
+            counts["cached"] += 1
+        if result.truncated:
+            counts["truncated"] += 1
+        if result.coerced:
+            counts["coerced"] += 1
 
 
 class _EveryTool:

@@ -15,7 +15,9 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from rlf.core import derive_seed
-from rlf.tools.declaration import ToolDeclaration
+from rlf.core.quick import quickly
+from rlf.core.timers import Timers
+from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.breaker import Breaker
 from rlf.tools.execution.budget import Budget, CountTokens
 from rlf.tools.execution.detached import CancelledItself, Detached
@@ -80,9 +82,12 @@ class OpenTool:
         self._gate = Gate(declaration.target.concurrency(limits), _windows(limits.rate))
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
         self._detached = Detached()
+        self._timers = Timers()
         self._ends_when_cancelled = getattr(runtime, "ends_when_cancelled", False)
         """Whether calls run none of the tool's code on the loop, so that none can swallow its cancellation."""
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
+        self._timeout_s, self._num_retries, self._idempotent = limits.timeout_s, limits.retries, declaration.idempotent
+        self.is_cached = declaration.cache.scope is not CacheScope.NONE
 
     @property
     def num_abandoned(self) -> int:
@@ -155,10 +160,10 @@ class OpenTool:
         refused = self._refusal()
         if refused is not None:
             return refused
-        started, attempts = perf_counter(), list[Attempt]()
+        attempts: list[Attempt] = []
+        started = perf_counter()
         try:
-            deadline = started + self.declaration.limits.timeout_s
-            ending = await self._try(arguments, deadline, trajectory_id, depth, attempts)
+            ending = await self._try(arguments, started, trajectory_id, depth, attempts)
         except asyncio.CancelledError:
             if self._breaker is not None:
                 self._breaker.forget()
@@ -187,21 +192,21 @@ class OpenTool:
                 self._around.notify("warning", text)
 
     async def _try(
-        self, arguments: Mapping[str, Any], deadline: float, trajectory_id: str, depth: int, attempts: list[Attempt]
+        self, arguments: Mapping[str, Any], started: float, trajectory_id: str, depth: int, attempts: list[Attempt]
     ) -> Ending:
         """How the last attempt ended; each is added to `attempts`, also one that is cancelled."""
+        deadline, left_s = started + self._timeout_s, self._timeout_s
         while True:
-            started = perf_counter()
             try:
-                ending = await self._attempt(
-                    arguments, CallContext(trajectory_id, deadline - started, depth, self.declaration.idempotent)
-                )
+                ending = await self._attempt(arguments, CallContext(trajectory_id, left_s, depth, self._idempotent))
             except asyncio.CancelledError:
                 attempts.append(Attempt(Outcome.CANCELLED, perf_counter() - started))
                 raise
-            error = None if ending.outcome is Outcome.OK else self._around.redact(ending.text)
-            attempts.append(Attempt(ending.outcome, perf_counter() - started, error))
-            if ending.outcome not in _RETRIED or len(attempts) > self.declaration.limits.retries:
+            if ending.outcome is Outcome.OK:
+                attempts.append(_new_attempt(Outcome.OK, perf_counter() - started))
+                return ending
+            attempts.append(Attempt(ending.outcome, perf_counter() - started, self._around.redact(ending.text)))
+            if ending.outcome not in _RETRIED or len(attempts) > self._num_retries:
                 return ending
             pause_s = backoff_s(len(attempts), derive_seed(self._around.seed, trajectory_id))
             pause_s = max(pause_s, ending.retry_after_s)
@@ -209,20 +214,22 @@ class OpenTool:
                 return ending
             await asyncio.sleep(pause_s)
             await self._gate.again()
+            started = perf_counter()
+            left_s = deadline - started
 
     async def _attempt(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         work = self._guarded(arguments, context)
         try:
             if self._ends_when_cancelled:
-                async with asyncio.timeout(context.deadline_s):
+                with self._timers.within(context.deadline_s):
                     return await work
             return await self._detached.run(work, context.deadline_s, self._task_name)
         except CancelledItself:
             return Ending(Outcome.TOOL_ERROR, "the tool cancelled itself")
         except TimeoutError:
             logger.debug("tool %s: no result in time", self.declaration.name)
-            limit_s = self.declaration.limits.timeout_s
-            return Ending(Outcome.TIMEOUT, f"{self.declaration.name} gave no result within {limit_s:g} s")
+            text = f"{self.declaration.name} gave no result within {self._timeout_s:g} s"
+            return Ending(Outcome.TIMEOUT, text)
 
     async def _guarded(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
@@ -254,20 +261,22 @@ class OpenTool:
         else:
             text, truncated, sha256, original = error_text(self._around.redact(ending.text)), False, "", None
             size = size_bytes(ending.text)
-        return ToolResult(
-            outcome=ending.outcome,
-            text=text,
-            attempts=tuple(attempts),
-            queue_s=queue_s,
-            run_s=run_s,
-            truncated=truncated,
-            size_bytes=size,
-            isolation=output.isolation or self.runtime.isolation,
-            images=output.images,
-            structured=None if output.structured is None else self._struck(output.structured),
-            usage=output.usage,
-            sha256=sha256,
-            original=original,
+        return _new_result(
+            ending.outcome,
+            text,
+            tuple(attempts),
+            queue_s,
+            run_s,
+            False,  # cached
+            truncated,
+            size,
+            sha256,
+            original,
+            False,  # coerced
+            output.isolation or self.runtime.isolation,
+            output.images,
+            None if output.structured is None else self._struck(output.structured),
+            output.usage,
         )
 
     def _struck(self, structured: Any) -> Any:
@@ -278,6 +287,7 @@ class OpenTool:
             return None
 
 
+_new_result, _new_attempt = quickly(ToolResult), quickly(Attempt)
 _NOTHING = ToolOutput("")
 _CUT_OFF = Ending(Outcome.CANCELLED, "the trajectory was cancelled while the call ran")
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from rlf.endpoints.http import HttpRequest
 from rlf.endpoints.template import ABSENT, Template, TemplateFault
 from rlf.tools.http.fill import FilledValue
@@ -30,9 +32,15 @@ class RequestMaker:
         self._fixed_url = None if self._url.names else self._url.render({})
         self._query = None if tool.query is None else FilledValue(tool.query)
         self._body = None if tool.body is None else FilledValue(tool.body)
+        self._plain_url = self._fixed_url if self._has_body and tool.query is None and tool.body is None else None
+        """Address of a request whose body is the arguments, and which differs from another's in nothing else."""
 
     def make(self, values: Mapping[str, Any], *, repeatable: bool) -> HttpRequest:
         """The request for the arguments of a call, or for `calls`. Raises TemplateFault where they do not fit."""
+        if self._plain_url is not None:
+            return HttpRequest(
+                self._method, self._plain_url, self._json_headers, _encoded_arguments(values), repeatable
+            )
         rest = values
         if self._fixed_url is None:
             rest = {name: value for name, value in values.items() if name not in self._url.names}
@@ -40,7 +48,9 @@ class RequestMaker:
         url = self._address(values, query)
         if not self._has_body:
             return HttpRequest(self._method, url, self._headers, None, repeatable)
-        value = rest if self._body is None else self._body.fill(values)
+        if self._body is None:
+            return HttpRequest(self._method, url, self._json_headers, _encoded_arguments(rest), repeatable)
+        value = self._body.fill(values)
         headers = self._text_headers if isinstance(value, str) else self._json_headers
         return HttpRequest(self._method, url, headers, _encoded(value), repeatable)
 
@@ -71,6 +81,15 @@ def _typed(headers: Mapping[str, str], content_type: str) -> Mapping[str, str]:
     if any(name.lower() == "content-type" for name in headers):
         return headers
     return {"Content-Type": content_type, **headers}
+
+
+def _encoded_arguments(arguments: Mapping[str, Any]) -> bytes:
+    """The bytes of arguments, which inputSchema has shown to be JSON, numbers that JSON lacks set apart."""
+    try:
+        body = to_json(arguments)
+    except PydanticSerializationError:  # lone surrogates
+        return _encoded(arguments)
+    return _encoded(arguments) if b"NaN" in body or b"Infinity" in body else body
 
 
 def _encoded(value: Any) -> bytes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pydantic_core import from_json
+
+from rlf.core.quick import quickly
+from rlf.core.timers import Timers
 from rlf.endpoints import EndpointFailure
 from rlf.endpoints.guard import Guard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpResponse
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 120
 """Bytes of an unreadable answer that the model is shown."""
+_STRUCTURED = (dict, list)
 _Call: TypeAlias = tuple[Mapping[str, Any], bool]
 """Arguments, and whether the request may be repeated."""
 
@@ -40,7 +44,7 @@ class HttpRuntime:
     def __init__(self, tool: HttpTool, limits: Limits) -> None:
         self._tool = tool
         self._maker = RequestMaker(tool)
-        self._as_json = tool.response is not None
+        self._response = tool.response
         self._result = None if tool.result is None else Template(tool.result)
         own = tool.url if tool.has_fixed_host else ""
         self._client = HttpClient(
@@ -50,6 +54,7 @@ class HttpRuntime:
             redirects=tool.redirects,
         )
         batch = tool.batch
+        self._timers = Timers()
         self._batcher = None if batch is None else Batcher(self._send_batch, batch.max_size, batch.max_wait_ms / 1000)
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
@@ -58,7 +63,7 @@ class HttpRuntime:
         try:
             if self._batcher is None:
                 request = self._maker.make(arguments, repeatable=context.idempotent)
-                answer = _read(await self._client.send(request, deadline_s=limit_s), as_json=self._as_json)
+                answer = _read(await self._client.send(request, deadline_s=limit_s), as_json=self._response is not None)
             else:
                 answer = await self._in_batch((arguments, context.idempotent), limit_s)
             return self._output(answer, arguments)
@@ -81,7 +86,7 @@ class HttpRuntime:
     async def _in_batch(self, call: _Call, limit_s: float) -> Any:
         assert self._batcher is not None, "a call for the batch of a tool without one"
         try:
-            async with asyncio.timeout(limit_s):
+            with self._timers.within(limit_s):
                 return await self._batcher.ask(call, limit_s)
         except TimeoutError as fault:
             outcome = Outcome.TIMEOUT if call[1] else Outcome.UNKNOWN
@@ -92,7 +97,7 @@ class HttpRuntime:
         batch = self._tool.batch
         assert batch is not None, "a batch for a tool without one"
         request = self._maker.make({"calls": [arguments for arguments, _ in calls]}, repeatable=calls[0][1])
-        answers = part_at(_json(await self._client.send(request, deadline_s=limit_s)), batch.answers)
+        answers = part_at(_json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers)
         if not isinstance(answers, list) or len(answers) != len(calls):
             got = f"{len(answers)} items" if isinstance(answers, list) else f"a {type(answers).__name__}"
             text = f"the service answered {len(calls)} calls with {got} at {batch.answers!r}"
@@ -103,17 +108,20 @@ class HttpRuntime:
         """What the model is told of an answer: an image, or JSON or text by the declared path and template."""
         if isinstance(answer, Image):
             return ToolOutput("", images=(answer,))
-        part = answer if self._tool.response is None else part_at(answer, self._tool.response)
+        part = answer if self._response is None else part_at(answer, self._response)
         text = (
             to_text(part) if self._result is None else self._result.render({**arguments, "response": part}).rstrip("\n")
         )
-        return ToolOutput(text, structured=part if isinstance(part, dict | list) else None)
+        return _new_output(text, (), part if isinstance(part, _STRUCTURED) else None)
+
+
+_new_output = quickly(ToolOutput)
 
 
 def _read(response: HttpResponse, *, as_json: bool) -> Any:
     """JSON where the answer is or must be that, an image, or text."""
     if as_json or response.content_type.endswith("json"):
-        return _json(response)
+        return _json(response.body)
     if response.content_type.startswith("image/"):
         return Image(response.body, response.content_type)
     try:
@@ -123,9 +131,16 @@ def _read(response: HttpResponse, *, as_json: bool) -> Any:
         raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
 
 
-def _json(response: HttpResponse) -> Any:
+def _json(body: bytes) -> Any:
     try:
-        return json.loads(response.body)
+        return from_json(body)
+    except ValueError:  # json also reads deeper nesting, lone surrogates and other encodings
+        return _json_of_any_form(body)
+
+
+def _json_of_any_form(body: bytes) -> Any:
+    try:
+        return json.loads(body)
     except (ValueError, RecursionError) as fault:
-        start = response.body[:_MAX_SHOWN].decode("utf-8", "replace")
+        start = body[:_MAX_SHOWN].decode("utf-8", "replace")
         raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the answer is not JSON; it begins {start!r}") from fault
