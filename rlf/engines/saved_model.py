@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.core.errors import RlfError
+from rlf.core.errors import RunError
 from rlf.engines.tokenizer import first_line
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def load_saved(folder: Path) -> PreTrainedModel:
     They are merged in float32 and rounded once, as for vLLM, to the type in the folder's configuration.
 
     Raises:
-        RlfError: it does not load, or the model that its adapters are for does not.
+        RunError: it does not load, or the model that its adapters are for does not.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
@@ -42,7 +42,7 @@ def load_saved(folder: Path) -> PreTrainedModel:
         dtype = AutoConfig.from_pretrained(folder).dtype
         return _merged(AutoModelForCausalLM.from_pretrained(path, dtype=dtype), folder)
     except (OSError, ValueError, RuntimeError) as error:
-        raise RlfError(f"{folder}: the trained model does not load from {path!r}: {first_line(error)}") from error
+        raise RunError(f"{folder}: the trained model does not load from {path!r}: {first_line(error)}") from error
 
 
 def _merged(base: Any, folder: Path) -> PreTrainedModel:

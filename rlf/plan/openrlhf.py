@@ -103,6 +103,9 @@ def _said_in_vain(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fa
 
 def _adapters_reach_vllm(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
     lora = loaded.spec.model.lora
+    if lora is not None and engine.zero_stage == 3:
+        message = "got 3 with model.lora; OpenRLHF then holds adapters in float32, which vLLM's workers do not take. "
+        yield loaded.fault(("engine", "zero_stage"), f"{message}Write 2.")
     if lora is None or lora.target_modules == ALL_LINEAR:
         return
     path: KeyPath = ("model", "lora", "target_modules")

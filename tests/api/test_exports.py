@@ -72,6 +72,16 @@ def test_adapters_are_exported_as_a_whole_model(engine, tmp_path):
     assert not list((tmp_path / "out").glob("adapter_*"))
 
 
+def test_adapters_whose_model_is_gone_are_told(tmp_path):
+    runs = a_run(tmp_path, "openrlhf", "job/model")
+    gone = {"base_model_name_or_path": str(tmp_path / "gone")}
+    (tmp_path / "runs/r1/job/model/adapter_config.json").write_text(json.dumps(gone))
+    (tmp_path / "runs/r1/job/model/config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    with pytest.raises(RlfError, match=r"job/model: the trained model does not load from '.*gone'"):
+        export_model("r1", tmp_path / "out", runs_folder=runs)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_run_without_a_model_and_a_folder_that_exists_are_told(tmp_path):
     runs = a_run(tmp_path, "openrlhf")
     with pytest.raises(RlfError, match=r"run r1: there is no model .*rlf resume"):

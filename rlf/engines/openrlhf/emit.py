@@ -38,7 +38,7 @@ class AgentExecutor(AgentExecutorBase):
 '''
 _MERGING = """
 
-from rlf.engines.openrlhf.adapters import let_vllm_merge  # noqa: E402
+from rlf.engines.openrlhf.adapters import let_vllm_merge
 
 # Weights come by PEFT's names; vLLM loads W + alpha / rank x B A.
 let_vllm_merge(scale={alpha} / {rank})

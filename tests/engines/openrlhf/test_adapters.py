@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,8 +16,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
+from rlf.core import supervise
 from rlf.engines.openrlhf.adapters import SCALE, WORKER, AdapterMerge, let_vllm_merge, merge
+from rlf.engines.openrlhf.rehearse_env import SHIM, rehearsal_environment
 from rlf.engines.saved_model import load_saved
+from rlf.spec.model_folder import model_location
 from rlf.testing.models import save_random_model
 
 RANK, ALPHA = 4, 6
@@ -153,3 +158,23 @@ def test_the_worker_loads_update_after_update_what_openrlhfs_own_receives(worker
             for name, weight in weights:
                 if "lora_B" in name:
                     weight.mul_(-2)
+
+
+@pytest.mark.skipif(
+    not rehearsal_environment().is_ready(vllm=True),
+    reason="VLLM ITSELF IS NOT SENT ADAPTERS: it is not there (rlf rehearse --setup --vllm makes its environment)",
+)
+def test_the_process_of_vllm_itself_holds_the_merged_weights():
+    environment = rehearsal_environment()
+    variables = environment.variables() | {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+    path = os.pathsep.join([str(SHIM), str(Path(__file__).parents[3])])
+    script = Path(__file__).with_name("vllm_adapters.py")
+    done = subprocess.run(
+        [sys.executable, supervise.__file__, environment.python, script, model_location("builtin:tiny")],
+        env=os.environ | variables | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert "weights 26 other []" in done.stdout.splitlines(), done.stderr[-2000:]

@@ -123,6 +123,12 @@ def test_the_agent_is_an_executor_of_openrlhf_that_names_rlfs(load, tmp_path):
     assert "from rlf.engines.openrlhf.agent import Agent" in job.agent.read_text()
 
 
+def test_with_adapters_the_agents_module_has_vllm_merge_them(load, tmp_path):
+    _, job = written(load, tmp_path, "+model.lora={rank: 16, alpha: 24}")
+    last = ast.parse(job.agent.read_text()).body[-1]
+    assert ast.unparse(last) == "let_vllm_merge(scale=24 / 16)"
+
+
 def test_the_script_starts_the_very_options(load, tmp_path):
     plan, job = written(load, tmp_path, "name=it.is-1")
     script = job.launch.read_text()
