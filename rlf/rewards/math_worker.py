@@ -1,8 +1,8 @@
 """`python -m rlf.rewards.math_worker`: compares mathematical answers, a process that may be killed at any moment.
 
-Reads one JSON line per question, {"golds": [text, ...], "answer": text}, and writes one per answer: {"equal": bool}, or
-{"unreadable": text} where no gold is mathematics. The first line it writes is {"ready": true}. Nothing here bounds the
-time: whoever waits does.
+Reads one JSON line per question, {"golds": [text, ...], "answer": text, "cpu_s": number}, and writes {"unreadable":
+text} where no gold is mathematics, else {"read": true} and then {"equal": bool}. The first line it writes is {"ready":
+true}. An answer that needs more processor time than `cpu_s`, or too much memory, ends the process.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import resource
+import signal
 import sys
 from typing import Any
 
@@ -25,17 +26,22 @@ def main() -> None:
     _write({"ready": True})
     for line in sys.stdin:
         question = json.loads(line)
-        _write(_answer(question["golds"], question["answer"]))
+        _answer(question["golds"], question["answer"], question["cpu_s"])
 
 
-def _answer(golds: list[str], answer: str) -> dict[str, Any]:
+def _answer(golds: list[str], answer: str, cpu_s: float) -> None:
     from math_verify import verify
 
     right = [parsed for gold in golds if (parsed := _parsed(gold))]
     if not right:
-        return {"unreadable": " or ".join(golds)[:200]}
+        _write({"unreadable": " or ".join(golds)[:200]})
+        return
+    _write({"read": True})
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)  # at its end SIGPROF, which ends a process that does not handle it
     given = _parsed(answer)
-    return {"equal": any(verify(each, given, timeout_seconds=None) for each in right)}
+    equal = any(verify(each, given, timeout_seconds=None) for each in right)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    _write({"equal": equal})
 
 
 def _parsed(text: str) -> list[Any]:

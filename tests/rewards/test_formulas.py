@@ -317,7 +317,13 @@ def test_a_pattern_without_end_leaves_the_trajectory_unscorable() -> None:
     assert value("regex", facts, pattern="think") == 0.0
 
 
-def test_math_compares_what_is_meant_and_gives_up_in_time() -> None:
+def test_a_gold_that_nobody_can_read_in_time_says_nothing_of_the_answer() -> None:
+    term = Term.model_validate({"name": "term", "kind": "rule", "rule": "math", "workers": 1, "timeout_s": 0.1})
+    said = score(TrajectoryFacts(gold="(" * 3000, answer="7").trajectory(), term).scores[0]
+    assert (said.value, said.reason) == (None, "not compared within 1 s")
+
+
+def test_math_compares_what_is_meant_and_an_answer_that_nobody_can_compute_is_no_right_one() -> None:
     pairs = [
         ("1/2", r"\boxed{\frac{1}{2}}", 1.0),
         ("0.5", "so it is 1/2", 1.0),
@@ -326,14 +332,15 @@ def test_math_compares_what_is_meant_and_gives_up_in_time() -> None:
         ("-5", "5", 0.0),
         (["3", "4"], "4.0", 1.0),
         ("7", "", 0.0),
-        ("7", "(" * 3000, None),
+        ("7", "(" * 3000, 0.0),
+        ("7", r"\boxed{99999^{99999^{99999}}}", 0.0),
         ("8", "8.0", 1.0),  # after one that had to be ended
     ]
-    term = Term.model_validate({"name": "term", "kind": "rule", "rule": "math", "workers": 1, "timeout_s": 2})
+    term = Term.model_validate({"name": "term", "kind": "rule", "rule": "math", "workers": 1, "timeout_s": 1})
     tried = [TrajectoryFacts(gold=gold, answer=answer).trajectory() for gold, answer, _ in pairs]
     scored = asyncio.run(score_with([term], tried))
     assert [each.success for each in scored] == [worth for _, _, worth in pairs]
-    assert scored[7].scores[0].reason == "not compared within 2 s"
+    assert scored[7].scores[0].reason == scored[8].scores[0].reason == "too much to be compared within 1 s"
 
 
 @pytest.mark.parametrize(("num_sampled", "worth"), [(0, 0.0), (6, 0.0), (7, -0.25), (9, -0.75), (10, -1.0), (40, -1.0)])

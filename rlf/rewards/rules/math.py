@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, ClassVar, Literal
 
@@ -22,14 +23,18 @@ from rlf.types import Trajectory
 
 _MAX_CHARS = 4000
 _START_S = 120.0
+_BUSY = 10
+"""How much longer than its processor time a comparison may take."""
+_TOO_MUCH: Mapping[str, Any] = {}
+"""Told by identity: the answer took the time that a comparison has."""
 
 
 class Math(Rule):
     """1 if answer and a gold are mathematically equal by the library math-verify, else 0.
 
     LaTeX and plain expressions: "1/2", "0.5" and "\\frac{1}{2}" are the same. A comparison may take any time on what
-    a model writes, so it runs in processes of its own that are ended at the deadline; then the trajectory is
-    unscorable.
+    a model writes, so it runs in processes of its own that are ended in time. An answer that needs more is worth 0;
+    where the gold cannot be read in time, or the machine is too busy, the trajectory is unscorable.
     """
 
     needs_answer: ClassVar[bool] = True
@@ -37,7 +42,7 @@ class Math(Rule):
 
     rule: Literal["math"] = "math"
     timeout_s: float = Field(default=5.0, gt=0)
-    """Time that one comparison has."""
+    """Processor time that one comparison has; where ten times as long has gone by without it, the machine is busy."""
     workers: int = Field(default=2, ge=1, le=16)
     """Processes that compare, at most."""
 
@@ -78,22 +83,29 @@ class _Comparer:
             return quick
         texts, answer = golds(trajectory.task.answer), (trajectory.answer or "")[-_MAX_CHARS:]
         async with self._permits:
-            said = await self._ask({"golds": texts, "answer": answer})
+            said = await self._ask({"golds": texts, "answer": answer, "cpu_s": self._rule.timeout_s})
         if said is None:
-            return Verdict(None, f"not compared within {self._rule.timeout_s:g} s")
+            return Verdict(None, f"not compared within {_BUSY * self._rule.timeout_s:g} s")
+        if said is _TOO_MUCH:
+            return Verdict(0.0, f"too much to be compared within {self._rule.timeout_s:g} s")
         if "unreadable" in said:
             return Verdict(None, f"the gold {said['unreadable']!r} is no mathematics")
         return Verdict(1.0, "right") if said["equal"] else Verdict(0.0, _wrong(answer, texts))
 
-    async def _ask(self, question: dict[str, Any]) -> dict[str, Any] | None:
-        """A worker's answer; None when there was none in time or the worker broke."""
+    async def _ask(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
+        """A worker's answer; None when there was none in time, _TOO_MUCH when the answer is to blame for that."""
         worker = self._idle.pop() if self._idle else await _start()
         try:
-            said = await _exchange(worker, question, self._rule.timeout_s)
+            limit_s = _BUSY * self._rule.timeout_s
+            said: Mapping[str, Any] | None = await _exchange(worker, question, limit_s)
+            if said is not None and "read" in said:
+                said = await _exchange(worker, None, limit_s)
+                if said is None and await _ended_itself(worker):
+                    said = _TOO_MUCH
         except BaseException:
             await _end(worker)
             raise
-        if said is None:
+        if said is None or said is _TOO_MUCH:
             await _end(worker)
         else:
             self._idle.append(worker)
@@ -135,6 +147,12 @@ async def _exchange(worker: Process, question: dict[str, Any] | None, timeout_s:
     except (TimeoutError, ConnectionError):
         return None
     return json.loads(line) if line else None
+
+
+async def _ended_itself(worker: Process) -> bool:
+    """Whether its own limits of time and memory ended it."""
+    assert worker.stdout is not None, "a worker without pipes"
+    return worker.stdout.at_eof() and await worker.wait() not in (-signal.SIGKILL, -signal.SIGTERM)
 
 
 async def _end(worker: Process) -> None:
