@@ -24,6 +24,7 @@ _OUTPUTS = ("/spool", "/ckpt", "/logs", "/model", "/tensorboard", "/place.json")
 """What lies in the job folder and is not shipped."""
 GOES_ON = ("PENDING", "RUNNING")
 DONE = "SUCCEEDED"
+_STATE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,13 @@ class Cluster:
         Raises:
             RunError: the server does not answer.
         """
-        command, environment = self._command("state", name), self.place.environment({})
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        if done.returncode != 0:
-            raise RunError(f"{self.address}: the job server does not answer: {_last_line(done.stderr)}")
+        command, env = self._command("state", name), self.place.environment({})
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, timeout=_STATE_S)
+        except subprocess.CalledProcessError as error:
+            raise RunError(f"{self.address}: the job server does not answer: {_last_line(error.stderr)}") from error
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"{self.address}: the job server does not answer within {_STATE_S:g} s") from error
         return _last_line(done.stdout)
 
     async def submit(self, name: str, job: Job, command: Sequence[str], told: Mapping[str, Any]) -> None:
@@ -64,7 +68,12 @@ class Cluster:
             stderr=asyncio.subprocess.PIPE,
             env=self.place.environment({}),
         )
-        _, errors = await process.communicate(json.dumps(request).encode())
+        try:
+            _, errors = await process.communicate(json.dumps(request).encode())
+        except asyncio.CancelledError:  # by then the server may have it
+            await asyncio.shield(process.wait())
+            await asyncio.shield(self._stop(name))
+            raise
         if process.returncode != 0:
             raise RunError(f"{self.address}: the job server does not take the job: {_last_line(errors.decode())}")
 

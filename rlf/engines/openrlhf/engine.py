@@ -172,7 +172,7 @@ class OpenRlhfEngine:
                 await self._launch(ingest, attempt.number)
             except asyncio.CancelledError:
                 ingest.poll(last=True)
-                self.step = ingest.step
+                self.step = max(self.step, ingest.step)
                 raise
 
     async def _new_launch(self) -> Attempt:
@@ -234,7 +234,9 @@ class OpenRlhfEngine:
         assert self._cluster is not None, "a cluster without an address"
         name = f"{submission_id(self.job, read_attempt(self.job).number)}-nodes-{secrets.token_hex(2)}"
         log = self.job.folder / "logs" / f"{name}.log"
-        await self._cluster.submit(name, self.job, COMMAND, json.loads(self.job.env.read_text()))
+        told = json.loads(self.job.env.read_text())
+        check_secrets(told["secrets"])
+        await self._cluster.submit(name, self.job, COMMAND, told)
         async with self._cluster.followed(name, log) as process:
             await process.wait()
         return read_answer(LogReader(log).read())
@@ -267,7 +269,7 @@ class OpenRlhfEngine:
             await asyncio.wait([ended], timeout=_POLL_S)
             new = ingest.poll()
             lines += new
-            self.step = ingest.step
+            self.step = max(self.step, ingest.step)
             if not loaded and any(_LOADED in line for line in new):
                 loaded = True
                 self._reach(JobStage.MODELS)
@@ -276,7 +278,7 @@ class OpenRlhfEngine:
         lines += ingest.poll(last=self._ingest is None)
         if self._ingest is not None:
             await self._take_the_rest(ingest)
-        self.step = ingest.step
+        self.step = max(self.step, ingest.step)
         if process.returncode != 0:
             why = find_error(lines) or f"it ended with code {process.returncode}"
             raise RunError(f"the OpenRLHF job failed after step {ingest.step}: {why}\nIts whole output: {log}")

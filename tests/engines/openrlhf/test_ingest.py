@@ -16,9 +16,11 @@ from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.log import EvaluationLine, StepLine, find_error, parse_line
 from rlf.engines.openrlhf.spool import Record, to_line
 from rlf.plan import compile as compile_plan
+from rlf.spec import load_spec
 from rlf.types import CheckpointSaved, EvaluationFinished, Scored, StepFinished, StopReason, Task, Trajectory
 
 from .agents import SIZES
+from .conftest import SPECS
 
 STEPS, QUESTIONS = 3, 2
 
@@ -55,12 +57,7 @@ def history():
 
 @pytest.fixture(scope="module")
 def spec():
-    from pathlib import Path
-
-    from rlf.spec import load_spec
-
-    root = Path(__file__).parents[3]
-    return compile_plan(load_spec([root / "specs" / "search.yaml"], ["engine.kind=openrlhf", *SIZES])).spec
+    return compile_plan(load_spec([SPECS / "search.yaml"], ["engine.kind=openrlhf", *SIZES])).spec
 
 
 def new_job(folder):
@@ -159,6 +156,45 @@ def test_a_checkpoint_is_told_once_and_after_its_step(spec, tmp_path):
     ingest.poll()
     (saved,) = [event for event in events if isinstance(event, CheckpointSaved)]
     assert (saved.step, saved.path) == (1, str(folder))
+
+
+@pytest.fixture(scope="module")
+def spec_apart():
+    """The same on a cluster without a shared disk."""
+    cluster = ["engine.ray_address=http://head:8265", "engine.output=/mnt", "+engine.ingest.host=here"]
+    loaded = load_spec([SPECS / "search.yaml"], ["engine.kind=openrlhf", *SIZES, *cluster])
+    return compile_plan(loaded).spec
+
+
+def late(spec, folder):
+    """An ingest that has read OpenRLHF's output of the first step, what it told, and that step's records to come."""
+    job, events = new_job(folder), []
+    job.received(1).mkdir(parents=True, exist_ok=True)
+    lines = history()
+    log = next(place for place, (kind, _) in enumerate(lines) if kind == "log")
+    job.log(1).write_text(f"{lines[log][1]}\n")
+    ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=events.append)
+    ingest.poll()
+    return ingest, events, job.received(1) / "a.jsonl", [text for _, text in lines[QUESTIONS:log]]
+
+
+def test_a_step_waits_for_what_comes_late_over_http(spec_apart, tmp_path):
+    ingest, events, copy, records = late(spec_apart, tmp_path / "r" / "job")
+    for text in records:
+        assert (events, ingest.awaits) == ([], "step 1")
+        with copy.open("a") as file:
+            file.write(f"{text}\n")
+        ingest.poll()
+    assert ([type(event) for event in events], ingest.awaits) == ([StepFinished], "")
+
+
+def test_what_never_comes_is_counted_in_a_warning(spec_apart, tmp_path):
+    ingest, events, copy, records = late(spec_apart, tmp_path / "r" / "job")
+    copy.write_text("".join(f"{text}\n" for text in records[:-3]))
+    ingest.poll(last=True)
+    warning, step = events
+    assert warning.text.startswith("step 1: 3 of 8 trajectories did not come from the nodes")
+    assert len(step.trajectories) == 5
 
 
 def test_lines_of_steps_and_evaluations_are_read_in_both_modes():
