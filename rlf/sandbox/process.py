@@ -120,6 +120,13 @@ class SandboxedProcess:
             self._watch_the_end()
             await asyncio.shield(self._ended)
 
+    async def finish(self) -> None:
+        """Ends it and gives its descriptors back, also when it is cancelled while it waits for the end."""
+        try:
+            await self.kill()
+        finally:
+            self.close()
+
     async def _wait(self, *, once: bool) -> None:
         if once:
             await asyncio.shield(self._ended)

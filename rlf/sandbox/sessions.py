@@ -113,5 +113,4 @@ async def _end(session: _Session) -> None:
 async def _stop(session: _Session) -> None:
     process, session.process = session.process, None
     if process is not None:
-        await process.kill()
-        process.close()
+        await process.finish()

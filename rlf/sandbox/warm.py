@@ -59,8 +59,7 @@ class WarmServer:
         try:
             answer = await process.ask(frame, limits, once=True)
         finally:
-            await process.kill()
-            process.close()
+            await process.finish()
         return judge(answer, limits, self.launch.level, trusted=trusted)
 
     async def test(self, test: bytes, program: bytes, limits: SandboxLimits) -> Execution:

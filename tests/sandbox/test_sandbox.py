@@ -268,6 +268,26 @@ def test_hung_calls_do_not_hold_up_others():
     assert len(left) == 1, "cancelled calls are killed"
 
 
+def test_a_call_that_is_cancelled_twice_gives_its_descriptors_back():
+    def num_descriptors():
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    async def play(sandbox):
+        await sandbox.run(Request("1"))
+        before = num_descriptors()
+        hung = asyncio.create_task(sandbox.run(Request("import time\ntime.sleep(60)", limits=SandboxLimits(wall_s=60))))
+        while num_descriptors() == before:  # noqa: ASYNC110 - nothing tells of the start
+            await asyncio.sleep(0.01)
+        hung.cancel()
+        await asyncio.sleep(0)  # it begins to wait for its process's end
+        hung.cancel()
+        await asyncio.wait([hung])
+        return before, num_descriptors()
+
+    before, after = opened(Level.PROCESS, play)
+    assert before == after
+
+
 def test_closing_leaves_neither_process_nor_descriptor_nor_folder():
     def descriptors():
         return sorted(path.name for path in Path("/proc/self/fd").iterdir())
