@@ -68,8 +68,9 @@ def _is_gold(term: Term, trial: Trial) -> bool:
 
 def _no_gold(term: Term) -> Trial:
     full = _full(term)
-    best = f"no test reaches {full:g}" if math.isfinite(full) else "its range has no best value, and no test is sure to"
-    return Trial(term.name, "gold", "", None, f"{best}: add one under `tests:`", (), is_missing=True)
+    known = f"no test reaches {full:g}, the best value: add one under `tests:`"
+    why = known if math.isfinite(full) else "no value is the best of an open range: declare `range`"
+    return Trial(term.name, "gold", "", None, why, (), is_missing=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,9 @@ def _wanted(term: Term) -> Iterator[_Wanted]:
         most = sample.best + _TOLERANCE if as_shown else math.inf
         if as_shown or not _penalises(term):
             yield _Wanted("gold", facts, _full(term) - _TOLERANCE, most, is_guess=not as_shown)
-    base = next(iter(term.tests), None) if sample is None else TrajectoryFacts.model_validate(sample.gold)
+    base: TrajectoryFacts | None = next(iter(term.tests), None)
+    if sample is not None and (base is None or _has_options_of(term, sample)):
+        base = TrajectoryFacts.model_validate(sample.gold)
     if base is None:
         return
     task = {"question": base.question, "gold": base.gold, "columns": base.columns}

@@ -123,7 +123,7 @@ GOLDS = [
     ("kind: rule, rule: regex, pattern: x, tests: [{answer: a, expect: 0}]", "gold", None, "no test reaches 1"),
     ("kind: rule, rule: regex, pattern: x, tests: [{answer: x, expect: 1}]", "tests[0]", True, ""),
     ("kind: rule, rule: expression, formula: calls, range: [0, 9], weight: -1", "gold", None, "no test reaches 0"),
-    ("kind: python, callable: 'own.py:own'", "gold", None, "its range has no best value"),
+    ("kind: python, callable: 'own.py:own'", "gold", None, "no value is the best of an open range"),
     ("kind: python, callable: 'own.py:own', range: [0, 2]", "gold", None, "no test reaches 2"),
     ("kind: python, callable: 'own.py:own', range: [0, 2], tests: [{answer: x, expect: 2}]", "tests[0]", True, ""),
 ]

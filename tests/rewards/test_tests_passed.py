@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+from pydantic import ValidationError
+
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.sandbox import LevelChoice
 from rlf.sandbox.spec import SandboxSpec
@@ -94,3 +97,24 @@ def test_what_a_test_of_its_own_hands_over_cannot_swallow_its_assertions() -> No
         "swallows": 0.0,
         "looks inside": 0.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ({"program": "test"}, "`program` is an argument of its own"),
+        ({"program": "program", "session": True}, "without `session`"),
+        ({"program": "program", "sandbox": {"level": "remote", "url": "http://localhost:1"}}, "at no `level: remote`"),
+    ],
+)
+def test_a_tool_that_cannot_keep_program_and_test_apart_is_refused(target: dict[str, object], words: str) -> None:
+    declared = {**TOOL, "target": {"kind": "code", "argument": "test", **target}}
+    with pytest.raises(ValidationError, match=words):
+        ToolDeclaration.model_validate(declared)
+
+
+def test_a_schema_without_the_program_is_complained_of() -> None:
+    target = ToolDeclaration.model_validate(TOOL).target
+    properties = {"test": {"type": "string"}}
+    (said,) = target.complaints({"type": "object", "properties": properties, "required": ["test"]})
+    assert "no property 'program'" in said
