@@ -37,6 +37,7 @@ WHOLE = (
     "rewards",
     "data.train",
     "data.eval",
+    "engine.ingest",
     "engine.extra_flags",
 )
 """Sections that one answer holds for."""
