@@ -89,12 +89,14 @@ def test_what_a_test_of_its_own_hands_over_cannot_swallow_its_assertions() -> No
         "honest": "def apply(g, x):\n    g(2 * x)",
         "wrong": "def apply(g, x):\n    g(x)",
         "swallows": "def apply(g, x):\n    try:\n        g(x)\n    except BaseException:\n        pass",
+        "hands over what equals": f"{ALWAYS}def apply(g, x):\n    try: g(Any())\n    except BaseException: pass",
         "looks inside": "def apply(g, x):\n    g.__globals__['check'] = print\n    g.__code__ = print.__code__",
     }
     assert {name: each.reward for name, each in scored(programs, tests).items()} == {
         "honest": 1.0,
         "wrong": 0.0,
         "swallows": 0.0,
+        "hands over what equals": 0.0,
         "looks inside": 0.0,
     }
 

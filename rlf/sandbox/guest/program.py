@@ -80,7 +80,7 @@ class Remote:
         return "<object of the program>"
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError("an object of the program is compared; a test compares plain values, such as its attributes")
+        raise ProgramFault("an object of the program is compared; a test compares plain values, such as its attributes")
 
     __eq__ = __ne__ = __bool__ = __hash__ = _refuse
 
