@@ -43,13 +43,16 @@ class Sender:
         self._away = False
         """Whether nobody answered last time."""
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._grown = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
 
     def grow(self, size: int) -> None:
         """Says that the file has this many bytes now."""
         self._written = size
-        if self._sending is None or self._sending.done():
+        self._grown.set()
+        if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send_all())
+            self._sending.add_done_callback(self._give_up)
 
     async def taken(self, size: int) -> None:
         """Returns when the first `size` bytes are taken; at once while nobody takes them: they follow later."""
@@ -65,21 +68,36 @@ class Sender:
             await asyncio.gather(self._sending, return_exceptions=True)
 
     async def _send_all(self) -> None:
-        """Sends what there is, and goes on trying while nobody takes it."""
+        """Sends whatever comes, and goes on trying while nobody takes it."""
         pause_s = _FIRST_PAUSE_S
         async with session() as http:
-            while self._sent < self._written:
-                try:
-                    self._sent = await send_from(http, self._url, self._path, self._sent)
-                    self._away, pause_s = False, _FIRST_PAUSE_S
-                except (aiohttp.ClientError, OSError, NotTaken) as fault:
-                    if not self._away:
-                        logger.warning("%s takes no trajectories (%r); they stay in %s", self._url, fault, self._path)
-                    self._away = True
-                    self._release(self._written)
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                self._release(self._sent)
+            while True:
+                await self._grown.wait()
+                self._grown.clear()
+                while self._sent < self._written:
+                    pause_s = await self._send_some(http, pause_s)
+
+    async def _send_some(self, http: aiohttp.ClientSession, pause_s: float) -> float:
+        """Sends a chunk, or waits for the time that is given; the time for the next wait."""
+        try:
+            self._sent = await send_from(http, self._url, self._path, self._sent)
+        except (aiohttp.ClientError, OSError, NotTaken) as fault:
+            if not self._away:
+                logger.warning("%s takes no trajectories (%r); they stay in %s", self._url, fault, self._path)
+            self._away = True
+            self._release(self._written)
+            await asyncio.sleep(pause_s)
+            return min(2 * pause_s, _LONGEST_PAUSE_S)
+        self._away = False
+        self._release(self._sent)
+        return _FIRST_PAUSE_S
+
+    def _give_up(self, sending: asyncio.Task[None]) -> None:
+        """Whatever ended the sending: nobody waits for it any more."""
+        if not sending.cancelled():
+            logger.error("%s: nothing more is sent", self._path, exc_info=sending.exception())
+        self._away = True
+        self._release(self._written)
 
     def _release(self, size: int) -> None:
         """Lets those go on that wait for no more than `size` bytes."""

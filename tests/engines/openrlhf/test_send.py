@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+from contextlib import asynccontextmanager
 from functools import partial
 
 import aiohttp
@@ -71,6 +72,29 @@ def test_records_are_with_the_driver_before_openrlhf_has_them(job, ingest):
         return found
 
     assert [item.sample for item in asyncio.run(run())] == list(range(20))
+
+
+def test_records_that_come_one_by_one_are_each_taken(job, ingest, monkeypatch):
+    """A connection takes long to close: nothing may depend on when that is."""
+    attempt, client = new_attempt(job, 1, first_step=1), session
+
+    @asynccontextmanager
+    async def slow_to_close():
+        async with client() as http:
+            yield http
+        await asyncio.sleep(0.2)
+
+    monkeypatch.setattr("rlf.engines.openrlhf.send.session", slow_to_close)
+
+    async def run():
+        async with receiving(ingest, job), asyncio.timeout(20):
+            writer = SpoolWriter(job.spool / "attempt-1", sender=partial(Sender, ingest=ingest, attempt=attempt))
+            for sample in range(10):
+                await writer.append(record(sample))
+                assert len(SpoolReader(job.received(1)).read()) == sample + 1
+            await writer.close()
+
+    asyncio.run(run())
 
 
 def test_a_driver_that_is_away_holds_nobody_up_and_gets_everything_when_it_is_back(job, ingest):
