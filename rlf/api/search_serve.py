@@ -37,7 +37,7 @@ def search_app(corpus: Corpus, threads: ThreadPoolExecutor) -> web.Application:
         try:
             asked = RetrieveRequest.model_validate_json(await request.read())
         except ValidationError as error:
-            faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+            faults = [": ".join((*map(str, fault["loc"]), fault["msg"])) for fault in error.errors()]
             return web.json_response({"error": faults}, status=422)
         loop = asyncio.get_running_loop()
         found = await asyncio.gather(

@@ -173,6 +173,7 @@ class OpenRlhfEngine:
             except asyncio.CancelledError:
                 ingest.poll(last=True)
                 self.step = max(self.step, ingest.step)
+                ingest.tell_left()
                 raise
 
     async def _new_launch(self) -> Attempt:

@@ -26,7 +26,7 @@ from rlf.engines.openrlhf.spool import Record, SpoolReader
 from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
-from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Notice, RunEvent, StepFinished
+from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, RunEvent, StepFinished
 
 
 class Ingest:
@@ -92,6 +92,14 @@ class Ingest:
                     self._tell_evaluation(step, self._next_evaluation())
         self._tell_checkpoints(last=last)
         return lines
+
+    def tell_left(self) -> None:
+        """Tells the trajectories of the steps and evaluations that a stop of the job cut off."""
+        evaluating = [*self._first_evaluation, *self._evaluating]
+        training = [record for step in sorted(self._training) for record in self._training[step]]
+        for step, records in ((self.step, evaluating), (self.step + 1, training)):
+            if records:
+                self._emit(Interrupted(step, [record.scored for record in records]))
 
     @property
     def awaits(self) -> str:

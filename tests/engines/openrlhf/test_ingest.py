@@ -17,7 +17,16 @@ from rlf.engines.openrlhf.log import EvaluationLine, StepLine, find_error, parse
 from rlf.engines.openrlhf.spool import Record, to_line
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
-from rlf.types import CheckpointSaved, EvaluationFinished, Scored, StepFinished, StopReason, Task, Trajectory
+from rlf.types import (
+    CheckpointSaved,
+    EvaluationFinished,
+    Interrupted,
+    Scored,
+    StepFinished,
+    StopReason,
+    Task,
+    Trajectory,
+)
 
 from .agents import SIZES
 from .conftest import SPECS
@@ -68,6 +77,25 @@ def new_job(folder):
     (job.spool / "attempt-1").mkdir(parents=True)
     job.log(1).parent.mkdir(parents=True)
     return job
+
+
+def test_what_a_stop_cut_off_is_told_apart_from_what_counts(spec, tmp_path):
+    job = new_job(tmp_path / "job")
+    events = []
+    ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=events.append)
+    lines = history()
+    last = next(place for place in reversed(range(len(lines))) if "Global step" in lines[place][1])
+    for kind, text in lines[: last - 2]:
+        path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.jsonl"
+        with path.open("a") as file:
+            file.write(f"{text}\n")
+    ingest.poll(last=True)
+    ingest.tell_left()
+    assert [told(event) for event in events[:-1]] == WHOLE[:-2]
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].step == STEPS
+    ids = [f"train/{row}/{k}" for row in (2 * STEPS, 2 * STEPS + 1) for k in range(4)]
+    assert [scored.trajectory.id for scored in events[-1].trajectories] == ids[:-2]
 
 
 def told(event):
