@@ -19,6 +19,7 @@ from rlf.plan.model_shape import ALL_LINEAR, NO_ADAPTER
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
+from rlf.spec.load import unless_broken
 from rlf.spec.models import Schedule
 from rlf.spec.nodes import KeyPath
 
@@ -45,7 +46,7 @@ def find_openrlhf_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = loaded.spec.engine
     if isinstance(engine, OpenRlhfEngineSpec):
         for check in CHECKS:
-            yield from check(loaded, engine)
+            yield from unless_broken(loaded, check, loaded, engine)
 
 
 def _algorithm_exists(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
