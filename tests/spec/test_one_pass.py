@@ -32,7 +32,7 @@ def is_local(case):
 
 
 def sections(case):
-    """The keys at the top of a file that a case is about: those of its faults and of the lines that it changes."""
+    """The keys at the top of a file that the faults of a case are about."""
     return {(case.get("file", RUN), re.split(r"[.\[:]", line.split(" ", 1)[1])[0]) for line in case["says"]}
 
 
