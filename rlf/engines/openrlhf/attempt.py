@@ -15,7 +15,7 @@ _FILE = "attempt.json"
 class Attempt(BaseModel):
     """Where the agents of one launch write, and what they do first."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str
     """The run's id."""
