@@ -121,14 +121,17 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
 def test_ctrl_c_amid_the_start_of_the_real_job_leaves_no_process(tmp_path, left_over):
     spec = ROOT / "specs" / "search_openrlhf.yaml"
     command = [sys.executable, "-m", "rlf", "rehearse", str(spec), "--full", "--runs", str(tmp_path), "--json"]
-    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 240
-    while not any(title(pid).startswith("ray::") for pid in left_over()):
-        assert driver.poll() is None, driver.communicate()
-        assert time.monotonic() < deadline, "no actor has started"
-        time.sleep(0.2)
-    driver.send_signal(signal.SIGINT)
-    out, _ = driver.communicate(timeout=60)
+    deadline = time.monotonic() + 900
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        try:
+            while not any(title(pid).startswith("ray::") for pid in left_over()):
+                assert driver.poll() is None, driver.communicate()
+                assert time.monotonic() < deadline, "no actor has started"
+                time.sleep(0.2)
+            driver.send_signal(signal.SIGINT)
+            out, _ = driver.communicate(timeout=300)
+        finally:
+            driver.kill()
     assert (driver.returncode, json.loads(out.splitlines()[-1])["data"]["status"]) == (130, "interrupted")
     assert left_over() == []
 
