@@ -14,7 +14,7 @@ from rlf.spec.interpolation import Interpolated, interpolate
 from rlf.spec.layers import ITEM_LISTS, InputFile, Reading
 from rlf.spec.models import OUTSIDE, RunSpec
 from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
-from rlf.spec.overrides import apply_override
+from rlf.spec.overrides import apply_override, find_disagreements
 from rlf.spec.paths import local_inputs, resolve_paths
 from rlf.spec.servers import expand_servers
 from rlf.spec.validate import valid_part, validate_spec
@@ -125,6 +125,7 @@ def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpe
     root = reading.layers(files)
     if root is None:
         raise SpecError(reading.faults)
+    reading.faults += find_disagreements(overrides)
     for text in overrides:
         root = reading.spell_out(apply_override(root, text, reading.faults))
     root = interpolate(root, reading.faults)

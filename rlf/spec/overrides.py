@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.core import Fault, Place, nearest
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.names import Move, aliased, take_aliases
-from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, merge
+from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, merge, plain
 from rlf.spec.reader import read_value
+from rlf.spec.sentences import show
 
 _FORM = re.compile(r"(?P<sign>[+~]?)(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
 _PLACE = Place(OVERRIDE)
@@ -39,6 +41,34 @@ def apply_override(root: Node, text: str, faults: list[Fault]) -> Node:
         return root
 
 
+def find_disagreements(texts: Sequence[str]) -> Iterator[Fault]:
+    """Overrides that give one key two values under two names; under one name the last of them holds."""
+    said: dict[KeyPath, tuple[str, object]] = {}
+    for text in texts:
+        name = text.partition("=")[0]
+        for path, value in _values(text):
+            other, before = said.setdefault(path, (name, value))
+            if other != name and before != value:
+                key = "" if other == dotted(path) else f", which is {dotted(path)} too,"
+                message = f"got {show(value)}, but {other}{key} says {show(before)}; one value has one name."
+                yield Fault(_PLACE, name, f"{message} Remove one of them.")
+
+
+def _values(text: str) -> Iterator[tuple[KeyPath, object]]:
+    """The keys of ours that an override sets, with their values; nothing of one that does not apply."""
+    unread: list[Fault] = []
+    try:
+        override = _parse(text)
+    except _Refused:
+        return
+    value = read_value(str(override.value), _PLACE, override.path, Path.cwd(), unread)
+    if override.sign or value is None:
+        return
+    yield override.path, plain(value)
+    moves = take_aliases(_around(value, override.path), unread)[1]
+    yield from ((move.path, plain(move.node)) for move in moves if not move.weak)
+
+
 def _parse(text: str) -> _Override:
     match = _FORM.fullmatch(text)
     assert match is not None, f"the form takes any text: {text!r}"
@@ -62,9 +92,7 @@ def _under_our_names(override: _Override, faults: list[Fault]) -> list[_Override
     value = read_value(str(override.value), _PLACE, path, Path.cwd(), faults)
     if value is None:
         return []
-    for key in reversed(path):
-        value = _said({key: value}, ())
-    rest, moves = take_aliases(value, faults)
+    rest, moves = take_aliases(_around(value, path), faults)
     kept, depth = find(rest, path)
     if not moves and depth == len(path):
         return [override]
@@ -115,6 +143,13 @@ def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: lis
     if adds_item and child is not None:
         return _with(node, key, replace(child, value=[*child.items, value]))
     return _with(node, key, merge(child, value) if child is not None else value)
+
+
+def _around(value: Node, path: Sequence[str]) -> Node:
+    """The whole tree in which a value alone lies at a path."""
+    for key in reversed(path):
+        value = _said({key: value}, ())
+    return value
 
 
 def _said(value: dict[str, Node], path: KeyPath) -> Node:
