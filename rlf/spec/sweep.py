@@ -79,7 +79,10 @@ def _read(file: Path) -> list[list[Overrides]]:
         elif key == "grid":
             axes += _grid(child, faults)
         else:
-            faults.append(child.fault(unknown(key, ["grid", "sets"]), at_key=True))
+            message = unknown(key, ["grid", "sets"])
+            if child.items:
+                message = f"got a list of values outside `grid`. Write `grid: {{{key}: {show(plain(child))}}}`."
+            faults.append(child.fault(message, at_key=True))
     if root is not None and not root.mapping:
         faults.append(
             root.fault("the sweep is empty; expected `grid`, `sets` or both. Write e.g. `grid: {seed: [0]}`.")
