@@ -81,7 +81,7 @@ def _read(file: Path) -> list[list[Overrides]]:
         else:
             message = unknown(key, ["grid", "sets"])
             if child.items:
-                message = f"got a list of values outside `grid`. Write `grid: {{{key}: {show(plain(child))}}}`."
+                message = f"got a list of values outside `grid`. Write `grid: {{{key}: [...]}}`."
             faults.append(child.fault(message, at_key=True))
     if root is not None and not root.mapping:
         faults.append(

@@ -85,7 +85,7 @@ def test_a_sweep_that_would_never_end_is_refused():
     ("text", "message"),
     [
         ("{}", "1:1: the sweep is empty; expected `grid`, `sets` or both. Write e.g. `grid: {seed: [0]}`."),
-        ("seed: [0, 1]", "1:1 seed: got a list of values outside `grid`. Write `grid: {seed: [0, 1]}`."),
+        ("seed: [0, 1]", "1:1 seed: got a list of values outside `grid`. Write `grid: {seed: [...]}`."),
         ("gird: {}", "1:1 gird: unknown key 'gird'; did you mean 'grid'? (known: grid, sets). Rename it."),
         (
             "grid: {seed: 1}",
