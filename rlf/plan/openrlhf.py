@@ -153,11 +153,12 @@ def _modes_fit_the_layout(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Ite
 def _gpus_match(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
     layout, actor = Layout.of(loaded.spec), engine.actor
     if layout.all_share and layout.vllm_gpus != actor.total:
+        parts, left = divmod(actor.total, layout.tensor_parallel)
+        mend = f"a tensor_parallel that divides {actor.total}" if left else f"engines: {parts}"
         yield loaded.fault(
             ("engine", "vllm", "engines" if engine.vllm.engines else "tensor_parallel"),
             f"got {layout.num_engines} engines x {layout.tensor_parallel} GPUs = {layout.vllm_gpus}; with colocate: "
-            f"all vLLM lies on the policy's {actor.total}. Write engines x tensor_parallel = {actor.total}, or "
-            "colocate: actor_ref.",
+            f"all vLLM lies on the policy's {actor.total}. Write {mend}, or colocate: actor_ref.",
         )
     if layout.ref not in (None, actor) and engine.colocate is not Colocate.NONE:
         message = f"got {_said(layout.ref)}; with colocate: {engine.colocate} it shares the policy's {_said(actor)}. "
