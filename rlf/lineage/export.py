@@ -50,6 +50,7 @@ _NUMBERS = {
         "duration_s",
         "queue_s",
         "run_s",
+        "elapsed_s",
         "cost_usd",
     ),
     "int64": ("step", "k", "seed", "sample_index", "num_tokens", "num_sampled", "num_turns", "num_calls", "turn"),

@@ -46,6 +46,7 @@ def test_a_wrong_value_hides_neither_data_nor_functions(tmp_path):
         "tools[0].limits.time",
         "tools[1].target",
         "train.steps",
+        "rollout.num_generations",
     ]
 
 
@@ -57,4 +58,10 @@ def test_no_fault_is_made_of_a_value_that_stands_in_for_a_wrong_one(tmp_path):
 
 
 def test_a_spec_without_what_every_spec_has_is_told_as_far_as_it_goes(tmp_path):
-    assert told(tmp_path, SPEC.replace("model: {path: builtin:tiny}\n", "")) == ["model", "tools[0].limits.time"]
+    assert told(tmp_path, SPEC.replace("model: {path: builtin:tiny}\n", "")) == [
+        "model",
+        "data.train.path",
+        "tools[0].limits.time",
+        "tools[1].target",
+        "rollout.num_generations",
+    ]

@@ -174,7 +174,7 @@ def test_openapi_operations_become_http_tools_with_path_query_and_body(
     assert listed.outcome is Outcome.OK, listed.text
     answer = json.loads(listed.text)
     assert (answer["method"], answer["path"], answer["body"]) == ("GET", "/v1/pets/a%20b%2Fc?page-size=3", "")
-    assert answer["authorization"] in ("Bearer sesame", "Bearer [redacted]")
+    assert answer["authorization"] == "[redacted]"
     changed = json.loads(call("put__pets_owner", owner="o", name="Rex", age=None).text)
     assert (changed["method"], changed["path"]) == ("PUT", "/v1/pets/o")
     assert changed["body"] == {"name": "Rex", "age": None}
