@@ -180,19 +180,20 @@ class Executor:
         for tool in self._tools.values():
             await tool.end_trajectory(trajectory_id)
 
-    async def _answer(self, tool: OpenTool | None, call: ToolCall, trajectory_id: str, depth: int) -> ToolResult:
+    def _answer(
+        self, tool: OpenTool | None, call: ToolCall, trajectory_id: str, depth: int
+    ) -> Coroutine[Any, Any, ToolResult]:
         if tool is None:
-            return self._unknown(call.name)
+            return _at_once(self._unknown(call.name))
         complaint = tool.arguments.complaint(call.arguments)
         if complaint is None:
-            return await self._through_cache(tool, call.arguments, trajectory_id, depth)
+            return self._through_cache(tool, call.arguments, trajectory_id, depth)
         if tool.declaration.coerce is Coercion.SAFE:
             arguments = tool.arguments.coerced(call.arguments)
             if arguments is not None:
-                return replace(await self._through_cache(tool, arguments, trajectory_id, depth), coerced=True)
-        return refusal(
-            Outcome.INVALID_ARGUMENTS, f"invalid arguments for {call.name}: {self._around.redact(complaint)}"
-        )
+                return _as_coerced(self._through_cache(tool, arguments, trajectory_id, depth))
+        text = f"invalid arguments for {call.name}: {self._around.redact(complaint)}"
+        return _at_once(refusal(Outcome.INVALID_ARGUMENTS, text))
 
     def _through_cache(
         self, tool: OpenTool, arguments: Mapping[str, Any], trajectory_id: str, depth: int
@@ -236,6 +237,14 @@ class Executor:
             counts["truncated"] += 1
         if result.coerced:
             counts["coerced"] += 1
+
+
+async def _at_once(result: ToolResult) -> ToolResult:
+    return result
+
+
+async def _as_coerced(call: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    return replace(await call, coerced=True)
 
 
 class _EveryTool:

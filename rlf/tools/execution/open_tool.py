@@ -85,6 +85,8 @@ class OpenTool:
         self._timers = Timers()
         self._ends_when_cancelled = getattr(runtime, "ends_when_cancelled", False)
         """Whether calls run none of the tool's code on the loop, so that none can swallow its cancellation."""
+        self._ends_in_time = getattr(runtime, "ends_in_time", False)
+        """Whether such calls also end by themselves before the time that they are given."""
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
         self._timeout_s, self._num_retries, self._idempotent = limits.timeout_s, limits.retries, declaration.idempotent
         self.is_cached = declaration.cache.scope is not CacheScope.NONE
@@ -220,6 +222,8 @@ class OpenTool:
     async def _attempt(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         work = self._guarded(arguments, context)
         try:
+            if self._ends_in_time:
+                return await work
             if self._ends_when_cancelled:
                 with self._timers.within(context.deadline_s):
                     return await work

@@ -38,7 +38,7 @@ class HttpRuntime:
     """Asks one service."""
 
     isolation = "remote"
-    ends_when_cancelled = True
+    ends_in_time = True
     num_abandoned = 0
 
     def __init__(self, tool: HttpTool, limits: Limits) -> None:
