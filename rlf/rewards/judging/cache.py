@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rlf.core import RlfError
+from rlf.core.wal import use_wal
 from rlf.endpoints import TokenLogprob
 from rlf.rewards.judging.settings import Cache
 
@@ -83,7 +84,7 @@ class _File:
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            use_wal(self._connection, _BUSY_S)
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute(
                 "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, text TEXT, logprobs TEXT) WITHOUT ROWID"

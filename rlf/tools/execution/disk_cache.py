@@ -19,6 +19,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from rlf.core.hashing import hash_json
+from rlf.core.wal import use_wal
 from rlf.tools.execution.cache import CacheKey
 from rlf.tools.execution.stored import StoredResult
 from rlf.types import ToolResult
@@ -97,7 +98,7 @@ class DiskCache:
             self._path = self._path or default_path()
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            self._database.execute("PRAGMA journal_mode = WAL")
+            use_wal(self._database, _BUSY_S)
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.execute(_SCHEMA)
         return self._database
