@@ -7,7 +7,7 @@ import time
 
 
 def use_wal(database: sqlite3.Connection, busy_s: float) -> None:
-    """Switches a file to write-ahead logging.
+    """Switches a file to write-ahead logging, unless it has it.
 
     Where two processes switch a new file at once, SQLite tells one of them that it is busy, without its own time-out.
 
@@ -15,7 +15,7 @@ def use_wal(database: sqlite3.Connection, busy_s: float) -> None:
         sqlite3.OperationalError: the file is still busy after so long, or cannot be written.
     """
     latest = time.monotonic() + busy_s
-    while True:
+    while database.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         try:
             database.execute("PRAGMA journal_mode = WAL")
             return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, Oper
 
 from rlf.core import RlfError, RunError
 from rlf.core.redact import Redactor
+from rlf.core.wal import use_wal
 from rlf.lineage.migrate import is_current, upgrade
 
 _BUSY_TIMEOUT_S = 5.0
@@ -162,22 +162,9 @@ def _engine(url: URL) -> Engine:
 
 def _configure(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None  # `_begin` opens transactions; the driver's own begin would take no lock.
-    _use_wal(connection)
+    use_wal(connection, _BUSY_TIMEOUT_S)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switches to WAL once; SQLite does not wait for its busy timeout here when two processes switch at once."""
-    deadline = time.monotonic() + _BUSY_TIMEOUT_S
-    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 def _begin(connection: Connection) -> None:

@@ -37,25 +37,6 @@ def test_sqlite_is_set_for_many_readers_and_waiting_writers(store):
     assert pragma(store, "foreign_keys") == 1
 
 
-class Contended(sqlite3.Connection):
-    """A connection whose first two switches to WAL meet another process that switches too."""
-
-    refusals = 2
-
-    def execute(self, sql, *parameters):
-        if sql == "PRAGMA journal_mode=WAL" and self.refusals:
-            self.refusals -= 1
-            raise sqlite3.OperationalError("database is locked")
-        return super().execute(sql, *parameters)
-
-
-def test_the_switch_to_wal_is_tried_again_when_another_process_switches_too(tmp_path):
-    connection = sqlite3.connect(tmp_path / "rlf.db", factory=Contended)
-    store_module._use_wal(connection)
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    connection.close()
-
-
 def test_a_store_opens_by_path_by_text_and_by_url(tmp_path):
     path = tmp_path / "a" / "rlf.db"
     for where in (path, str(path), f"sqlite:///{path}"):
