@@ -22,7 +22,7 @@ def drop_checkpoints(store: Store, run_id: str, *, from_step: int) -> None:
 def damaged_checkpoints(reader: Reader) -> Iterator[str]:
     """Newest checkpoints that are gone or changed, in words. Older ones go as new ones come, by `checkpoint.keep`."""
     from rlf.engines.local import checkpoint as local
-    from rlf.engines.openrlhf import checkpoints as openrlhf
+    from rlf.engines.openrlhf.job import checkpoints as openrlhf
 
     for run in reader.list_runs():
         for saved in reader.checkpoints(run.record.id)[-1:]:

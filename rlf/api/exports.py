@@ -11,7 +11,7 @@ from pathlib import Path
 from rlf.api.lineage import open_lineage
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_path
-from rlf.engines.openrlhf.job import Job
+from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader

@@ -12,9 +12,9 @@ from statistics import median
 from rlf.api.plans import check_spec
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
-from rlf.engines.openrlhf.argv import argv
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.memory import GpuMemory, estimate_gpus
+from rlf.engines.openrlhf.compile.argv import argv
+from rlf.engines.openrlhf.compile.memory import GpuMemory, estimate_gpus
+from rlf.engines.openrlhf.job.folder import Job
 from rlf.plan import Plan
 from rlf.plan.estimate import Memory, Work, estimate_memory, estimate_work
 from rlf.plan.layout import Layout

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.core.errors import Fault, Place, SpecError
-from rlf.engines.openrlhf.dataset import find_row_fault
-from rlf.engines.openrlhf.parser import check_options, find_flag_faults
+from rlf.engines.openrlhf.compile.parser import check_options, find_flag_faults
+from rlf.engines.openrlhf.job.dataset import find_row_fault
 from rlf.plan import Plan
 from rlf.plan.checks import find_faults
 from rlf.plan.compiler import compile as compile_plan

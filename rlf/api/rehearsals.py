@@ -17,9 +17,9 @@ from rlf.api.inputs import load_inputs
 from rlf.api.plans import check_spec
 from rlf.api.runs import RunOutcome, View, run
 from rlf.core.errors import RlfError, RunError
-from rlf.engines.openrlhf.place import Place
-from rlf.engines.openrlhf.rehearse_env import SHIM, STANDIN, RehearsalEnvironment, rehearsal_environment
-from rlf.engines.openrlhf.rehearse_spec import Change, place_changes, size_changes
+from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.rehearse.env import SHIM, STANDIN, RehearsalEnvironment, rehearsal_environment
+from rlf.engines.openrlhf.rehearse.spec import Change, place_changes, size_changes
 from rlf.plan import Plan
 from rlf.plan.layout import Layout
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
@@ -85,7 +85,7 @@ def rehearse(
     environment = _ready_environment(vllm=vllm)
     changes = [*place_changes(plan.spec, vllm=vllm), *size_changes(plan.spec)]
     folder = Path(tempfile.mkdtemp(prefix="rlf-rehearsal-"))
-    from rlf.engines.openrlhf.rehearse_model import rehearsal_model
+    from rlf.engines.openrlhf.rehearse.model import rehearsal_model
 
     path = model_location(plan.spec.model.path)
     model, words = rehearsal_model(path, folder / "random-model", seed=plan.spec.seed)

@@ -36,7 +36,7 @@ from rlf.types.events import EventSink, Notice, RunEvent, RunFinished, RunStatus
 
 if TYPE_CHECKING:
     from rlf.engines.engine import Engine
-    from rlf.engines.openrlhf.place import Place
+    from rlf.engines.openrlhf.job.place import Place
 
 
 @dataclass(frozen=True, slots=True)

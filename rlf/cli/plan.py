@@ -20,7 +20,7 @@ from rlf.reports.quantities import duration, visible
 
 if TYPE_CHECKING:
     from rlf.api.planning import PlanDifference, PlanReport
-    from rlf.engines.openrlhf.memory import GpuMemory
+    from rlf.engines.openrlhf.compile.memory import GpuMemory
     from rlf.plan.estimate import Part, Work
     from rlf.plan.values import PlannedValue
 

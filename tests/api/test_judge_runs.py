@@ -18,8 +18,8 @@ from rlf.builtin.tiny import CHECKPOINT
 from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.dataset import Purpose
-from rlf.engines.openrlhf.spool import Record, from_line, to_line
+from rlf.engines.openrlhf.job.dataset import Purpose
+from rlf.engines.openrlhf.spool.records import Record, from_line, to_line
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Notice, RunStatus, Score, Scored, ScoreUsage, StepFinished

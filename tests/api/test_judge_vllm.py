@@ -22,7 +22,7 @@ from rlf.api.lineage import open_lineage
 from rlf.api.model_server import serving
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.core.supervise import descendants
-from rlf.engines.openrlhf.rehearse_env import rehearsal_environment
+from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Score, ScoreState

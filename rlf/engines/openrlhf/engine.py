@@ -20,18 +20,18 @@ from rlf.chat.policy import HistoryPolicy
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs
 from rlf.engines.harness import Harness, build_harness
-from rlf.engines.openrlhf.attempt import Attempt, new_attempt, read_attempt, write_attempt
-from rlf.engines.openrlhf.checkpoints import latest_checkpoint, point_to, step_of
-from rlf.engines.openrlhf.cluster import DONE, GOES_ON, Cluster, submission_id
-from rlf.engines.openrlhf.emit import ENTRY, write_job
-from rlf.engines.openrlhf.ingest import Ingest
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.log import LogReader, find_error
-from rlf.engines.openrlhf.nodes import COMMAND, read_answer
-from rlf.engines.openrlhf.place import Place, read_place, write_place
-from rlf.engines.openrlhf.preflight import check_place, check_secrets
-from rlf.engines.openrlhf.process import LOOPBACK_ONLY, local_ray, supervised
-from rlf.engines.openrlhf.receive import receiving
+from rlf.engines.openrlhf.compile.emit import ENTRY, write_job
+from rlf.engines.openrlhf.follow.ingest import Ingest
+from rlf.engines.openrlhf.follow.log import LogReader, find_error
+from rlf.engines.openrlhf.follow.receive import receiving
+from rlf.engines.openrlhf.job.attempt import Attempt, new_attempt, read_attempt, write_attempt
+from rlf.engines.openrlhf.job.checkpoints import latest_checkpoint, point_to, step_of
+from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.job.place import Place, read_place, write_place
+from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, submission_id
+from rlf.engines.openrlhf.launch.nodes import COMMAND, read_answer
+from rlf.engines.openrlhf.launch.preflight import check_place, check_secrets
+from rlf.engines.openrlhf.launch.process import LOOPBACK_ONLY, local_ray, supervised
 from rlf.engines.tokenizer import load_tokenizer
 from rlf.plan import Plan
 from rlf.plan.layout import Layout

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.engines.openrlhf.job import Job
+from rlf.engines.openrlhf.job.folder import Job
 from rlf.spec import load_spec
 
 SPECS = Path(__file__).parents[3] / "specs"

@@ -9,9 +9,9 @@ import math
 import pytest
 
 from rlf.core import RunError
-from rlf.engines.openrlhf.dataset import Purpose
-from rlf.engines.openrlhf.groups import Group, Tally, as_told, filler, is_kept
-from rlf.engines.openrlhf.policy import EnginePolicy, SamplerError
+from rlf.engines.openrlhf.actor.groups import Group, Tally, as_told, filler, is_kept
+from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplerError
+from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.tokenizer import load_tokenizer
 from rlf.spec.models import FilterSpec
 from rlf.types import StopReason
@@ -163,7 +163,7 @@ def test_a_row_with_images_is_refused(load, tmp_path):
     job = new_job(load, tmp_path)
 
     async def run():
-        from rlf.engines.openrlhf.agent import Agent
+        from rlf.engines.openrlhf.actor.agent import Agent
 
         await Agent(job.folder).execute("row", "", Params(), None, None, images=["a.png"])
 

@@ -14,8 +14,8 @@ from rlf.algo import ESTIMATORS
 from rlf.algo.loss_config import PolicyLossKind
 from rlf.algo.schedule import LrSchedule, lr_factor
 from rlf.core import SpecError
-from rlf.engines.openrlhf.argv import ELSEWHERE, OPTIONS, argv, words
-from rlf.engines.openrlhf.options import TAKES
+from rlf.engines.openrlhf.compile.argv import ELSEWHERE, OPTIONS, argv, words
+from rlf.engines.openrlhf.compile.options import TAKES
 from rlf.plan import compile as compile_plan
 from rlf.plan.layout import Layout
 from rlf.plan.openrlhf import ESTIMATORS as THEIR_ESTIMATORS

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlf.api.checkpoints import damaged_checkpoints
-from rlf.engines.openrlhf.checkpoints import checkpoint_hash
+from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash
 
 SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
 

@@ -75,7 +75,7 @@ DRIVER = """
 import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from rlf.engines.openrlhf.place import Place
+from rlf.engines.openrlhf.job.place import Place
 from tests.engines.openrlhf.test_engine import start
 start(Path({runs!r}), extra={how!r}, at=Place.model_validate_json({at!r}))
 """

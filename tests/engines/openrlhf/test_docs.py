@@ -11,7 +11,7 @@ import pytest
 from rlf.api.planning import report_plan
 from rlf.api.plans import check_spec
 from rlf.cli.arguments import split_arguments
-from rlf.engines.openrlhf.reference import FILE, page
+from rlf.engines.openrlhf.compile.reference import FILE, page
 
 DOCS = Path(__file__).parents[3] / "docs"
 GUIDE = DOCS / "guides/openrlhf.md"

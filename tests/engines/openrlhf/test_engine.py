@@ -16,7 +16,7 @@ from rlf.api.lineage import open_lineage
 from rlf.api.runs import resume, run
 from rlf.core import RlfError, RunError
 from rlf.core.supervise import descendants
-from rlf.engines.openrlhf.place import Place
+from rlf.engines.openrlhf.job.place import Place
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.types import EvaluationFinished, Notice, RunStatus, StepFinished
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlf.engines.openrlhf.memory import estimate_gpus
+from rlf.engines.openrlhf.compile.memory import estimate_gpus
 from rlf.plan.model_shape import ModelShape
 
 SHAPE = ModelShape(

@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM
 from rlf.engines.local.batch import make_batch
 from rlf.engines.local.model import split
 from rlf.engines.local.update import Updater
-from rlf.engines.openrlhf.argv import argv
-from rlf.engines.openrlhf.parser import parse_options
-from rlf.engines.openrlhf.spool import Record
+from rlf.engines.openrlhf.compile.argv import argv
+from rlf.engines.openrlhf.compile.parser import parse_options
+from rlf.engines.openrlhf.spool.records import Record
 from rlf.plan.openrlhf import ESTIMATORS
 from rlf.spec import load_spec
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.engines.openrlhf import parser
-from rlf.engines.openrlhf.argv import argv
-from rlf.engines.openrlhf.options import TAKES, VERSION
-from rlf.engines.openrlhf.parser import check_options, find_flag_faults, parse_options
+from rlf.engines.openrlhf.compile import parser
+from rlf.engines.openrlhf.compile.argv import argv
+from rlf.engines.openrlhf.compile.options import TAKES, VERSION
+from rlf.engines.openrlhf.compile.parser import check_options, find_flag_faults, parse_options
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec

@@ -17,7 +17,7 @@ import pytest
 
 from rlf.api.rehearsals import rehearse
 from rlf.core import RlfError
-from rlf.engines.openrlhf.rehearse_env import rehearsal_environment
+from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 
 ROOT = Path(__file__).parents[3]
 FAULTS = Path(__file__).with_name("faults.yaml")

@@ -11,11 +11,11 @@ import pytest
 
 from rlf.chat.format import FORMATS
 from rlf.core import RlfError
-from rlf.engines.openrlhf.argv import argv
-from rlf.engines.openrlhf.parser import parse_options
-from rlf.engines.openrlhf.rehearse_model import rehearsal_model
-from rlf.engines.openrlhf.rehearse_policy import OpeningCalls
-from rlf.engines.openrlhf.rehearse_spec import place_changes, size_changes
+from rlf.engines.openrlhf.compile.argv import argv
+from rlf.engines.openrlhf.compile.parser import parse_options
+from rlf.engines.openrlhf.rehearse.model import rehearsal_model
+from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
+from rlf.engines.openrlhf.rehearse.spec import place_changes, size_changes
 from rlf.engines.tokenizer import load_tokenizer
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlf.engines.openrlhf.groups import as_told
+from rlf.engines.openrlhf.actor.groups import as_told
 
 from ...algo.openrlhf_reference import openrlhf
 from .agents import CALL, RIGHT, WRONG, new_job, play

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.engines.openrlhf.attempt import new_attempt
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.receive import append_at, receiving
-from rlf.engines.openrlhf.send import CHUNK_BYTES, NotTaken, Sender, send_files, send_from, session
-from rlf.engines.openrlhf.spool import SpoolReader, SpoolWriter
+from rlf.engines.openrlhf.follow.receive import append_at, receiving
+from rlf.engines.openrlhf.job.attempt import new_attempt
+from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
+from rlf.engines.openrlhf.spool.send import CHUNK_BYTES, NotTaken, Sender, send_files, send_from, session
 from rlf.spec.engines.openrlhf import IngestSpec
 
 from .test_spool import record
@@ -84,7 +84,7 @@ def test_records_that_come_one_by_one_are_each_taken(job, ingest, monkeypatch):
             yield http
         await asyncio.sleep(0.2)
 
-    monkeypatch.setattr("rlf.engines.openrlhf.send.session", slow_to_close)
+    monkeypatch.setattr("rlf.engines.openrlhf.spool.send.session", slow_to_close)
 
     async def run():
         async with receiving(ingest, job), asyncio.timeout(20):
@@ -160,7 +160,7 @@ def test_a_full_disk_of_the_driver_is_told_to_the_nodes(job, ingest, monkeypatch
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rlf.engines.openrlhf.receive.append_at", full)
+    monkeypatch.setattr("rlf.engines.openrlhf.follow.receive.append_at", full)
 
     async def run():
         async with receiving(ingest, job), session() as http:

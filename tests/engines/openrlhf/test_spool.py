@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rlf.core import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.dataset import Purpose
-from rlf.engines.openrlhf.spool import Record, SpoolReader, SpoolWriter, from_line, to_line
+from rlf.engines.openrlhf.job.dataset import Purpose
+from rlf.engines.openrlhf.spool.records import Record, SpoolReader, SpoolWriter, from_line, to_line
 from rlf.types import (
     Attempt,
     CallRecord,
@@ -117,7 +117,7 @@ import asyncio, itertools, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.engines.openrlhf.test_spool import record
-from rlf.engines.openrlhf.spool import SpoolWriter
+from rlf.engines.openrlhf.spool.records import SpoolWriter
 async def main():
     writer = SpoolWriter(Path(sys.argv[1]))
     for sample in itertools.count():

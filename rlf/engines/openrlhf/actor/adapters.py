@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-WORKER = "rlf.engines.openrlhf.worker.MergingWorker"
+WORKER = "rlf.engines.openrlhf.actor.worker.MergingWorker"
 """Takes the place of OpenRLHF's extension of vLLM's workers."""
 SCALE = "rlf_lora_scale"
 """Key of vLLM's `additional_config`, which every worker has, whatever process or node it is on."""

@@ -1,4 +1,4 @@
-"""`python -m rlf.engines.openrlhf.reference [FOLDER]` writes which option of OpenRLHF each key of a spec becomes."""
+"""`python -m rlf.engines.openrlhf.compile.reference [FOLDER]` writes which option of OpenRLHF each key becomes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlf.engines.openrlhf.argv import ELSEWHERE, OPTIONS
-from rlf.engines.openrlhf.options import VERSION
-from rlf.engines.openrlhf.parser import REFUSED
+from rlf.engines.openrlhf.compile.argv import ELSEWHERE, OPTIONS
+from rlf.engines.openrlhf.compile.options import VERSION
+from rlf.engines.openrlhf.compile.parser import REFUSED
 
 FILE = "openrlhf.md"
-_MADE = "<!-- Made by `python -m rlf.engines.openrlhf.reference` from the code; edits here are lost. -->\n"
+_MADE = "<!-- Made by `python -m rlf.engines.openrlhf.compile.reference` from the code; edits here are lost. -->\n"
 
 
 def page() -> str:

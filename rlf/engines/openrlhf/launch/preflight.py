@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from packaging.version import Version
 
 from rlf.core.errors import RlfError
-from rlf.engines.openrlhf.place import Place
+from rlf.engines.openrlhf.job.place import Place
 from rlf.plan.layout import Layout
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
@@ -28,7 +28,8 @@ for name in sys.argv[1:]:
     except PackageNotFoundError:
         found[name] = "stand-in" if importlib.util.find_spec(name) else None
 if found["openrlhf"]:
-    import rlf.engines.openrlhf.agent  # in a rollout actor a fault of its import is told after minutes, as a time-out
+    # In a rollout actor a fault of this import is told after minutes, as a time-out.
+    import rlf.engines.openrlhf.actor.agent
 print(json.dumps(found))
 """
 _COUNT = "import torch; print(torch.cuda.device_count())"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rlf.core import supervise
 from rlf.core.errors import RunError
-from rlf.engines.openrlhf.place import Place
+from rlf.engines.openrlhf.job.place import Place
 
 _RAY_START_S = 120.0
 _POLL_S = 0.1

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlf.engines.openrlhf.groups import Group, as_told, counts
+from rlf.engines.openrlhf.actor.groups import Group, as_told, counts
 from rlf.rewards.function import RewardFunction
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason

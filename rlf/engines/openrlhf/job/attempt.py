@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from rlf.engines.openrlhf.job import Job
+from rlf.engines.openrlhf.job.folder import Job
 
 _FILE = "attempt.json"
 

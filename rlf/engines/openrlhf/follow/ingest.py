@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlf.engines.evaluate import evaluation_metrics
-from rlf.engines.openrlhf.advantages import mean_advantages
-from rlf.engines.openrlhf.attempt import Attempt
-from rlf.engines.openrlhf.checkpoints import checkpoint_hash, step_of, whole_checkpoints
-from rlf.engines.openrlhf.dataset import Purpose, read_label
-from rlf.engines.openrlhf.groups import Group, is_kept
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.log import EvaluationLine, LogReader, StepLine, parse_line
-from rlf.engines.openrlhf.spool import Record, SpoolReader
+from rlf.engines.openrlhf.actor.groups import Group, is_kept
+from rlf.engines.openrlhf.follow.advantages import mean_advantages
+from rlf.engines.openrlhf.follow.log import EvaluationLine, LogReader, StepLine, parse_line
+from rlf.engines.openrlhf.job.attempt import Attempt
+from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash, step_of, whole_checkpoints
+from rlf.engines.openrlhf.job.dataset import Purpose, read_label
+from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.spool.records import Record, SpoolReader
 from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec

@@ -5,11 +5,11 @@
     agent.py       `AgentExecutor`, which hands over to rlf with the folder that it lies in
     plan.json      the plan, as `rlf.plan.plan_to_json` writes it
     env.json       environment variables: values that the job sets, and names of the secrets that it needs
-    data/          train.jsonl and, with an evaluation set, eval.jsonl (`rlf.engines.openrlhf.dataset`)
+    data/          train.jsonl and, with an evaluation set, eval.jsonl (`rlf.engines.openrlhf.job.dataset`)
     spool/         one file per process: trajectories, tool calls and scores, written by the agents, or copies of such
                    files on the nodes (`engine.ingest`)
     ckpt/          DeepSpeed checkpoints in `_actor` and `_critic`, Hugging Face folders in `global_stepN_hf`
-    attempt.json   the latest launch (`rlf.engines.openrlhf.attempt`); place.json: with which Python it runs, and where
+    attempt.json   the latest launch (`job.attempt`); place.json: with which Python it runs, and where
     logs/          what OpenRLHF and Ray printed, a file for each launch
     model/         the final model, a Hugging Face folder
     tensorboard/   OpenRLHF's own metrics, with `engine.tensorboard`

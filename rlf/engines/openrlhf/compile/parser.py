@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core import Fault, nearest
-from rlf.engines.openrlhf.argv import OPTIONS, argv
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.options import TAKES, VERSION
+from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
+from rlf.engines.openrlhf.compile.options import TAKES, VERSION
+from rlf.engines.openrlhf.job.folder import Job
 from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.nodes import KeyPath

@@ -1,4 +1,4 @@
-"""Writes the job folder of a plan; `rlf.engines.openrlhf.job` says what lies in it."""
+"""Writes the job folder of a plan; `rlf.engines.openrlhf.job.folder` says what lies in it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rlf.engines.openrlhf.argv import argv
-from rlf.engines.openrlhf.dataset import Row, evaluation_rows, training_rows, write_row
-from rlf.engines.openrlhf.job import Job
+from rlf.engines.openrlhf.compile.argv import argv
+from rlf.engines.openrlhf.job.dataset import Row, evaluation_rows, training_rows, write_row
+from rlf.engines.openrlhf.job.folder import Job
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.dotenv import mentioned
 from rlf.spec.engines.openrlhf import INGEST_TOKEN, OpenRlhfEngineSpec
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from openrlhf.utils.agent import AgentExecutorBase
 
-from rlf.engines.openrlhf.agent import Agent
+from rlf.engines.openrlhf.actor.agent import Agent
 
 
 class AgentExecutor(AgentExecutorBase):
@@ -38,7 +38,7 @@ class AgentExecutor(AgentExecutorBase):
 '''
 _MERGING = """
 
-from rlf.engines.openrlhf.adapters import let_vllm_merge
+from rlf.engines.openrlhf.actor.adapters import let_vllm_merge
 
 # Weights come by PEFT's names; vLLM loads W + alpha / rank x B A.
 let_vllm_merge(scale={alpha} / {rank})

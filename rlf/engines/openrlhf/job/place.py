@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
-from rlf.engines.openrlhf.job import Job
+from rlf.engines.openrlhf.job.folder import Job
 
 _FILE = "place.json"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlf.algo.loss_config import Aggregation, CorrectionLevel, OffPolicyCorrection
 from rlf.algo.schedule import LrSchedule
-from rlf.engines.openrlhf.job import Job
+from rlf.engines.openrlhf.job.folder import Job
 from rlf.plan.layout import Layout
 from rlf.plan.model_shape import ALL_LINEAR
 from rlf.plan.openrlhf import ESTIMATORS, LOSSES

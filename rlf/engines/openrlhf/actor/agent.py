@@ -24,15 +24,15 @@ from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.core.seeds import derive_seed
 from rlf.engines.harness import Harness, Traffic, build_harness
-from rlf.engines.openrlhf.attempt import read_attempt
-from rlf.engines.openrlhf.dataset import Purpose, Row, read_label
-from rlf.engines.openrlhf.groups import Group, StepCount, Tally, counts
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.policy import EnginePolicy, SamplesTokens
-from rlf.engines.openrlhf.rehearse_policy import OpeningCalls
-from rlf.engines.openrlhf.response import evaluation_response, training_response
-from rlf.engines.openrlhf.send import Sender
-from rlf.engines.openrlhf.spool import Record, SpoolWriter
+from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally, counts
+from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplesTokens
+from rlf.engines.openrlhf.actor.response import evaluation_response, training_response
+from rlf.engines.openrlhf.job.attempt import read_attempt
+from rlf.engines.openrlhf.job.dataset import Purpose, Row, read_label
+from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
+from rlf.engines.openrlhf.spool.records import Record, SpoolWriter
+from rlf.engines.openrlhf.spool.send import Sender
 from rlf.plan import plan_from_json
 from rlf.rollout.loop import Rollout, play
 from rlf.spec.dotenv import mentioned

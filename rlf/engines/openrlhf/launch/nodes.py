@@ -16,15 +16,21 @@ from pathlib import Path
 import aiohttp
 
 from rlf.core.errors import RunError
-from rlf.engines.openrlhf.attempt import read_attempt
-from rlf.engines.openrlhf.checkpoints import checkpoint_hash, latest_checkpoint, point_to, step_of, whole_checkpoints
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.send import NotTaken, send_files
+from rlf.engines.openrlhf.job.attempt import read_attempt
+from rlf.engines.openrlhf.job.checkpoints import (
+    checkpoint_hash,
+    latest_checkpoint,
+    point_to,
+    step_of,
+    whole_checkpoints,
+)
+from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.spool.send import NotTaken, send_files
 from rlf.plan import plan_from_json
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.types.events import CheckpointSaved
 
-COMMAND = ("python", "-m", "rlf.engines.openrlhf.nodes")
+COMMAND = ("python", "-m", "rlf.engines.openrlhf.launch.nodes")
 _ANSWER = "rlf-nodes: "
 
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rlf.algo.estimator import AdvantageInput
-from rlf.engines.openrlhf.groups import as_told, counts, filler
-from rlf.engines.openrlhf.spool import Record
+from rlf.engines.openrlhf.actor.groups import as_told, counts, filler
+from rlf.engines.openrlhf.spool.records import Record
 from rlf.spec.models import KlPlace, TrainSpec
 
 

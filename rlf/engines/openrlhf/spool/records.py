@@ -23,12 +23,12 @@ from pydantic import TypeAdapter
 
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.dataset import Purpose
+from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.types.events import Notice
 from rlf.types.score import Scored
 
 if TYPE_CHECKING:
-    from rlf.engines.openrlhf.send import Sender
+    from rlf.engines.openrlhf.spool.send import Sender
 
 _VERSION = 1
 _LEFT_OUT: Any = {"trajectory": {"turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}}}}

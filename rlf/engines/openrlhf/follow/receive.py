@@ -13,8 +13,8 @@ from pathlib import Path
 from aiohttp import web
 
 from rlf.core.errors import RlfError
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.send import CHUNK_BYTES
+from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.spool.send import CHUNK_BYTES
 from rlf.spec.engines.openrlhf import INGEST_TOKEN, IngestSpec
 
 _FILE = r"/{run}/{attempt:\d+}/{name:[\w.-]+\.jsonl}"

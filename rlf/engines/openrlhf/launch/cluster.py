@@ -15,10 +15,10 @@ from typing import Any
 
 import rlf
 from rlf.core.errors import RunError
-from rlf.engines.openrlhf import ray_job
-from rlf.engines.openrlhf.job import Job
-from rlf.engines.openrlhf.place import Place
-from rlf.engines.openrlhf.process import supervised
+from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.launch import ray_job
+from rlf.engines.openrlhf.launch.process import supervised
 
 _OUTPUTS = ("/spool", "/ckpt", "/logs", "/model", "/tensorboard", "/place.json")
 """What lies in the job folder and is not shipped."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
 
-from rlf.engines.openrlhf.adapters import SCALE, AdapterMerge
+from rlf.engines.openrlhf.actor.adapters import SCALE, AdapterMerge
 
 
 class MergingWorker(WorkerWrap):  # type: ignore[misc]  # OpenRLHF is not typed
