@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,11 @@ class RehearsalEnvironment:
         return self.folder / "bin" / "python"
 
     @property
+    def command(self) -> Path:
+        """`rlf` as started from inside it."""
+        return self.folder / "bin" / "rlf"
+
+    @property
     def log(self) -> Path:
         """What its making printed."""
         return self.folder / "setup.log"
@@ -83,6 +89,8 @@ class RehearsalEnvironment:
                 self._pip("uninstall", "-y", *BROKEN_BY_VLLM)
                 self._run([str(self.python), "-c", "import vllm"], {})
                 _marker(self.folder, "vllm").touch()
+            self.command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -m rlf "$@"\n')
+            self.command.chmod(0o755)
 
     def _make_base(self, tell: Callable[[str], None]) -> None:
         tell(f"making an environment in {self.folder}: about 20 s and 0.3 GB")
@@ -119,8 +127,17 @@ class RehearsalEnvironment:
             )
 
 
+def environment_here() -> RehearsalEnvironment | None:
+    """The one that this interpreter belongs to; None where it belongs to none."""
+    environment = RehearsalEnvironment(Path(sys.prefix))
+    return environment if environment.is_ready(vllm=False) else None
+
+
 def rehearsal_environment() -> RehearsalEnvironment:
-    """The one of this interpreter, below the user's cache folder."""
+    """The one of this interpreter: the one that it belongs to, else one below the user's cache folder."""
+    here = environment_here()
+    if here is not None:
+        return here
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     pins = [BASE, DEEPSPEED, OPENRLHF, VLLM]
     key = hash_json([str(Path(sys.prefix).resolve()), sys.version, pins])[:12]
