@@ -1,0 +1,138 @@
+"""Small random models that see pictures, for tests: whole folders that know nothing, with processor and chat template.
+
+Both have the tokenizer of `builtin:tiny` and turns of the format `hermes`. Their weights follow from the seed and are
+large enough that what a picture shows changes what comes next. They need Pillow; `make_tiny_qwen_vl` torchvision too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlf.builtin.names import builtin_path
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+LLAVA_IMAGE = "<image>"
+"""What the template of `make_tiny_llava` writes for a picture; its processor makes 16 tokens of it."""
+_SIDE, _PATCH = 16, 4
+"""Pixels of a picture's side, as LLaVA's processor cuts it, and of a patch's."""
+_SPREAD = 0.2
+"""Standard deviation of the weights."""
+_TEMPLATE = """\
+{%- macro written(content) %}
+    {%- if content is string %}
+        {{- content }}
+    {%- else %}
+        {%- for item in content %}
+            {{- '@@IMAGE@@' if item.type == 'image' else item.text }}
+        {%- endfor %}
+    {%- endif %}
+{%- endmacro %}
+{%- set has_system = messages[0].role == 'system' %}
+{%- if tools or has_system %}
+    {{- '<|im_start|>system\\n' + (written(messages[0].content) if has_system else '') }}
+    {%- if tools %}
+        {{- ('\\n' if has_system else '') + 'Tools: ' + (tools | map(attribute='function.name') | join(', ')) }}
+    {%- endif %}
+    {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'tool' %}
+        {{- '<|im_start|>user' if loop.first or messages[loop.index0 - 1].role != 'tool' else '' }}
+        {{- '\\n<tool_response>\\n' + written(message.content) + '\\n</tool_response>' }}
+        {{- '<|im_end|>\\n' if loop.last or messages[loop.index0 + 1].role != 'tool' else '' }}
+    {%- elif not (message.role == 'system' and loop.first) %}
+        {{- '<|im_start|>' + message.role + '\\n' + written(message.content) }}
+        {%- for call in message.tool_calls or [] %}
+            {{- '\\n' if message.content or not loop.first else '' }}
+            {{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+            {{- (call.function.arguments | tojson) + '}\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+
+
+def make_tiny_llava(folder: Path, seed: int = 0) -> Path:
+    """Writes a random LLaVA with two layers to `folder` and returns it. A picture of any size becomes 16 tokens."""
+    import torch
+    from transformers import CLIPImageProcessorPil, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
+
+    tokenizer = _tokenizer([LLAVA_IMAGE], LLAVA_IMAGE)
+    pictures = CLIPImageProcessorPil(
+        size={"shortest_edge": _SIDE}, crop_size={"height": _SIDE, "width": _SIDE}, resample=0
+    )
+    processor = LlavaProcessor(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        pictures,
+        tokenizer,
+        patch_size=_PATCH,
+        vision_feature_select_strategy="default",
+        image_token=LLAVA_IMAGE,
+        num_additional_image_tokens=1,
+        chat_template=tokenizer.chat_template,
+    )
+    sight = {
+        "model_type": "clip_vision_model",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": _SIDE,
+        "patch_size": _PATCH,
+        "projection_dim": 32,
+    }
+    config = LlavaConfig(
+        vision_config=sight,
+        text_config={"model_type": "qwen3", **_text(tokenizer)},
+        image_token_index=_id(tokenizer, LLAVA_IMAGE),
+        tie_word_embeddings=False,
+    )
+    torch.manual_seed(seed)
+    return _save(folder, LlavaForConditionalGeneration(config), processor)
+
+
+def _text(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """The language model's part of a configuration."""
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": 2048,
+        "initializer_range": _SPREAD,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+def _tokenizer(special: list[str], image: str) -> PreTrainedTokenizerBase:
+    """That of `builtin:tiny` with special tokens for pictures, and a template that writes `image` for each."""
+    from transformers import AutoTokenizer
+
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(builtin_path("tiny"))
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tokenizer.chat_template = _TEMPLATE.replace("@@IMAGE@@", image)
+    return tokenizer
+
+
+def _id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
+    found = tokenizer.convert_tokens_to_ids(token)
+    assert isinstance(found, int), f"{token}: {found}"
+    return found
+
+
+def _save(folder: Path, model: Any, processor: Any) -> Path:
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
