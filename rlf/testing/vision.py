@@ -1,11 +1,12 @@
 """Small random models that see pictures, for tests: whole folders that know nothing, with processor and chat template.
 
 Both have the tokenizer of `builtin:tiny` and turns of the format `hermes`. Their weights follow from the seed and are
-large enough that what a picture shows changes what comes next. They need Pillow; `make_tiny_qwen_vl` torchvision too.
+large enough that what a picture shows changes what comes next.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
 
 LLAVA_IMAGE = "<image>"
 """What the template of `make_tiny_llava` writes for a picture; its processor makes 16 tokens of it."""
+QWEN_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+"""What the template of `make_tiny_qwen_vl` writes for a picture; its processor repeats the middle one."""
 _SIDE, _PATCH = 16, 4
 """Pixels of a picture's side, as LLaVA's processor cuts it, and of a patch's."""
+_QWEN_AREA = {"shortest_edge": 256, "longest_edge": 1024}
+"""Pixels of a picture as Qwen's processor leaves it, at least and at most; each 64 become a token."""
 _SPREAD = 0.2
 """Standard deviation of the weights."""
 _TEMPLATE = """\
@@ -97,6 +102,58 @@ def make_tiny_llava(folder: Path, seed: int = 0) -> Path:
     return _save(folder, LlavaForConditionalGeneration(config), processor)
 
 
+def make_tiny_qwen_vl(folder: Path, seed: int = 0) -> Path:
+    """Writes a random Qwen3-VL with two layers to `folder` and returns it. A picture becomes 4 to 16 tokens.
+
+    Its processor's files are as those of the real models, and loading them needs torchvision.
+    """
+    import torch
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    names = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    tokenizer = _tokenizer(names, QWEN_IMAGE)
+    start, end, image, video = (_id(tokenizer, name) for name in names)
+    sight = {
+        "depth": 2,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_heads": 2,
+        "patch_size": _PATCH,
+        "out_hidden_size": 64,
+        "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0],
+        "initializer_range": _SPREAD,
+    }
+    rope = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
+    config = Qwen3VLConfig(
+        vision_config=sight,
+        text_config={**_text(tokenizer), "rope_parameters": rope},
+        image_token_id=image,
+        video_token_id=video,
+        vision_start_token_id=start,
+        vision_end_token_id=end,
+        tie_word_embeddings=False,
+    )
+    torch.manual_seed(seed)
+    model: Any = Qwen3VLForConditionalGeneration
+    _save(folder, model(config), tokenizer)
+    pictures = {
+        "processor_class": "Qwen3VLProcessor",
+        "size": _QWEN_AREA,
+        "patch_size": _PATCH,
+        "temporal_patch_size": 2,
+        "merge_size": 2,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    videos = {**pictures, "video_processor_type": "Qwen3VLVideoProcessor"}
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({**pictures, "image_processor_type": "Qwen2VLImageProcessorFast"})
+    )
+    (folder / "video_preprocessor_config.json").write_text(json.dumps(videos))
+    return folder
+
+
 def _text(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """The language model's part of a configuration."""
     return {
@@ -133,6 +190,7 @@ def _id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
 
 
 def _save(folder: Path, model: Any, processor: Any) -> Path:
+    """Saves a model and what reads its inputs: a processor or a tokenizer."""
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
