@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import rlf
 from rlf.api.inputs import load_inputs
-from rlf.api.plans import check_spec
-from rlf.api.runs import RunOutcome, View, run
+from rlf.api.places import cpu_place, fit_to_cpu
+from rlf.api.plans import Checked, check_spec
+from rlf.api.runs import RunOutcome, View, start
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.openrlhf.job.place import Place
-from rlf.engines.openrlhf.rehearse.env import SHIM, STANDIN, RehearsalEnvironment, rehearsal_environment
+from rlf.engines.openrlhf.rehearse.env import RehearsalEnvironment, rehearsal_environment
 from rlf.engines.openrlhf.rehearse.spec import Change, place_changes, size_changes
 from rlf.plan import Plan
-from rlf.plan.layout import Layout
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.model_folder import model_location
 from rlf.tools.failure import shorten
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
@@ -38,7 +36,6 @@ NOT_COVERED = (
 _SAMPLER = "vLLM: a stand-in sampled; try `--vllm`"
 _MAX_ERROR_CHARS = 120
 """Of a tool's error, as a stage tells it."""
-_CPUS, _OBJECT_STORE_BYTES = 16, 2**29
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +58,11 @@ class Rehearsal:
     not_covered: tuple[str, ...]
 
 
-def setup(*, vllm: bool, tell: Callable[[str], None]) -> Path:
-    """Makes the environment of rehearsals where it is missing; its folder. Raises RunError."""
+def setup(*, vllm: bool, tell: Callable[[str], None]) -> RehearsalEnvironment:
+    """Makes the environment of rehearsals where it is missing. Raises RunError."""
     environment = rehearsal_environment()
     environment.setup(vllm=vllm, tell=tell)
-    return environment.folder
+    return environment
 
 
 def rehearse(
@@ -81,7 +78,7 @@ def rehearse(
         RunError: the job failed; the folder that its message names is kept.
     """
     stages = _Stages(tell)
-    plan = _checked(files, overrides)
+    plan = _checked(files, overrides).plan
     environment = _ready_environment(vllm=vllm)
     changes = [*place_changes(plan.spec, vllm=vllm), *size_changes(plan.spec)]
     folder = Path(tempfile.mkdtemp(prefix="rlf-rehearsal-"))
@@ -94,7 +91,7 @@ def rehearse(
     plan = check_spec(files, [*overrides, *(change.override for change in changes)]).plan
     stages.reach("spec", f"{plan.spec.name}: OpenRLHF's parser takes its options")
     stages.reach("model", words)
-    _run(plan, folder, rehearsal_place(environment, plan, vllm=vllm), stages)
+    _run(plan, folder, cpu_place(environment, plan, vllm=vllm), stages)
     stages.reach("end", "the job has ended by itself, and all its processes")
     tools = [tool.name for tool in plan.spec.tools if not tool.hidden]
     stages.reach("tools", "; ".join(_tool_words(name, stages.calls[name]) for name in tools) or "the spec has none")
@@ -118,41 +115,28 @@ def run_in_full(
         SpecError, RlfError: the spec is wrong, or the environment is not made yet.
         RunError: the run failed.
     """
-    plan = _checked(files, overrides)
-    environment = _ready_environment(vllm=vllm)
-    changed = [*overrides, *(change.override for change in place_changes(plan.spec, vllm=vllm))]
-    place = rehearsal_place(environment, check_spec(files, changed).plan, vllm=vllm)
-    return run(files, changed, runs_folder=runs_folder, view=view, command=command, place=place)
-
-
-def rehearsal_place(environment: RehearsalEnvironment, plan: Plan, *, vllm: bool) -> Place:
-    """This machine's CPU, counted by Ray as the GPUs that the job asks for."""
-    assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a rehearsal of engine {plan.spec.engine.kind}"
-    return Place(
-        python=str(environment.python),
-        paths=tuple(map(str, [SHIM, *([] if vllm else [STANDIN]), *_source_folders()])),
-        variables=environment.variables(),
-        num_gpus=Layout.of(plan.spec).total_gpus(plan.spec.engine),
-        num_cpus=_CPUS,
-        object_store_bytes=_OBJECT_STORE_BYTES,
-        name=f"cpu with {'vLLM' if vllm else 'a stand-in for vLLM'}",
+    checked = _checked(files, overrides)
+    fitted = fit_to_cpu(files, overrides, checked, _ready_environment(vllm=vllm), vllm=vllm)
+    return start(
+        fitted.checked.plan,
+        warnings=fitted.checked.warnings,
+        notices=fitted.notices,
+        runs_folder=runs_folder,
+        view=view,
+        command=command,
+        place=fitted.place,
     )
 
 
-def _source_folders() -> list[Path]:
-    """Where rlf itself lies, unless it is installed: the job runs the very same."""
-    folder = Path(rlf.__file__).parents[1]
-    return [] if folder.name.endswith("-packages") else [folder]
-
-
-def _checked(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
-    plan = check_spec(files, overrides).plan
-    if not isinstance(plan.spec.engine, OpenRlhfEngineSpec):
+def _checked(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
+    checked = check_spec(files, overrides)
+    kind = checked.plan.spec.engine.kind
+    if kind != "openrlhf":
         raise RlfError(
-            f"engine.kind: got {plan.spec.engine.kind}; a rehearsal is of the engine `openrlhf`. Add "
-            "`engine.kind=openrlhf` to the command."
+            f"engine.kind: got {kind}; a rehearsal is of the engine `openrlhf`. Add `engine.kind=openrlhf` to the "
+            "command."
         )
-    return plan
+    return checked
 
 
 def _ready_environment(*, vllm: bool) -> RehearsalEnvironment:

@@ -15,6 +15,7 @@ from rlf.api.certificates import certificate_notice
 from rlf.api.checkpoints import drop_checkpoints
 from rlf.api.inputs import builtin_files, load_inputs, model_files, source_files
 from rlf.api.lineage import open_lineage
+from rlf.api.places import Fitted, fit_here, place_here
 from rlf.api.plans import check_spec
 from rlf.api.provenance import code_patch, code_version, host, packages
 from rlf.api.replays import RECORDING, find_replay
@@ -84,7 +85,7 @@ def run(
     """Checks a spec and runs it to its end. Nothing is written before everything has been checked and loaded.
 
     Args:
-        place: where a job of OpenRLHF runs; None: with this Python.
+        place: where a job of OpenRLHF runs; None: with this Python, from the environment of rehearsals on this CPU.
         record: whether every tool call and its result are written to a file in the run's folder.
         replay: a run, or such a file, whose results are played back in place of the tools.
 
@@ -93,13 +94,15 @@ def run(
         RunError: the run failed for a reason outside its input.
     """
     checked = check_spec(files, overrides)
+    fitted = fit_here(files, overrides, checked) if place is None else Fitted(checked, place)
     return start(
-        checked.plan,
-        warnings=checked.warnings,
+        fitted.checked.plan,
+        warnings=fitted.checked.warnings,
+        notices=fitted.notices,
         runs_folder=runs_folder,
         view=view,
         command=command,
-        place=place,
+        place=fitted.place,
         record=record,
         replay=replay,
     )
@@ -109,6 +112,7 @@ def start(
     plan: Plan,
     *,
     warnings: Sequence[Fault],
+    notices: Sequence[Notice] = (),
     runs_folder: Path,
     view: View,
     command: Sequence[str],
@@ -122,8 +126,9 @@ def start(
 
     Args:
         warnings: what is unwise about it, told before the first step.
+        notices: what else is told then.
         parent_id: the sweep that the run is a member of, or what `parent_kind` says.
-        place: where a job of OpenRLHF runs; None: with this Python.
+        place: where a job of OpenRLHF runs; None: with this Python, from the environment of rehearsals on this CPU.
         record: whether every tool call and its result are written to a file in the run's folder.
         replay: a run, or such a file, whose results are played back in place of the tools.
     """
@@ -136,7 +141,7 @@ def start(
         traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played)
         engine = _engine(plan, folder, sink, traffic, place)
         unwise = [Notice("warning", str(warning), {"path": warning.path}) for warning in warnings]
-        sink.opening = [*unwise, certificate_notice(plan.spec, engine.chat, runs_folder)]
+        sink.opening = [*notices, *unwise, certificate_notice(plan.spec, engine.chat, runs_folder)]
         told = _record(plan, run_id, folder, engine, command)
         if parent_id is not None:
             told = replace(told, parent_id=parent_id, parent_kind=parent_kind)
@@ -304,7 +309,7 @@ def _engine(plan: Plan, folder: Path, sink: _Sink, traffic: Traffic, place: Plac
             raise RlfError("--record and --replay: engine openrlhf calls tools in other processes; use engine local.")
         from rlf.engines.openrlhf.engine import OpenRlhfEngine
 
-        return OpenRlhfEngine(plan, inputs, folder, emit=sink, place=place)
+        return OpenRlhfEngine(plan, inputs, folder, emit=sink, place=place or place_here(plan))
     from rlf.engines.local.engine import LocalEngine
 
     return LocalEngine(plan.spec, inputs, folder, emit=sink, flush=sink.flush, traffic=traffic)

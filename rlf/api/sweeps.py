@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.api.lineage import open_lineage
+from rlf.api.places import fit_here
 from rlf.api.plans import Checked, check_members
 from rlf.api.provenance import code_version, host, packages
 from rlf.api.runs import RunOutcome, View, declared, environment, restore_plan, resume, start, take_environment
@@ -97,7 +98,9 @@ def run_sweep(
     Raises:
         SpecError: a member's input is wrong; nothing was started.
     """
-    checked = [found for _, found in check_members(files, overrides, members)]
+    found_members = check_members(files, overrides, members)
+    fitted = [fit_here(files, [*overrides, *own], found) for own, found in found_members]
+    checked = [member.checked for member in fitted]
     base = ["rlf", "run", *map(str, files), *overrides]
     with open_lineage(runs_folder, create=True, url=checked[0].plan.spec.lineage.url) as store:
         names = {name for found in checked for name in environment(found.plan)}
@@ -106,14 +109,16 @@ def run_sweep(
         start_run(store, record)
 
         def work(member: Member) -> RunOutcome:
-            found = checked[member.number - 1]
+            found = fitted[member.number - 1]
             return start(
-                found.plan,
-                warnings=found.warnings,
+                found.checked.plan,
+                warnings=found.checked.warnings,
+                notices=found.notices,
                 runs_folder=runs_folder,
                 view=watcher.view,
                 command=[*base, *member.overrides],
                 parent_id=record.id,
+                place=found.place,
             )
 
         return _drive(store, record.id, members, work, watcher, {})

@@ -39,8 +39,9 @@ def rehearse(
     from rlf.api import rehearsals
 
     if setup:
-        folder = rehearsals.setup(vllm=vllm, tell=lambda words: print(words, file=sys.stderr))
-        print(f"ready: {folder}", file=sys.stderr)
+        environment = rehearsals.setup(vllm=vllm, tell=lambda words: print(words, file=sys.stderr))
+        print(f"ready: {environment.folder}; to run a spec of engine `openrlhf` in it:", file=sys.stderr)
+        print(f"{environment.command} run SPEC engine.kind=openrlhf", file=sys.stderr if arguments else sys.stdout)
     if not arguments:
         if not setup:
             raise RlfError(

@@ -84,7 +84,7 @@ class OpenRlhfEngine:
         Args:
             folder: the run's; the job folder lies in it.
             emit: takes every event, in order.
-            place: where it runs; None: where it ran before, else here.
+            place: where it runs, unless it ran somewhere before; None: here.
             opening_calls: whether every other trajectory opens with a written tool call.
 
         Raises:
@@ -97,7 +97,7 @@ class OpenRlhfEngine:
         job_folder = folder.absolute() / "job"
         output = plan.spec.engine.output
         self.job = Job(job_folder, job_folder if output is None else Path(output).absolute() / folder.name)
-        self._place = place or read_place(self.job)
+        self._place = read_place(self.job) or place or Place()
         self._opening_calls = opening_calls
         address = plan.spec.engine.ray_address
         self._cluster = None if address is None else Cluster(address, self._place)

@@ -44,10 +44,10 @@ class Place(BaseModel):
         return inherited | {"RAY_DEDUP_LOGS": "0"} | dict(job_variables) | dict(self.variables) | path
 
 
-def read_place(job: Job) -> Place:
-    """Where a job was started; here, where nothing says otherwise."""
+def read_place(job: Job) -> Place | None:
+    """Where a job was started; None before its first launch."""
     file = job.folder / _FILE
-    return Place.model_validate_json(file.read_text()) if file.is_file() else Place()
+    return Place.model_validate_json(file.read_text()) if file.is_file() else None
 
 
 def write_place(job: Job, place: Place) -> None:

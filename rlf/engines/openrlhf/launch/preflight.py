@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from rlf.core.errors import RlfError
 from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.plan.layout import Layout
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
@@ -51,9 +52,16 @@ def check_place(place: Place, spec: RunSpec) -> None:
     if reasons:
         raise RlfError(
             f"engine.kind: openrlhf cannot run with {place.python}: {'; '.join(reasons)}. Install the packages with "
-            "`pip install 'rlf[openrlhf]'` on a machine with the GPUs, or run the job on this CPU: `rlf rehearse` does "
-            "two small steps of it, `rlf rehearse --vllm --full` the whole."
+            f"`pip install 'rlf[openrlhf]'` on a machine with the GPUs, or run the job on this CPU: {_on_this_cpu()}"
         )
+
+
+def _on_this_cpu() -> str:
+    """The commands that need no GPU."""
+    environment = rehearsal_environment()
+    here = f"`rlf rehearse SPEC` does two small steps of it, `{environment.command} run SPEC` the whole"
+    made = environment.is_ready(vllm=True) and environment.command.is_file()
+    return f"{here}." if made else f"{here}, once `rlf rehearse --setup --vllm` has made their environment."
 
 
 def check_secrets(names: Sequence[str]) -> None:

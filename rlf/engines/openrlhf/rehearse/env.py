@@ -74,6 +74,8 @@ class RehearsalEnvironment:
             "TORCH_EXTENSIONS_DIR": str(self.folder / "operations"),
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            # Else vLLM for CPUs puts its model into one more process, and waits for that one spinning.
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_NO_USAGE_STATS": "1",
         }
 
