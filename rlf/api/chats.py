@@ -61,17 +61,21 @@ def show_prompt(files: Sequence[Path], overrides: Sequence[str]) -> ShownPrompt:
     """The prompt of the first training row. Raises SpecError or RlfError for what is wrong."""
     from rlf.chat import detect_format, encode_data
     from rlf.chat.encoding import markup_ids
+    from rlf.chat.vision import Vision
+    from rlf.engines.tokenizer import load_processor
 
     spec, chat = _open(files, overrides)
     task = load_tasks(**spec.data.train.model_dump())[0]
     tools = [tool.description_for_model for tool in spec.tools]
+    if task.images:
+        chat.see(Vision(load_processor(model_location(spec.model.path))))
     ids, special = chat.prompt(task.messages, tools), markup_ids(chat.tokenizer)
     chosen = "the spec names it"
     name, reason = detect_format(chat.tokenizer) if spec.chat.format == "auto" else (spec.chat.format, chosen)
     return ShownPrompt(
         format=name,
         reason=reason,
-        text=chat.decode(ids),
+        text=chat.decode(ids if chat.vision is None else chat.vision.collapsed(ids)),
         tokens=tuple(ShownToken(token, chat.decode([token]), token in special) for token in ids),
         messages=tuple(
             ShownMessage(message.role, message.content, len(encode_data(chat.tokenizer, message.content)))

@@ -16,6 +16,7 @@ from rlf.chat.encoding import decode, encode_template
 from rlf.chat.parsed import Parsed
 from rlf.chat.scan import THINK, Scan, bare_calls, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer
+from rlf.chat.vision import Vision
 from rlf.core import Registry, RlfError
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
@@ -46,6 +47,10 @@ class ChatFormat(ABC):
     """Whether the format asks nothing of the model's template, so that only its name in the spec chooses it."""
     begins_thinking: bool = False
     """Whether what stands before a turn has opened thinking; of a new format, as after a question. See `after`."""
+    vision: Vision | None = None
+    """What makes tokens of pictures; None: the model is shown none."""
+    shows_results: bool = False
+    """Whether the pictures of tools' results are shown too."""
     _renderer: TemplateRenderer
     _generation_prompt: str = ""
     """What lets the model speak after a question."""
@@ -77,20 +82,32 @@ class ChatFormat(ABC):
         self._generation_prompt = generation_prompt
         self.begins_thinking = opens_thinking(generation_prompt)
 
+    def see(self, vision: Vision) -> None:
+        """Lets prompts, and results where the template can, hold pictures. Raises RlfError in a format of bare text."""
+        if self.by_name:
+            raise RlfError(
+                "chat.format: this format is text alone. Use the model's own, `auto`, or leave pictures out."
+            )
+        self.vision = self._renderer.vision = vision
+        self.shows_results = self._renderer.shows_results
+
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
         """Tokens of a conversation up to where the policy begins to sample; contents are data, system text is not."""
         return self._renderer.prompt(messages, tools)
 
-    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
         """Tokens fed after a sampled turn, to the end of the next generation prompt.
 
         Args:
             results: at least one; tool results and corrective texts in the order of `Parsed.observed`. All are data.
             closed: whether the turn ended with one of `stop_token_ids`; if not, the end of the turn is fed first.
             turn: the text that was parsed, for formats whose results repeat the names or ids of the calls.
+            images: the pictures of each result, where `shows_results` is true; empty when there are none at all.
         """
         calls = self._named(results, turn) if self._renderer.names_results else ()
-        tokens = self._renderer.observation(results, calls, after_calls=False)
+        tokens = self._renderer.observation(results, calls, after_calls=False, images=images)
         return tokens[1:] if closed else tokens
 
     def _named(self, results: Sequence[str], turn: str) -> list[CallId]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlf.chat.encoding import encode_data, encode_template
+from rlf.chat.vision import Vision
 from rlf.core import RlfError
 from rlf.types import Message, ToolDescription
 
@@ -56,7 +58,14 @@ class _Slot:
 _Tools = list[dict[str, Any]]
 """Tools in the OpenAI form."""
 
-_Skeleton = tuple[tuple[int, ...] | _Slot, ...]
+
+class _Picture(Enum):
+    """Where a picture goes: the token that the template writes for one."""
+
+    HERE = "here"
+
+
+_Skeleton = tuple[tuple[int, ...] | _Slot | _Picture, ...]
 
 
 class TemplateRenderer:
@@ -69,6 +78,8 @@ class TemplateRenderer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, end_of_turn: str) -> None:
         self._tokenizer = tokenizer
         self._end_of_turn = end_of_turn
+        self.vision: Vision | None = None
+        """What makes tokens of pictures; set before anything is rendered. None: there are none."""
         self._prompt_skeleton = lru_cache(maxsize=256)(self._render_prompt)
         self._observation_skeleton = lru_cache(maxsize=64)(self._render_observation)
 
@@ -77,12 +88,18 @@ class TemplateRenderer:
 
         System messages and tools are the spec's own words and go in as template text, the rest as data.
         """
-        shape = tuple((m.role, m.content if _trusted(m) else "x" * bool(m.content)) for m in messages)
+        shape = tuple((m.role, m.texts if _trusted(m) else tuple("x" * bool(t) for t in m.texts)) for m in messages)
         skeleton = self._prompt_skeleton(shape, json.dumps([tool.as_openai() for tool in tools]))
-        return self._fill(skeleton, [message.content for message in messages])
+        texts = [text for message in messages for text in message.texts]
+        return self._fill(skeleton, texts, [image for message in messages for image in message.images])
 
     def observation(
-        self, results: Sequence[str], calls: Sequence[CallId] = (), *, after_calls: bool = True
+        self,
+        results: Sequence[str],
+        calls: Sequence[CallId] = (),
+        *,
+        after_calls: bool = True,
+        images: Sequence[Sequence[str]] = (),
     ) -> list[int]:
         """Tokens after a sampled turn, from its end-of-turn token to the next generation prompt.
 
@@ -90,25 +107,36 @@ class TemplateRenderer:
             results: at least one; each becomes a message of the role `tool`.
             calls: the call of each result, in a template that needs them.
             after_calls: whether the turn is shown to the template with its calls; it may leave out what the turn says.
+            images: the pictures of each result, which stand after its text; empty when there are none at all.
         """
         assert results and len(calls) in (0, len(results)), f"{len(results)} results of {len(calls)} calls"
-        roles = tuple("tool" for _ in results)
-        return self._fill(self._observation_skeleton(roles, tuple(calls), self._end_of_turn, after_calls), results)
+        shapes = tuple(("tool", len(shown)) for shown in images or [()] * len(results))
+        skeleton = self._observation_skeleton(shapes, tuple(calls), self._end_of_turn, after_calls)
+        return self._fill(skeleton, results, [image for shown in images for image in shown])
 
     def reply(self, text: str, end_of_turn: str) -> list[int]:
         """Tokens after a sampled turn that calls nothing, as `observation`: the text is what the user says next."""
-        return self._fill(self._observation_skeleton(("user",), (), end_of_turn, False), [text])
+        return self._fill(self._observation_skeleton((("user", 0),), (), end_of_turn, False), [text])
 
     @cached_property
     def names_results(self) -> bool:
         """Whether the template writes the name of the call beside its result."""
         probe = CallId("probe_name")
         try:
-            shown = self._render_observation(("tool",), (probe,), self._end_of_turn, False)
-            bare = self._render_observation(("tool",), (), self._end_of_turn, False)
+            shown = self._render_observation((("tool", 0),), (probe,), self._end_of_turn, False)
+            bare = self._render_observation((("tool", 0),), (), self._end_of_turn, False)
         except RlfError:
             return True
         return shown != bare
+
+    @cached_property
+    def shows_results(self) -> bool:
+        """Whether the template writes places for the pictures of a result."""
+        try:
+            self._render_observation((("tool", 1),), (CallId("probe_name"),), self._end_of_turn, True)
+        except RlfError:
+            return False
+        return True
 
     @cached_property
     def generation_prompt(self) -> str:
@@ -127,30 +155,43 @@ class TemplateRenderer:
         """The text of a conversation without tools, to where the last message ends."""
         return self._render(messages, [], add_generation_prompt=False)
 
-    def _fill(self, skeleton: _Skeleton, contents: Sequence[str]) -> list[int]:
+    def _fill(self, skeleton: _Skeleton, contents: Sequence[str], images: Sequence[str] = ()) -> list[int]:
         tokens: list[int] = []
+        left = iter(images)
         for piece in skeleton:
             if isinstance(piece, _Slot):
                 tokens += encode_data(self._tokenizer, piece.take(contents[piece.index]))
+            elif isinstance(piece, _Picture):
+                assert self.vision is not None, "a place for a picture without what reads it"
+                tokens += self.vision.picture(next(left)).tokens
             else:
                 tokens += piece
         return tokens
 
-    def _render_prompt(self, shape: tuple[tuple[str, str], ...], tools_json: str) -> _Skeleton:
-        messages = [Message(role, content) for role, content in shape]
-        slots = [i for i, message in enumerate(messages) if message.content and not _trusted(message)]
-        filled = [_put(m.role, i) if i in slots else _plain(m) for i, m in enumerate(messages)]
+    def _render_prompt(self, shape: tuple[tuple[str, tuple[str, ...]], ...], tools_json: str) -> _Skeleton:
+        filled: list[dict[str, Any]] = []
+        slots: list[int] = []
+        index = 0
+        for role, texts in shape:
+            places = [index + number if text else None for number, text in enumerate(texts)]
+            index += len(texts)
+            if role == _TRUSTED:
+                filled.append({"role": role, "content": texts[0]})
+            else:
+                filled.append(_put(role, places))
+                slots += [place for place in places if place is not None]
         tools = json.loads(tools_json)
         text = self._render(filled, tools, add_generation_prompt=True)
         self._check_tools_are_told(text, tools)
-        return self._split(text, slots, first=True)
+        return self._split(text, slots, first=True, num_images=sum(len(texts) - 1 for _, texts in shape))
 
     def _render_observation(
-        self, roles: tuple[str, ...], calls: tuple[CallId, ...], end_of_turn: str, after_calls: bool
+        self, shapes: tuple[tuple[str, int], ...], calls: tuple[CallId, ...], end_of_turn: str, after_calls: bool
     ) -> _Skeleton:
+        """Of messages of a role and a number of pictures each."""
         turn = [{"role": "user", "content": "probe"}, _calling(calls if after_calls else ())]
-        slots = list(range(len(roles)))
-        results = [_put(role, index) for index, role in enumerate(roles)]
+        slots = list(range(len(shapes)))
+        results = [_put(role, [index, *[None] * images]) for index, (role, images) in enumerate(shapes)]
         for result, call in zip(results, calls, strict=False):
             result |= {"name": call.name, "tool_call_id": call.id}
         text = self._render(turn + results, [_PROBE_TOOL], add_generation_prompt=True)
@@ -164,7 +205,7 @@ class TemplateRenderer:
                 f"the model's chat template writes {after[:40]!r} after an assistant's turn; expected it to keep the "
                 f"turn's content and to close it with {end_of_turn}. Choose another `chat.format`."
             )
-        return self._split(after, slots, first=False)
+        return self._split(after, slots, first=False, num_images=sum(images for _, images in shapes))
 
     def _render(self, messages: list[dict[str, Any]], tools: _Tools, *, add_generation_prompt: bool) -> str:
         from jinja2 import TemplateError
@@ -182,8 +223,11 @@ class TemplateRenderer:
         assert isinstance(text, str), f"the template rendered to {type(text).__name__}"
         return text
 
-    def _split(self, text: str, slots: list[int], *, first: bool) -> _Skeleton:
-        """Cuts rendered text at its sentinels. Raises RlfError when the template loses, repeats or rewrites one."""
+    def _split(self, text: str, slots: list[int], *, first: bool, num_images: int) -> _Skeleton:
+        """Cuts rendered text at its sentinels and pictures.
+
+        Raises RlfError when the template loses, repeats or rewrites one.
+        """
         parts = _SENTINEL.split(text)
         found = [int(index) for index in parts[2::4]]
         half_stripped = any(p.endswith("\v") for p in parts[:-1:4]) or any(p.startswith("\v") for p in parts[4::4])
@@ -192,14 +236,31 @@ class TemplateRenderer:
                 f"the model's chat template shows the contents {found} of the messages; expected {slots}, each once, "
                 "in order and unchanged. Use a model whose template keeps every message, or drop those it loses."
             )
-        skeleton: list[tuple[int, ...] | _Slot] = []
+        skeleton: list[tuple[int, ...] | _Slot | _Picture] = []
         for place, part in enumerate(parts):
             if place % 4 == 0 and part:
-                skeleton.append(tuple(encode_template(self._tokenizer, part, first=first and not place)))
+                skeleton += self._apart(encode_template(self._tokenizer, part, first=first and not place))
             elif place % 4 == 2:
                 left, right = parts[place - 1], parts[place + 1]
                 skeleton.append(_Slot(int(part), left is None, right is None, bool(left) and left[0] == "\\"))
+        found_images = skeleton.count(_Picture.HERE)
+        if found_images != num_images:
+            raise RlfError(
+                f"model.path: the model's chat template writes places for {found_images} of {num_images} pictures; "
+                "expected one for each. Use a model whose template takes contents with `{type: image}` parts, or take "
+                "the pictures out."
+            )
         return tuple(skeleton)
+
+    def _apart(self, tokens: list[int]) -> Iterator[tuple[int, ...] | _Picture]:
+        """Template text with the places of pictures apart."""
+        start = 0
+        for place, token in enumerate(tokens):
+            if self.vision is not None and token == self.vision.placeholder:
+                yield tuple(tokens[start:place])
+                yield _Picture.HERE
+                start = place + 1
+        yield tuple(tokens[start:])
 
     def _check_tools_are_told(self, text: str, tools: _Tools) -> None:
         missing = [name for tool in tools if (name := tool["function"]["name"]) not in text]
@@ -227,12 +288,12 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> str:
     return str(max(found, key=len))
 
 
+_TRUSTED = "system"
+"""The role whose messages are the spec's own words."""
+
+
 def _trusted(message: Message) -> bool:
-    return message.role == "system"
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "content": message.content}
+    return message.role == _TRUSTED
 
 
 def _calling(calls: Sequence[CallId]) -> dict[str, Any]:
@@ -242,5 +303,13 @@ def _calling(calls: Sequence[CallId]) -> dict[str, Any]:
     return {"role": "assistant", "content": _TURN} | ({"tool_calls": asked} if asked else {})
 
 
-def _put(role: str, index: int) -> dict[str, Any]:
-    return {"role": role, "content": f"{_LEFT}@@rlf:{index}@@{_RIGHT}"}
+def _put(role: str, places: Sequence[int | None]) -> dict[str, Any]:
+    """A message with a sentinel for each text, None for an empty one, and a picture between two texts."""
+    texts = ["" if place is None else f"{_LEFT}@@rlf:{place}@@{_RIGHT}" for place in places]
+    if len(texts) == 1:
+        return {"role": role, "content": texts[0]}
+    parts: list[dict[str, str]] = []
+    for number, text in enumerate(texts):
+        parts += [{"type": "image"}] if number else []
+        parts += [{"type": "text", "text": text}] if text else []
+    return {"role": role, "content": parts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rlf.core import Place
 from rlf.data.rows import Row, fail
@@ -37,5 +38,17 @@ def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:
             "for a file, write its path with its suffix."
         )
         raise fail(Place(name), "", message) from error
-    for number, row in enumerate(table, start=1):
+    for number, row in enumerate(_with_files(table), start=1):
         yield Row(Place(name, number), row)
+
+
+def _with_files(table: Any) -> Any:
+    """The table with pictures as the files that they are, and not decoded."""
+    import datasets
+
+    for name, feature in table.features.items():
+        if isinstance(feature, datasets.Image):
+            table = table.cast_column(name, datasets.Image(decode=False))
+        elif isinstance(getattr(feature, "feature", None), datasets.Image):
+            table = table.cast_column(name, type(feature)(datasets.Image(decode=False)))
+    return table

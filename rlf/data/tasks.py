@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from rlf.core import Fault, Place, SpecError, hash_json
+from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json
 from rlf.data.columns import cell, missing_column
+from rlf.data.images import with_images
 from rlf.data.prompts import Examples, Prompting, prompting
 from rlf.data.rows import Row, fail, shown_name
 from rlf.data.source import read_rows
 from rlf.data.toolset import tools_of_row
-from rlf.types import Task
+from rlf.types import Message, Task, read_image
 
 MAX_FAULTS = 10
 """Faulty rows that are told one by one."""
@@ -32,6 +34,7 @@ def load_tasks(
     kind: str | None = None,
     id: str | None = None,  # noqa: A002  # the key of the spec
     tools: str | None = None,
+    images: str | None = None,
     system: str | None = None,
     examples: Examples = (),
     limit: int | None = None,
@@ -49,6 +52,7 @@ def load_tasks(
         kind: column with the kind of question.
         id: column that names the task; None takes `id` where there is one.
         tools: column with the names of the tools that the row's trajectories may use; None allows all.
+        images: column with the row's pictures, one for each `<image>` of the prompt; None: prompts are text.
         system: system message put before every prompt; Jinja2 like `template`.
         examples: solved questions put before every prompt, {prompt, answer} each, or a data file with them.
         limit: rows taken from the start; None takes all.
@@ -63,10 +67,13 @@ def load_tasks(
             Place(shown_name(path)), "", "there are no rows; expected at least one. Check the file and its split."
         )
     asked = None if template is not None else prompt
-    _check_columns(rows, {"prompt": asked, "answer": answer, "kind": kind, "id": id, "tools": tools})
+    named = {"prompt": asked, "answer": answer, "kind": kind, "id": id, "tools": tools, "images": images}
+    _check_columns(rows, named)
     asking = prompting(path, rows, prompt=prompt, template=template, system=system, examples=examples)
     faults: list[Fault] = []
-    maker = _Maker(asking, "template" if template else prompt, answer, kind, id, tools, declared, faults)
+    maker = _Maker(
+        asking, "template" if template else prompt, Path(path).parent, answer, kind, id, tools, images, declared, faults
+    )
     tasks = [maker.task(number, row) for number, row in enumerate(rows)]
     faults += _repeated_ids(rows, tasks, id or "id")
     if faults:
@@ -102,10 +109,13 @@ class _Maker:
     prompting: Prompting
     prompt: str
     """What a fault of the question is about."""
+    folder: Path
+    """Where pictures lie that are named relatively."""
     answer: str | None
     kind: str | None
     id: str | None
     tools: str | None
+    images: str | None
     declared: Sequence[str] | None
     faults: list[Fault]
 
@@ -115,12 +125,18 @@ class _Maker:
         listed = self._cell(self.tools, row)
         return Task(
             id=self._id(number, row),
-            messages=messages,
+            messages=self._with_images(messages, row),
             answer=self._gold(row),
             kind=None if named is None else str(named),
-            columns=row.values,
+            columns=row.values if self.images is None else _without(row.values, self.images),
             tools=self._tools(listed, row),
         )
+
+    def _with_images(self, messages: tuple[Message, ...], row: Row) -> tuple[Message, ...]:
+        if self.images is None:
+            return messages
+        pictures = self._cell(self.images, row)
+        return self._tried(self.images, row, lambda: with_images(messages, pictures, self.folder)) or messages
 
     def _tools(self, listed: Any, row: Row) -> tuple[str, ...] | None:
         if listed is None:
@@ -142,7 +158,8 @@ class _Maker:
         if self.id is not None:
             message = "the row has no id; every row needs one of its own. Fill it in, or name another column."
             self.faults.append(Fault(row.place, self.id, message))
-        return f"{number:06d}-{hash_json(_json(row.values))[:8]}"
+        values = row.values if self.images is None else _without(row.values, self.images)
+        return f"{number:06d}-{hash_json(_json(values))[:8]}"
 
     def _cell(self, column: str | None, row: Row) -> Any:
         if column is None or column in row.values:
@@ -178,7 +195,16 @@ def _capped(faults: Sequence[Fault], num_rows: int) -> list[Fault]:
 
 
 def _messages_json(task: Task) -> list[list[str]]:
-    return [[message.role, message.content] for message in task.messages]
+    return [[message.role, message.content, *map(_image_hash, message.images)] for message in task.messages]
+
+
+def _image_hash(reference: str) -> str:
+    return hash_bytes(read_image(reference).data)
+
+
+def _without(values: Mapping[str, Any], column: str) -> Mapping[str, Any]:
+    """A row without its pictures, which reward terms find in the task's messages."""
+    return {name: value for name, value in values.items() if name != column}
 
 
 def _json(value: Any) -> Any:

@@ -83,6 +83,7 @@ def build_harness(
         max_total_tokens=rollout.max_total_tokens,
         max_new_tokens=rollout.max_new_tokens,
         max_tool_calls=rollout.max_tool_calls,
+        max_images=rollout.max_images,
         max_parse_failures=rollout.max_parse_failures,
     )
     handling = _handling(spec, chat)

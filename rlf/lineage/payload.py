@@ -75,7 +75,7 @@ def encode_task(task: Task, redactor: Redactor) -> bytes:
     """A task as JSON: the same bytes for the same row of a dataset."""
     return redactor.json(
         {
-            "messages": [[message.role, message.content] for message in task.messages],
+            "messages": [[message.role, message.content, *message.images] for message in task.messages],
             "answer": task.answer,
             "columns": task.columns,
             "tools": task.tools,
@@ -89,7 +89,7 @@ def decode_task(data: bytes, task_id: str, kind: str | None) -> Task:
     tools = known["tools"]
     return Task(
         id=task_id,
-        messages=tuple(Message(role, content) for role, content in known["messages"]),
+        messages=tuple(Message(role, content, tuple(images)) for role, content, *images in known["messages"]),
         answer=known["answer"],
         kind=kind,
         columns=known["columns"],

@@ -9,6 +9,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.chat import FORMATS
 from rlf.chat.policy import FailurePolicy
 from rlf.core import Fault, nearest
+from rlf.plan.images import find_image_faults
 from rlf.plan.judges import find_judge_faults
 from rlf.plan.openrlhf import find_openrlhf_faults
 from rlf.plan.verifiers import find_verify_faults
@@ -190,5 +191,6 @@ CHECKS: tuple[Check, ...] = (
     _answers_are_there,
     find_judge_faults,
     find_verify_faults,
+    find_image_faults,
     find_openrlhf_faults,
 )

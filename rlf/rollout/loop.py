@@ -33,6 +33,8 @@ class Limits:
     max_new_tokens: int | None = None
     """Sampled tokens per turn; None: what is left of the total."""
     max_tool_calls: int | None = None
+    max_images: int = 0
+    """Pictures of the prompt and of results; those of a result that are over it are not shown."""
     max_parse_failures: int = 1
     """Failed turns answered by a corrective observation; the next failed turn ends the trajectory."""
 
@@ -70,10 +72,17 @@ async def play(
         cut_off: takes what there is of a trajectory that is cancelled after its first turn was sampled.
     """
     try:
+        await _make_ready(setting.chat, rollout.task.images)
         return await _Play(rollout, setting).run(cut_off)
     finally:
         setting.policy.release(rollout.id)
         await setting.tools.end_trajectory(rollout.id)
+
+
+async def _make_ready(chat: ChatFormat, images: Sequence[str]) -> None:
+    """Makes pictures ready off the event loop, before they are rendered."""
+    if images and chat.vision is not None:
+        await chat.vision.prepare(images)
 
 
 class _Play:
@@ -88,6 +97,8 @@ class _Play:
         self.record = TokenRecord(setting.chat.prompt(rollout.task.messages, self.tools))
         self.chat = setting.chat
         """As it reads the turn under way."""
+        self.images = list(rollout.task.images)
+        """What the tokens hold places of."""
         self.turns: list[Turn] = []
         self.num_calls = 0
         self.num_sampled = 0
@@ -120,6 +131,7 @@ class _Play:
             error=self.error,
             duration_s=time.perf_counter() - self.started,
             forks=tuple(self.record.forks),
+            images=tuple(self.images),
         )
 
     async def _turn(self) -> StopReason | None:
@@ -172,7 +184,7 @@ class _Play:
             self.turns[-1] = turn
         stop = stop or self._infrastructure_stop(records)
         if stop is None:
-            stop = self._observe(parsed, records, sample, turn.text)
+            stop = await self._observe(parsed, records, sample, turn.text)
         self.turns[-1] = replace(turn, observation_end=len(self.record))
         return stop
 
@@ -228,6 +240,7 @@ class _Play:
             seed=self.rollout.seed,
             num_sampled=self.num_sampled,
             fresh=fresh,
+            images=tuple(self.images),
         )
         sample = await self.setting.policy.sample(request)
         self.num_sampled += len(sample.tokens)
@@ -277,16 +290,35 @@ class _Play:
         self.error = f"tool {first.call.name!r}: {first.result.outcome}: {first.result.text}"
         return StopReason.INFRA_FAILURE
 
-    def _observe(self, parsed: Parsed, records: Sequence[CallRecord], sample: Sample, text: str) -> StopReason | None:
+    async def _observe(
+        self, parsed: Parsed, records: Sequence[CallRecord], sample: Sample, text: str
+    ) -> StopReason | None:
         """Feeds results and corrections back, in the order of the turn's text."""
         results = iter(record.result.text for record in records)
         texts = [next(results) if isinstance(item, ToolCall) else item.message for item in parsed.observed]
+        images = self._images(parsed, records)
+        shown = [image for of_one in images for image in of_one]
+        await _make_ready(self.chat, shown)
         closed = bool(sample.tokens) and sample.tokens[-1] in self.chat.stop_token_ids
-        observation = self.chat.observation(texts, closed=closed, turn=text)
+        observation = self.chat.observation(texts, closed=closed, turn=text, images=images)
         if self.record.stretch_size + len(observation) >= self.limits.max_total_tokens:
             return StopReason.LENGTH
         self.record.observe(observation)
+        self.images += shown
         return None
+
+    def _images(self, parsed: Parsed, records: Sequence[CallRecord]) -> list[list[str]]:
+        """The pictures that go with each observed item, as many as the trajectory may still hold; empty without any."""
+        left = self.limits.max_images - len(self.images)
+        if left <= 0 or not self.chat.shows_results or not any(record.result.images for record in records):
+            return []
+        results = iter(record.result.images for record in records)
+        images: list[list[str]] = []
+        for item in parsed.observed:
+            taken = next(results)[:left] if isinstance(item, ToolCall) else ()
+            images.append([image.reference for image in taken])
+            left -= len(taken)
+        return images
 
 
 _NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")

@@ -62,13 +62,16 @@ class PromptSizes:
 
 
 def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
-    """Renders prompts as the run will; None where the model's tokenizer is not on this machine, or the format is none.
+    """Renders prompts as the run will; None where they cannot be counted here.
+
+    That is where the model's tokenizer is not on this machine, the format is none, or pictures are of a size that only
+    the model's processor knows.
 
     Raises RlfError where the chat format cannot be used with the model.
     """
     folder = folder_on_disk(spec.model.path)
     tokenizer = None if folder is None else read_tokenizer(folder)
-    if folder is None or tokenizer is None or not tasks:
+    if folder is None or tokenizer is None or not tasks or any(task.images for task in tasks):
         return None
     name = detect_format(tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
     if name not in FORMATS.names():

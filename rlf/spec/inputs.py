@@ -64,6 +64,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
     faults += [fault for index in range(len(loaded.spec.rewards)) for fault in _term(loaded, index)]
     faults += [*_columns(loaded, "train", train), *_columns(loaded, "eval", evaluation)]
+    faults += [*_images(loaded, "train", train), *_images(loaded, "eval", evaluation)]
     return LookedAt(sorted(faults), train, evaluation, sizes)
 
 
@@ -119,6 +120,9 @@ def _model(loaded: LoadedSpec) -> list[Fault]:
     if absent:
         mend = "Write a folder as `save_pretrained` leaves it, with model and tokenizer."
         return [loaded.fault(path, f"{shown}: has no {' and no '.join(absent)}. {mend}")]
+    if loaded.spec.rollout.max_images > 0 and "vision_config" not in read_config(folder):
+        message = f"{shown}: the model sees no pictures, and rollout.max_images is {loaded.spec.rollout.max_images}. "
+        return [loaded.fault(path, f"{message}Write a vision-language model, or remove max_images.")]
     return _chat(loaded, folder)
 
 
@@ -200,6 +204,16 @@ def _term(loaded: LoadedSpec, index: int) -> list[Fault]:
 def _trackers(loaded: LoadedSpec) -> list[Fault]:
     told = [(index, tracker.complaint()) for index, tracker in enumerate(loaded.spec.report_to)]
     return [loaded.fault(("report_to", index), complaint) for index, complaint in told if complaint is not None]
+
+
+def _images(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
+    """Rows with more pictures than a trajectory may hold."""
+    allowed = loaded.spec.rollout.max_images
+    most = max((len(task.images) for task in tasks), default=0)
+    if allowed and most > allowed:
+        task_id = next(task.id for task in tasks if len(task.images) == most)
+        message = f"got {allowed}; row {task_id!r} of data.{name} has {most} pictures. Write at least {most}."
+        yield loaded.fault(("rollout", "max_images"), message)
 
 
 def _columns(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:

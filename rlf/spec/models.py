@@ -84,6 +84,9 @@ class DataSource(Section):
     """Column that names the row, once each; None takes `id` where there is one, else the row's number and content."""
     tools: str | None = None
     """Column with the names of the tools that the row's trajectories see and may call; None: every declared one."""
+    images: str | None = None
+    """Column with the row's picture or list of them, for each `<image>` in the prompt: a path from the data file's
+    folder on, a `data:` URI, or the bytes of a file. None: prompts are text."""
     system: str | None = None
     """System message put before every prompt: Jinja2 like `template`, or a .jinja file."""
     examples: str | tuple[Mapping[str, Any], ...] = ()
@@ -119,6 +122,8 @@ class RolloutSpec(Section):
     """Generations per trajectory."""
     max_tool_calls: int | None = Field(None, ge=0)
     """Tool calls per trajectory; None: as many as the turns hold."""
+    max_images: int = Field(0, ge=0)
+    """Pictures per trajectory, of the prompt and of tools' results together; 0: the model is shown none."""
     max_new_tokens: int | None = Field(None, ge=1)
     """Sampled tokens per turn; None: what is left of max_total_tokens."""
     max_total_tokens: int = Field(1024, ge=8)

@@ -11,12 +11,12 @@ from rlf.types.events import (
     RunStatus,
     StepFinished,
 )
+from rlf.types.image import Image, read_image
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.task import Message, Task
 from rlf.types.tool import (
     Attempt,
-    Image,
     Outcome,
     ToolCall,
     ToolDescription,
@@ -72,4 +72,5 @@ __all__ = [
     "ToolResult",
     "Trajectory",
     "Turn",
+    "read_image",
 ]

@@ -47,6 +47,8 @@ class SampleRequest:
     """Tokens sampled earlier in this trajectory."""
     fresh: bool = False
     """Whether the context begins anew: tokens were left out of what came before."""
+    images: tuple[str, ...] = ()
+    """The pictures that the context holds places of, in order, as `read_image` takes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+IMAGE_MARK = "<image>"
+"""Where a picture stands in a message that has any."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -14,6 +17,14 @@ class Message:
     role: str
     """`system`, `user` or `assistant`."""
     content: str
+    """With as many `IMAGE_MARK`s as there are pictures; without pictures the mark is text like any other."""
+    images: tuple[str, ...] = ()
+    """Its pictures, in order: the path of a file, or a `data:` URI. `read_image` reads either."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts around the pictures: one more than there are pictures, some of them empty."""
+        return tuple(self.content.split(IMAGE_MARK)) if self.images else (self.content,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,11 @@ class Task:
     """Every column of the row, for reward terms."""
     tools: tuple[str, ...] | None = None
     """Names of the tools that its trajectories see and may call; None: every declared one."""
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The pictures of all its messages, in order."""
+        return tuple(image for message in self.messages for image in message.images)
 
     def may_use(self, tool: str) -> bool:
         """Whether its trajectories may call a tool of that name."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from rlf.types.image import Image
+
 
 class Outcome(StrEnum):
     """How a call ended. Exactly one per call, never an exception."""
@@ -71,15 +73,6 @@ class Attempt:
     outcome: Outcome
     run_s: float
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A picture in a result."""
-
-    data: bytes
-    """The encoded file."""
-    mime_type: str
 
 
 @dataclass(frozen=True, slots=True)

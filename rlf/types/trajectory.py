@@ -158,6 +158,8 @@ class Trajectory:
     duration_s: float = 0.0
     forks: tuple[int, ...] = ()
     """Offsets where the policy's context began anew (`chat.history: fork`); each stretch is a sequence by itself."""
+    images: tuple[str, ...] = ()
+    """The pictures that `tokens` hold places of, in order: those of the prompt, then those of tools' results."""
 
     @property
     def stretches(self) -> list[tuple[int, int]]:

@@ -67,7 +67,9 @@ class CodeFenceFormat(ChatFormat):
         """The spec's own messages in the model's template; the tool is told of by them."""
         return self._renderer.prompt(messages, ())
 
-    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
         """A user's message with an `output` fence for each result and the bare words for each failure of the turn."""
         observed = self.parse(turn, truncated=False).observed if turn else ()
         shown = []

@@ -74,12 +74,14 @@ class Glm4Format(ChatFormat):
             return None
         return f"its chat template asks for calls with <arg_key> and <arg_value> in {_OPEN} tags"
 
-    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
         """`<|observation|>\\n<tool_response>...`; what follows a turn that gave the word to the user is the user's."""
         if closed and turn.endswith(_USER) and not self.parse(turn, truncated=False).calls:
             return self._renderer.reply("\n".join(results), _USER)[1:]
         # Some templates write `<|observation|>` after a turn that shows its calls alone.
-        tokens = self._renderer.observation(results, [CallId("call")] * len(results))
+        tokens = self._renderer.observation(results, [CallId("call")] * len(results), images=images)
         return tokens[1:] if closed and (not turn or turn.endswith(_OBSERVATION)) else tokens
 
     def _scan(self, text: str, truncated: bool) -> _Scan:

@@ -88,7 +88,9 @@ class GptOssFormat(ChatFormat):
             return None
         return "its chat template writes harmony channels and calls to=functions.NAME"
 
-    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
         """A message from `functions.NAME` per result; what follows a turn that names no tool is said by the user."""
         scan = self._scan(turn, False)
         observed = self._read(scan).observed[: len(results)]
@@ -99,9 +101,9 @@ class GptOssFormat(ChatFormat):
         names += [""] * (len(results) - len(names))
         tokens = []
         # The template shows one call a turn, so each result is rendered as that of its own turn.
-        for name, result in zip(names, results, strict=True):
+        for name, result, shown_with in zip(names, results, images or [()] * len(results), strict=True):
             tokens = tokens[: -len(self._speak)] if tokens else []
-            shown = self._renderer.observation([result], [CallId(name or _UNKNOWN)])
+            shown = self._renderer.observation([result], [CallId(name or _UNKNOWN)], images=[shown_with])
             tokens += shown[1:] if tokens or closed else shown
         return tokens
 

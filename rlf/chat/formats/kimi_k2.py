@@ -78,7 +78,9 @@ class KimiK2Format(ChatFormat):
             return None
         return f"its chat template writes calls between {_BEGIN} and {_END}"
 
-    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
         """A tool message per result, under the id that the model gave its call; a failed call without one gets one.
 
         What follows a turn that calls nothing is said by the user.
@@ -90,7 +92,8 @@ class KimiK2Format(ChatFormat):
         else:
             known = [scan.ids.get(id(item), (item, ""))[1] for item in parsed.observed[: len(results)]]
             known += [""] * (len(results) - len(known))
-            tokens = self._renderer.observation(results, [_call_id(given, i) for i, given in enumerate(known)])
+            calls = [_call_id(given, i) for i, given in enumerate(known)]
+            tokens = self._renderer.observation(results, calls, images=images)
         return tokens[1:] if closed else tokens
 
     def write_call(self, call: ToolCall) -> str:

@@ -78,13 +78,15 @@ class MistralFormat(ChatFormat):
             return None
         return f"its chat template writes calls after {_CALLS}"
 
-    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
         """`[TOOL_RESULTS]` for each result, under the id that the model gave its call; a call without one gets one."""
         scan = self._scan(turn, False)
         observed = self._read(scan).observed[: len(results)]
         known = [scan.ids.get(id(item), "") for item in observed] + [""] * (len(results) - len(observed))
         calls = [CallId("call", given or f"{index:09d}") for index, given in enumerate(known)]
-        tokens = self._renderer.observation(results, calls, after_calls=False)
+        tokens = self._renderer.observation(results, calls, after_calls=False, images=images)
         return tokens[1:] if closed else tokens
 
     def _scan(self, text: str, truncated: bool) -> _Scan:

@@ -82,7 +82,9 @@ class ReactFormat(ChatFormat):
         """The spec's own messages; the tools are told of by them."""
         return self._plain.prompt(messages)
 
-    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
         """`Observation: result` for each result, the first after the label that stopped the turn where one did."""
         stopped = not closed and (not turn or turn.rstrip().endswith(_STOP.strip()))
         pieces = [("\nObservation: ", neutral(result, RESULT_LABELS)) for result in results]

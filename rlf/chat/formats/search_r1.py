@@ -73,7 +73,9 @@ class SearchR1Format(ChatFormat):
         """The spec's own messages; the tool is told of by them."""
         return self._plain.prompt(messages)
 
-    def observation(self, results: Sequence[str], *, closed: bool, turn: str = "") -> list[int]:
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
         """`<information>result</information>` for each result, the bare words for each failure of the turn."""
         observed = self.parse(turn, truncated=False).observed if turn else ()
         pieces = []

@@ -10,7 +10,7 @@ from typing import Any
 from rlf.rewards.answers import golds
 from rlf.rewards.judging.fence import Authored
 from rlf.rewards.judging.settings import Criterion
-from rlf.types import CallRecord, Image, Task, Trajectory
+from rlf.types import CallRecord, Image, Task, Trajectory, read_image
 
 _TURN_END = re.compile(r"(?:<\|[\w-]+\|>|</s>|<eos>|<end_of_turn>)\s*$")
 
@@ -59,8 +59,9 @@ def plain(text: str) -> str:
 
 
 def images_of(trajectory: Trajectory) -> list[Image]:
-    """The pictures among the results, in order."""
-    return [image for record in trajectory.calls for image in record.result.images]
+    """The pictures of the task and among the results, in order."""
+    asked = [read_image(reference) for reference in trajectory.task.images]
+    return asked + [image for record in trajectory.calls for image in record.result.images]
 
 
 def _result(record: CallRecord) -> dict[str, str]:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlf.chat.vision import Vision
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.core.seeds import derive_seed
@@ -66,6 +67,7 @@ class Agent:
             RlfError: the plan needs a variable that is not set here.
         """
         job = Job(folder, folder)
+        self._folder = folder
         self._spec = (plan := plan_from_json(job.plan.read_text())).spec
         self._secrets = mentioned(item.text for item in plan.interpolated)
         self._evaluation = job.evaluation
@@ -84,7 +86,6 @@ class Agent:
         sampling_params: Any,
         tokenizer: PreTrainedTokenizerBase,
         engine: SamplesTokens,
-        images: Any = None,
     ) -> dict[str, Any]:
         """Plays one trajectory of a row and returns what OpenRLHF trains on.
 
@@ -92,16 +93,13 @@ class Agent:
             prompt: the row's name.
             label: the row's task, as `dataset` writes it.
             sampling_params: vLLM's, shared by all samples of the row; it is read and never changed.
-            tokenizer: the model's.
+            tokenizer: the model's; of a model that sees its processor, which holds the tokenizer.
             engine: the actor that samples.
-            images: refused, since the rollout loop knows text only.
 
         Raises:
             RunError: nothing can be recorded, the sampler is broken, or a reward term ends the run.
         """
-        if images:
-            raise RunError(f"row {prompt!r} has images; the tasks of rlf are text")
-        row, policy = read_label(label), EnginePolicy(engine, sampling_params)
+        row, policy = read_label(label, self._folder), EnginePolicy(engine, sampling_params)
         parts = await self._open(tokenizer, policy)
         head = {"prompt": prompt, "label": label, "images": None, "mm_train_inputs": None}
         if row.purpose is not Purpose.TRAIN:
@@ -110,7 +108,7 @@ class Agent:
         scored, group = await self._play_of_group(parts, policy, row)
         if parts.first_evaluation is not None:
             await asyncio.shield(parts.first_evaluation)
-        return head | training_response(scored, group, parts.harness.reward, sampling_params)
+        return head | training_response(scored, group, parts.harness.reward, sampling_params, policy.vision)
 
     async def close(self) -> None:
         """Closes tools, rewards and spool. OpenRLHF kills its actors instead: whatever is open must bear that."""
@@ -190,7 +188,9 @@ class Agent:
         async with self._opening:
             if self._parts is None:
                 self._parts = await self._build(tokenizer)
+                policy.vision = self._parts.harness.chat.vision
                 await self._start_first_evaluation(self._parts, policy)
+            policy.vision = self._parts.harness.chat.vision
             return self._parts
 
     async def _build(self, tokenizer: PreTrainedTokenizerBase) -> _Parts:
@@ -205,7 +205,9 @@ class Agent:
             spool.tell(Notice(level, text, {}))
 
         traffic = Traffic(Redactor(os.environ, self._secrets).text)
-        harness = build_harness(spec, tokenizer, notify, traffic)
+        harness = build_harness(spec, getattr(tokenizer, "tokenizer", tokenizer), notify, traffic)
+        if spec.rollout.max_images > 0:
+            harness.chat.see(Vision(tokenizer))
         steps = StepCount(
             first_step=self._attempt.first_step,
             groups_per_step=spec.train.prompts_per_step,
@@ -226,7 +228,9 @@ class Agent:
             return
         if not await parts.steps.claim():
             return
-        rows = [read_label(json.loads(line)["label"]) for line in self._evaluation.read_text().splitlines()]
+        rows = [
+            read_label(json.loads(line)["label"], self._folder) for line in self._evaluation.read_text().splitlines()
+        ]
         parts.first_evaluation = asyncio.ensure_future(self._evaluate(parts, policy, rows))
 
     async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[Row]) -> None:
@@ -253,7 +257,9 @@ class _Parts:
         return by_purpose[purpose]
 
     def prompt_tokens(self, task: Task) -> list[int]:
-        """A task's prompt; one token when not even that can be made."""
+        """A task's prompt; one token when not even that can be made, or when it would lack its pictures."""
+        if task.images:
+            return list(self.harness.chat.stop_token_ids[:1])
         tools = tuple(tool for tool in self.harness.tools.descriptions if task.may_use(tool.name))
         try:
             return list(self.harness.chat.prompt(task.messages, tools))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from rlf.chat.vision import Vision
 from rlf.core.seeds import derive_seed
 from rlf.types.policy import Finish, Sample, SampleRequest
 
@@ -33,6 +34,8 @@ class EnginePolicy:
         """Samples on `engine` with parameters of the class of `template`."""
         self._engine = engine
         self._params = type(template)
+        self.vision: Vision | None = None
+        """What reads pictures, for a policy that sees."""
         self._logprobs_processed = template.logprobs is not None
         """Whether vLLM was started to report probabilities as sampled; else it reports those at temperature 1."""
 
@@ -59,11 +62,23 @@ class EnginePolicy:
             include_stop_str_in_output=True,
             logprobs=0,  # the sampled token's own, without alternatives
             seed=derive_seed(request.seed, request.num_sampled),
+            **self._without_marks(),
         )
-        output = await self._engine.generate(list(request.tokens), params)
+        output = await self._engine.generate(list(request.tokens), params, await self._pictures(request))
         if output is None or not output.outputs:
             raise SamplerError(f"the sampler gave no output for trajectory {request.trajectory_id}")
         return self._read(output.outputs[0], request)
+
+    def _without_marks(self) -> dict[str, Any]:
+        """Keeps a policy that sees from sampling tokens behind which vLLM and the trainer look for a picture."""
+        return {} if self.vision is None else {"logit_bias": dict.fromkeys(self.vision.never_sampled, -100.0)}
+
+    async def _pictures(self, request: SampleRequest) -> dict[str, Any] | None:
+        if not request.images:
+            return None
+        assert self.vision is not None, f"trajectory {request.trajectory_id} has pictures and nothing reads them"
+        await self.vision.prepare(request.images)
+        return {"image": [self.vision.picture(reference).image for reference in request.images]}
 
     def _read(self, completion: Any, request: SampleRequest) -> Sample:
         tokens = [int(token) for token in completion.token_ids]

@@ -16,16 +16,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlf.chat.vision import Vision
 from rlf.engines.openrlhf.actor.groups import Group, as_told, counts
 from rlf.rewards.function import RewardFunction
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason
 
 
-def training_response(scored: Scored, group: Group, reward: RewardFunction, params: Any) -> dict[str, Any]:
-    """What a trajectory is trained on with; its tokens are those that were sampled, bit for bit."""
+def training_response(
+    scored: Scored, group: Group, reward: RewardFunction, params: Any, vision: Vision | None
+) -> dict[str, Any]:
+    """What a trajectory is trained on with; its tokens are those that were sampled, bit for bit.
+
+    Pictures go along with every trajectory whose tokens hold places of some, also with one that is left out: the
+    forward pass of its batch looks for them.
+    """
     value = as_told(scored.reward) if scored.reward is not None and counts(scored) else group.filler
-    return _response(scored, value, reward, params)
+    tensors = None if vision is None else vision.tensors(scored.trajectory.images)
+    return _response(scored, value, reward, params) | {"mm_train_inputs": tensors}
 
 
 def evaluation_response(scored: Scored, reward: RewardFunction, params: Any) -> dict[str, Any]:

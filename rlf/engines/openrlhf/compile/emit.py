@@ -10,6 +10,7 @@ from pathlib import Path
 from rlf.engines.openrlhf.compile.argv import argv
 from rlf.engines.openrlhf.job.dataset import Row, evaluation_rows, training_rows, write_row
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.job.images import keep_images
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.dotenv import mentioned
 from rlf.spec.engines.openrlhf import INGEST_TOKEN, OpenRlhfEngineSpec
@@ -34,7 +35,7 @@ class AgentExecutor(AgentExecutorBase):
         self._agent = Agent(Path(__file__).resolve().parent)
 
     async def execute(self, prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images=None):
-        return await self._agent.execute(prompt, label, sampling_params, hf_tokenizer, llm_engine, images)
+        return await self._agent.execute(prompt, label, sampling_params, hf_tokenizer, llm_engine)
 '''
 _MERGING = """
 
@@ -54,13 +55,13 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
         evaluation: those of `data.eval` that are tried; empty without.
 
     Raises:
-        RlfError: a row holds what JSON cannot carry to the agent.
+        RlfError: a row holds what JSON cannot carry to the agent, or a picture that cannot be read.
     """
     options = argv(plan.spec, job)
     job.train.parent.mkdir(parents=True, exist_ok=True)
-    _write_rows(job.train, training_rows(train, plan.spec))
+    _write_rows(job.train, training_rows(keep_images(train, job), plan.spec))
     if evaluation:
-        _write_rows(job.evaluation, evaluation_rows(evaluation, plan.spec.eval))
+        _write_rows(job.evaluation, evaluation_rows(keep_images(evaluation, job), plan.spec.eval))
     _write_json(job.argv, options)
     _write_json(job.env, {"set": VARIABLES, "secrets": secrets(plan)})
     job.agent.write_text(agent_source(plan.spec.model.lora), encoding="utf-8")

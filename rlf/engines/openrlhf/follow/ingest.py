@@ -220,5 +220,5 @@ def _evaluation_order(job: Job) -> dict[tuple[Purpose, str, int], int]:
     if not job.evaluation.is_file():
         return {}
     with job.evaluation.open(encoding="utf-8") as file:
-        rows = [read_label(json.loads(line)["label"]) for line in file]
+        rows = [read_label(json.loads(line)["label"], job.folder) for line in file]
     return {(row.purpose, row.task.id, row.index): place for place, row in enumerate(rows)}

@@ -10,9 +10,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from rlf.core import RlfError
+from rlf.engines.openrlhf.job.images import found_images
 from rlf.spec.models import EvalSpec, RunSpec
 from rlf.types.task import Message, Task
 
@@ -80,7 +82,7 @@ def write_row(row: Row) -> str:
         "purpose": row.purpose,
         "index": row.index,
         "id": task.id,
-        "messages": [{"role": message.role, "content": message.content} for message in task.messages],
+        "messages": [_message_json(message) for message in task.messages],
         "answer": task.answer,
         "kind": task.kind,
         "columns": dict(task.columns),
@@ -97,13 +99,20 @@ def write_row(row: Row) -> str:
     return json.dumps({"input": row.name, "label": text, "datasource": row.purpose})
 
 
-def read_label(label: str) -> Row:
-    """The row whose `label` this is."""
+def read_label(label: str, folder: Path) -> Row:
+    """The row whose `label` this is.
+
+    Args:
+        folder: the job folder, or its copy on this node.
+    """
     values: dict[str, Any] = json.loads(label)
     tools = values["tools"]
     task = Task(
         id=values["id"],
-        messages=tuple(Message(**message) for message in values["messages"]),
+        messages=tuple(
+            Message(message["role"], message["content"], found_images(folder, message.get("images", ())))
+            for message in values["messages"]
+        ),
         answer=values["answer"],
         kind=values["kind"],
         columns=values["columns"],
@@ -120,6 +129,11 @@ def find_row_fault(tasks: Sequence[Task]) -> str | None:
         except RlfError as error:
             return str(error)
     return None
+
+
+def _message_json(message: Message) -> dict[str, Any]:
+    shown = {"images": message.images} if message.images else {}
+    return {"role": message.role, "content": message.content, **shown}
 
 
 def _is_json(value: Any) -> bool:

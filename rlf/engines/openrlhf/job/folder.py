@@ -5,7 +5,8 @@
     agent.py       `AgentExecutor`, which hands over to rlf with the folder that it lies in
     plan.json      the plan, as `rlf.plan.plan_to_json` writes it
     env.json       environment variables: values that the job sets, and names of the secrets that it needs
-    data/          train.jsonl and, with an evaluation set, eval.jsonl (`rlf.engines.openrlhf.job.dataset`)
+    data/          train.jsonl and, with an evaluation set, eval.jsonl (`job.dataset`)
+    images/        the pictures that they name, each once (`job.images`)
     spool/         one file per process: trajectories, tool calls and scores, written by the agents, or copies of such
                    files on the nodes (`engine.ingest`)
     ckpt/          DeepSpeed checkpoints in `_actor` and `_critic`, Hugging Face folders in `global_stepN_hf`
@@ -67,6 +68,11 @@ class Job:
     def evaluation(self) -> Path:
         """Rows of the evaluation set; no such file without one."""
         return self.folder / "data" / "eval.jsonl"
+
+    @property
+    def images(self) -> Path:
+        """Folder of the rows' pictures, which every node reads; no such folder without any."""
+        return self.output / "images"
 
     @property
     def spool(self) -> Path:

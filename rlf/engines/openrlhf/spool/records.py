@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rlf.engines.openrlhf.spool.send import Sender
 
 _VERSION = 1
-_LEFT_OUT: Any = {"trajectory": {"turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}}}}
-"""Pictures: the lineage keeps none."""
+_LEFT_OUT: Any = {"trajectory": {"images": True, "turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}}}}
+"""Pictures of results: the lineage keeps none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,107 @@
+"""Pictures as a model sees them: the tokens that stand for one, and the tensors that its training takes.
+
+A picture is one token repeated, `placeholder`, in a number that the model's own processor decides. Invariant: of what
+is rendered, exactly the pictures' tokens are `placeholder`; data cannot write it, and sampling is told to leave it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from rlf.core import RlfError
+from rlf.types.image import read_image, shown_reference
+
+if TYPE_CHECKING:
+    import PIL.Image
+    import torch
+
+MAX_KEPT = 256
+"""Pictures kept ready: the rollouts of a group show the same ones, turn after turn."""
+_PARTS = ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi", "boa", "eoa")
+"""What processors name `<part>_token_id`: tokens that promise a picture or a sound."""
+_OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
+"""What a processor returns of the text around a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One picture, ready for sampling and training."""
+
+    tokens: tuple[int, ...]
+    """`Vision.placeholder`, once for each place that the picture takes in the context."""
+    image: PIL.Image.Image
+    tensors: Mapping[str, torch.Tensor]
+    """`pixel_values` and what else the model's forward takes; several pictures are joined along the first axis."""
+
+
+class Vision:
+    """A model's processor. One per process: what it has made of a picture is kept for a while."""
+
+    def __init__(self, processor: Any) -> None:
+        """Reads what the processor calls a picture.
+
+        Args:
+            processor: transformers' own of the model.
+
+        Raises:
+            RlfError: it is of no model that sees.
+        """
+        self._processor = processor
+        placeholder = getattr(processor, "image_token_id", None)
+        if not isinstance(placeholder, int) or not hasattr(processor, "image_processor"):
+            raise RlfError("model.path: the model has no processor of pictures. Use a vision-language model.")
+        self.placeholder = placeholder
+        self.never_sampled = _never_sampled(processor)
+        """Tokens that a policy that sees may not sample, since the model would look for a picture behind them."""
+        self._thread = ThreadPoolExecutor(1, "rlf-vision")
+        self.picture = lru_cache(MAX_KEPT)(self._picture)
+        """The picture behind a reference. Raises RlfError where it cannot be read."""
+
+    async def prepare(self, references: Sequence[str]) -> None:
+        """Makes pictures ready off the event loop. Raises RlfError for one that cannot be read."""
+        loop = asyncio.get_running_loop()
+        for reference in references:
+            await loop.run_in_executor(self._thread, self.picture, reference)
+
+    def tensors(self, references: Sequence[str]) -> dict[str, torch.Tensor] | None:
+        """What training takes of the pictures of a trajectory; None without any."""
+        import torch
+
+        if not references:
+            return None
+        each = [self.picture(reference).tensors for reference in references]
+        return {name: torch.cat([tensors[name] for tensors in each]) for name in each[0]}
+
+    def collapsed(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens with one place for each picture, for a person."""
+        before = (None, *tokens)
+        return [token for last, token in zip(before, tokens, strict=False) if not last == token == self.placeholder]
+
+    def _picture(self, reference: str) -> Picture:
+        from PIL import Image as Pillow
+
+        shown = shown_reference(reference)
+        try:
+            image = Pillow.open(io.BytesIO(read_image(reference).data)).convert("RGB")
+            text = self._processor.tokenizer.convert_ids_to_tokens(self.placeholder)
+            made = self._processor(text=[text], images=[image], add_special_tokens=False, return_tensors="pt")
+        except (OSError, ValueError, Pillow.DecompressionBombError) as error:
+            raise RlfError(f"{shown}: the model's processor cannot take the picture: {error}. Convert it.") from error
+        tokens = tuple(made["input_ids"][0].tolist())
+        if set(tokens) != {self.placeholder}:
+            raise RlfError(
+                f"model.path: of a picture the model's processor makes other tokens beside {text!r}; OpenRLHF and vLLM "
+                "count the pictures of a trajectory by that token alone. Use e.g. a model of the Qwen-VL family."
+            )
+        return Picture(tokens, image, {name: value for name, value in made.items() if name not in _OF_THE_TEXT})
+
+
+def _never_sampled(processor: Any) -> tuple[int, ...]:
+    named = [getattr(processor, f"{part}_token_id", None) for part in _PARTS]
+    return tuple(sorted({token for token in named if isinstance(token, int)}))

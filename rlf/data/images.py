@@ -1,0 +1,78 @@
+"""The pictures of a row: from what a column holds to references, one for each mark in the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlf.core.image_header import read_header
+from rlf.types.image import Image
+from rlf.types.task import IMAGE_MARK, Message
+
+_HEADER_BYTES = 65_536
+"""Read of a file to know what it is: JPEGs put previews before their size."""
+
+
+def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tuple[Message, ...]:
+    """A row's messages with its pictures in the places of the marks in what the user says.
+
+    Args:
+        pictures: what the column holds: a path, a `data:` URI, bytes, `{bytes, path}` as Hugging Face writes it, or a
+            list of these; None for a row without any.
+        folder: where paths start.
+
+    Raises:
+        ValueError: one is missing or no picture, or there is not one for each mark.
+    """
+    listed = pictures if isinstance(pictures, list | tuple) else [] if pictures is None else [pictures]
+    references = [_reference(item, folder) for item in listed]
+    marks = sum(message.content.count(IMAGE_MARK) for message in messages if message.role == "user")
+    if not references:
+        return tuple(messages)
+    if marks != len(references):
+        raise ValueError(
+            f"the row has {len(references)} pictures and {marks} {IMAGE_MARK} in what the user says; expected one for "
+            f"each. Write {IMAGE_MARK} where a picture belongs, e.g. by `template: '{IMAGE_MARK}{{{{ question }}}}'`."
+        )
+    left = iter(references)
+    return tuple(
+        replace(message, images=tuple(next(left) for _ in range(message.content.count(IMAGE_MARK))))
+        if message.role == "user"
+        else message
+        for message in messages
+    )
+
+
+def _reference(item: Any, folder: Path) -> str:
+    """A checked reference to one picture."""
+    if isinstance(item, Mapping) and {"bytes", "path"} >= item.keys():
+        item = item.get("path") if item.get("bytes") is None else item["bytes"]
+    if isinstance(item, bytes):
+        return _of_bytes(item)
+    if not isinstance(item, str) or not item.strip():
+        raise ValueError(f"got {str(item)[:60]!r}; expected a path, a data: URI or the bytes of a picture.")
+    if item.startswith("data:"):
+        return item
+    if item.startswith(("http://", "https://")):
+        raise ValueError(f"got {item!r}; a run that fetches pictures cannot be repeated. Save them and write paths.")
+    return _of_path((folder / item).absolute())
+
+
+def _of_bytes(data: bytes) -> str:
+    header = read_header(data)
+    if header is None:
+        raise ValueError(f"got {len(data)} bytes that are no PNG, JPEG, GIF or WebP file. Convert the picture to one.")
+    return Image(data, header.mime_type).reference
+
+
+def _of_path(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            header = read_header(file.read(_HEADER_BYTES))
+    except OSError as error:
+        raise ValueError(f"{path}: the picture cannot be read: {error.strerror}. Check the path.") from error
+    if header is None:
+        raise ValueError(f"{path} is no PNG, JPEG, GIF or WebP file. Convert the picture to one.")
+    return str(path)
