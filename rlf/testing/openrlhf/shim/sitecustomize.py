@@ -5,7 +5,7 @@ What is adapted, and why it changes nothing that a rehearsal is to show:
 - torch: questions to a GPU get a CPU's answers; tensors asked for on `cuda` are made on the CPU.
 - weight sync: OpenRLHF's broadcast goes over gloo in place of NCCL, and the hand-over of GPU memory between processes
   of one GPU (CUDA IPC) carries the values instead of a handle. Which weights go when is OpenRLHF's own.
-- vLLM for CPUs: its linear layers keep their weights where new ones can be loaded.
+- vLLM for CPUs: its linear layers keep their weights where new ones can be loaded, and models that see can be made.
 """
 
 from __future__ import annotations
@@ -104,6 +104,16 @@ def _adapt_linear(layers: Any) -> None:
     layers.dispatch_cpu_unquantized_gemm = keep
 
 
+def _adapt_model_config(config: Any) -> None:
+    """The language model inside one that sees has no architecture of its own; on a CPU vLLM looks for its first."""
+    asked = config.ModelConfig.using_transformers_backend
+
+    def using_transformers_backend(self: Any) -> bool:
+        return bool(self.architectures and asked(self))
+
+    config.ModelConfig.using_transformers_backend = using_transformers_backend
+
+
 def _adapt_runner(runner: Any) -> None:
     """A request with a seed has a generator, which vLLM rewinds on a GPU where it drops a draw; a CPU's cannot be."""
 
@@ -132,6 +142,7 @@ _ADAPTATIONS: dict[str, Callable[[Any], None]] = {
     "torch.multiprocessing.reductions": _adapt_reductions,
     "vllm.distributed.device_communicators.pynccl": _adapt_pynccl,
     "vllm.model_executor.layers.utils": _adapt_linear,
+    "vllm.config.model": _adapt_model_config,
     "vllm.v1.worker.gpu_model_runner": _adapt_runner,
     "openrlhf.trainer.ray.utils": _adapt_gpu_id,
     "deepspeed.comm.torch": _adapt_deepspeed,

@@ -2,7 +2,7 @@
 
 Not fast and not faithful in speed or memory. Faithful in what a rehearsal is to show: tokens in and out, stops and
 budgets, seeds, log-probabilities, OpenRLHF's own worker extension with its weight sync, pause and resume between
-tokens, so that new weights arrive in the middle of a trajectory as they do under vLLM.
+tokens, so that new weights arrive in the middle of a trajectory as they do under vLLM; pictures beside tokens.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from vllm.pictures import PictureReader
 from vllm.sampling import LogitsReader, SamplingParams
 
 __version__ = "0.29.0"
@@ -50,6 +51,10 @@ class _Request:
     pending: list[int]
     """Tokens that the model has not read yet."""
     room: int
+    inputs: dict[str, Any] = field(default_factory=dict)
+    """What else the model reads with the first tokens: its pictures."""
+    rope_deltas: Any = None
+    """How far pictures shift the positions behind them, which models keep of the last request they saw."""
     cache: Any = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[Mapping[int, Logprob]] = field(default_factory=list)
@@ -61,13 +66,15 @@ class AsyncLLMEngine:
 
     def __init__(self, args: AsyncEngineArgs) -> None:
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
         dtype = getattr(torch, args.dtype)
         self._max_model_len = int(args.max_model_len)
         self._tokenizer: Any = AutoTokenizer.from_pretrained(args.model)
-        model: Any = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype, attn_implementation="eager")
-        self._model = model.eval()
+        sees = hasattr(AutoConfig.from_pretrained(args.model), "vision_config")
+        auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        self._model = auto.from_pretrained(args.model, dtype=dtype, attn_implementation="eager").eval()
+        self._pictures = PictureReader(args.model) if "limit_mm_per_prompt" in vars(args) else None
         self._reader = LogitsReader(int(args.seed))
         self._worker = _worker(args, self._model, dtype)
         self._turn = asyncio.Lock()
@@ -82,11 +89,15 @@ class AsyncLLMEngine:
 
     async def generate(self, prompt: Mapping[str, Any], params: SamplingParams, request_id: str) -> AsyncIterator[Any]:
         """Yields the whole continuation, once."""
-        tokens = list(prompt["prompt_token_ids"])
+        tokens, inputs = list(prompt["prompt_token_ids"]), {}
+        if pictures := (prompt.get("multi_modal_data") or {}).get("image"):
+            if self._pictures is None:
+                raise ValueError("At most 0 image(s) may be provided in one prompt.")
+            tokens, inputs = self._pictures.read(tokens, pictures)
         room = self._max_model_len - len(tokens)
         if room <= 0:
             raise ValueError(f"a prompt of {len(tokens)} tokens; max_model_len is {self._max_model_len}")
-        request = _Request(params, tokens, min(params.max_tokens or room, room))
+        request = _Request(params, tokens, min(params.max_tokens or room, room), inputs)
         self._num_unfinished += 1
         try:
             while request.finish_reason is None:
@@ -117,7 +128,7 @@ class AsyncLLMEngine:
         params = request.params
         with torch.no_grad():
             for _ in range(_SLICE):
-                output = self._model(torch.tensor([request.pending]), past_key_values=request.cache, use_cache=True)
+                output = self._read(request)
                 request.cache = output.past_key_values
                 token, logprob = self._reader.draw(output.logits[0, -1], params, len(request.tokens))
                 request.pending = [token]
@@ -126,6 +137,19 @@ class AsyncLLMEngine:
                 request.finish_reason = self._finish(request)
                 if request.finish_reason is not None:
                     return
+
+    def _read(self, request: _Request) -> Any:
+        """What the model says after the pending tokens."""
+        import torch
+
+        inner = self._model.base_model
+        if hasattr(inner, "rope_deltas"):
+            inner.rope_deltas = request.rope_deltas
+        output = self._model(
+            torch.tensor([request.pending]), past_key_values=request.cache, use_cache=True, **request.inputs
+        )
+        request.inputs, request.rope_deltas = {}, getattr(inner, "rope_deltas", None)
+        return output
 
     def _finish(self, request: _Request) -> str | None:
         params = request.params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     logprobs: int | None = None
     seed: int | None = None
+    logit_bias: Mapping[int, float] | None = None
 
 
 class LogitsReader:
@@ -38,6 +40,9 @@ class LogitsReader:
         """A token and its log-probability at the temperature, before top-p, top-k and min-p."""
         import torch
 
+        if params.logit_bias:
+            logits_V = logits_V.float().clone()
+            logits_V[list(params.logit_bias)] += torch.tensor(list(params.logit_bias.values()))
         greedy = params.temperature == 0
         logprobs_V = (logits_V.float() / (1.0 if greedy else params.temperature)).log_softmax(-1)
         if greedy:
