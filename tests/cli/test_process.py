@@ -1,8 +1,7 @@
-"""The program as a process: what it loads, how fast it answers, how it ends."""
+"""The program as a process: what it loads, how it ends."""
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +33,7 @@ print("loaded", *(name for name in {among!r} if name in sys.modules))
 
 
 def test_help_loads_nothing_heavy() -> None:
+    assert "Train a model as a spec says." in python("from rlf.cli import main; main()", "--help").stdout
     assert loaded_by("--help") == []
     assert loaded_by("run", "--help") == []
 
@@ -45,23 +45,6 @@ def test_check_never_loads_torch() -> None:
 def test_check_loads_nothing_that_runs_a_plan() -> None:
     running = ("rlf.engines.harness", "rlf.rollout", "rlf.rewards.function", "rlf.tools.execution.executor")
     assert loaded_by("check", str(SPEC), among=(*running, "rlf.lineage", "rlf.reports", "omegaconf", "rich")) == []
-
-
-def cpu_s(*arguments: str) -> float:
-    """Processor time of a command, its children included: the least of three runs, since others load the machine."""
-    taken = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert python("from rlf.cli import main; main()", *arguments).returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken.append((after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime))
-    return min(taken)
-
-
-def test_help_and_a_check_cost_less_than_a_second() -> None:
-    assert "Train a model as a spec says." in python("from rlf.cli import main; main()", "--help").stdout
-    assert cpu_s("--help") < 0.8
-    assert cpu_s("check", str(SPEC.with_name("search_openrlhf.yaml"))) < 1.0
 
 
 def test_version() -> None:

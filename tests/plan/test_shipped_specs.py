@@ -18,20 +18,16 @@ BRING_DATA = ("search_r1_qwen3_4b", "search_r1_two_nodes")
 """Specs whose data the user brings."""
 ABLATIONS = ("search", "search_no_tool", "search_shuffled")
 CHECK = """
-import json, sys, time
+import json, sys
 from pathlib import Path
-started = time.process_time()
 from rlf.plan import compile
 from rlf.spec import check_inputs, load_spec
-start_up, seconds = time.process_time() - started, []
 for path in sys.argv[1:]:
-    started = time.process_time()
     loaded = load_spec([Path(path)])
     compile(loaded)
     assert all("no such file" in fault.message for fault in check_inputs(loaded))
-    seconds.append(start_up + time.process_time() - started)
 heavy = {"torch", "transformers", "datasets", "vllm", "ray", "sqlalchemy", "aiohttp"} & set(sys.modules)
-print(json.dumps({"seconds": max(seconds), "heavy": sorted(heavy)}))
+print(json.dumps(sorted(heavy)))
 """
 
 
@@ -61,9 +57,7 @@ def test_the_ablations_differ_from_the_headline_in_the_search_tool_alone():
         assert other.tools[1:] == base.tools[1:] and other.tools[0].target != base.tools[0].target
 
 
-def test_checking_each_takes_under_a_second_and_loads_no_heavy_package():
+def test_checking_each_loads_no_heavy_package():
     command = [sys.executable, "-c", CHECK, *map(str, SPECS)]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    said = json.loads(run.stdout)
-    assert said["heavy"] == []
-    assert said["seconds"] < 1.0, "of processor time, start-up of the packages included"
+    assert json.loads(run.stdout) == []

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from rlf.core.image_header import read_header
 from rlf.core.redact import Redactor
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.execution.budget import MAX_KEPT_BYTES, Budget
-from rlf.core.image_header import read_header
 from rlf.tools.limits import Limits
 from rlf.types import Outcome, ToolCall, ToolResult
 

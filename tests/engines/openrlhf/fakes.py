@@ -27,6 +27,7 @@ class Params:
     include_stop_str_in_output: bool = False
     logprobs: int | None = 1
     seed: int | None = None
+    logit_bias: dict[int, float] | None = None
 
 
 class FakeEngine:
@@ -37,9 +38,12 @@ class FakeEngine:
         self._lines = lines
         self._pause_s = pause_s
         self.requests: list[tuple[list[int], Params]] = []
+        self.pictures: list[Any] = []
+        """What went along with each request."""
 
     async def generate(self, prompt_token_ids: list[int], sampling_params: Params, multi_modal_data: Any = None) -> Any:
         self.requests.append((list(prompt_token_ids), sampling_params))
+        self.pictures.append(multi_modal_data)
         line = self._lines[min(len(self.requests), len(self._lines)) - 1]
         await asyncio.sleep(self._pause_s)
         if isinstance(line, Exception):

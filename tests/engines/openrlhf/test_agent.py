@@ -159,18 +159,6 @@ def test_the_policy_is_evaluated_before_the_first_group_is_handed_over(load, tmp
     assert len([record for record in records(job) if record.purpose is not Purpose.TRAIN]) == 4
 
 
-def test_a_row_with_images_is_refused(load, tmp_path):
-    job = new_job(load, tmp_path)
-
-    async def run():
-        from rlf.engines.openrlhf.actor.agent import Agent
-
-        await Agent(job.folder).execute("row", "", Params(), None, None, images=["a.png"])
-
-    with pytest.raises(RunError, match="row 'row' has images"):
-        asyncio.run(run())
-
-
 REQUEST = SampleRequest("t", [1, 2, 3], max_tokens=8, sampling=Sampling(stop_token_ids=(1,)), seed=7)
 
 

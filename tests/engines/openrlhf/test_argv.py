@@ -78,6 +78,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
     "model.lora.target_modules": ((LORA,), "+model.lora.target_modules=[q_proj, v_proj]"),
     "data.eval": (("~eval",), "~data.eval"),
     "rollout.num_generations": ((), "rollout.num_generations=4"),
+    "rollout.max_images": (("+engine.packing=false",), "+rollout.max_images=2"),
     "rollout.max_total_tokens": ((), "rollout.max_total_tokens=640"),
     "rollout.temperature": ((), "+rollout.temperature=0.9"),
     "rollout.top_p": ((), "+rollout.top_p=0.9"),

@@ -50,7 +50,7 @@ def written(load, tmp_path, *overrides):
 def test_a_row_travels_to_the_agent_and_back_unchanged():
     for row in evaluation_rows(TASKS, _evaluation(samples=2, greedy=True)):
         values = json.loads(write_row(row))
-        assert read_label(values["label"]) == row
+        assert read_label(values["label"], JOB.folder) == row
         assert (values["input"], values["datasource"]) == (row.name, row.purpose)
 
 

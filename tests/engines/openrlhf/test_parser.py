@@ -127,22 +127,18 @@ def test_without_openrlhf_its_options_are_held_against_the_list(load, monkeypatc
 
 
 CHECK = """
-import json, sys, time
+import json, sys
 from pathlib import Path
-started = time.process_time()
 from rlf.api.plans import check_spec
 check_spec([Path(sys.argv[1])], ["engine.kind=openrlhf"])
-print(json.dumps({"seconds": time.process_time() - started, "loaded": sorted(sys.modules)}))
+print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_a_check_takes_under_a_second_and_loads_no_heavy_package():
-    """Of processor time in this process; the parser's own takes some 30 ms."""
+def test_a_check_loads_no_heavy_package():
     command = [sys.executable, "-c", CHECK, str(REPOSITORY / "specs/search.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    said = json.loads(done.stdout)
-    assert HEAVY & set(said["loaded"]) == set()
-    assert said["seconds"] < 1.0
+    assert HEAVY & set(json.loads(done.stdout)) == set()
 
 
 def test_another_engine_has_no_options(load):

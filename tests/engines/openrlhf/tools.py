@@ -1,9 +1,12 @@
 """Tools that fail, each in its own way."""
 
 import asyncio
+import io
 import os
 import signal
 import time
+
+from rlf.types import Image, ToolOutput
 
 
 async def unreachable(**_arguments):
@@ -40,3 +43,17 @@ def killed(query: str) -> str:
     """Is killed as if by the kernel, out of memory."""
     os.kill(os.getpid(), signal.SIGKILL)
     return query
+
+
+def screenshot(query: str) -> ToolOutput:
+    """Two pictures, a red and a blue one."""
+    return ToolOutput(f"seen {query}", images=(picture((200, 10, 10)), picture((10, 10, 200))))
+
+
+def picture(colour: tuple[int, int, int]) -> Image:
+    """A small PNG of one colour."""
+    from PIL import Image as Pillow
+
+    file = io.BytesIO()
+    Pillow.new("RGB", (20, 30), colour).save(file, "PNG")
+    return Image(file.getvalue(), "image/png")
