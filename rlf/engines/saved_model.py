@@ -30,19 +30,26 @@ def load_saved(folder: Path) -> PreTrainedModel:
     Raises:
         RunError: it does not load, or the model that its adapters are for does not.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     path = str(folder)
     try:
         if not holds_adapters(folder):
-            return AutoModelForCausalLM.from_pretrained(path)
+            return auto_model(AutoConfig.from_pretrained(path)).from_pretrained(path)  # type: ignore[no-any-return]
         path = json.loads((folder / _CONFIG).read_text())["base_model_name_or_path"]
         dtype = AutoConfig.from_pretrained(folder).dtype
-        return _merged(AutoModelForCausalLM.from_pretrained(path, dtype=dtype), folder)
+        return _merged(auto_model(AutoConfig.from_pretrained(path)).from_pretrained(path, dtype=dtype), folder)
     except (OSError, ValueError, RuntimeError) as error:
         raise RunError(f"{folder}: the trained model does not load from {path!r}: {first_line(error)}") from error
+
+
+def auto_model(config: Any) -> Any:
+    """The class of transformers that OpenRLHF trains a model as: the one for pictures where it sees any."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
 
 
 def _merged(base: Any, folder: Path) -> PreTrainedModel:

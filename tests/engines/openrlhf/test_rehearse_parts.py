@@ -65,6 +65,91 @@ def test_a_small_model_of_the_same_architecture_keeps_the_vocabulary_and_the_tem
     assert load_tokenizer(path).chat_template == load_tokenizer(str(TINY)).chat_template
 
 
+QWEN_SIGHT = {"patch_size": 14, "out_hidden_size": 2048, "num_heads": 16, "depth": 32}
+SQUARE = {"num_hidden_layers": 24, "num_attention_heads": 16, "hidden_size": 1024, "intermediate_size": 4096}
+SEEING = {
+    "qwen2_5_vl": {
+        "text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}},
+        "vision_config": QWEN_SIGHT | {"hidden_size": 1280, "fullatt_block_indexes": [7, 15, 23, 31]},
+    },
+    "qwen3_vl": {
+        "text_config": {
+            "head_dim": 128,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 5e6,
+                "mrope_section": [24, 20, 20],
+                "mrope_interleaved": True,
+            },
+        },
+        "vision_config": QWEN_SIGHT | {"hidden_size": 1152, "deepstack_visual_indexes": [8, 16, 24]},
+    },
+    "qwen3_5": {
+        "text_config": {
+            "head_dim": 256,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e7,
+                "partial_rotary_factor": 0.25,
+                "mrope_section": [11, 11, 10],
+                "mrope_interleaved": True,
+            },
+        },
+        "vision_config": QWEN_SIGHT | {"hidden_size": 1152},
+    },
+    "llava": {"text_config": {"model_type": "qwen2"}, "vision_config": SQUARE | {"image_size": 28, "patch_size": 14}},
+    "gemma3": {
+        "text_config": {"head_dim": 256},
+        "vision_config": SQUARE | {"image_size": 28, "patch_size": 14},
+        "mm_tokens_per_image": 4,
+    },
+}
+"""Configurations that see, as large as real ones where it is told."""
+IMAGE = 9
+"""The token of a picture."""
+
+
+def big_model_that_sees(folder, kind):
+    """A folder as of a real model, without weights: 4 tokens for a picture of 4 x 4 patches, or of 2 x 2 by LLaVA."""
+    shutil.copytree(TINY, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json", "card.json"))
+    (folder / "preprocessor_config.json").write_text('{"patch_size": 14}')
+    large = {"num_hidden_layers": 36, "num_attention_heads": 16, "hidden_size": 2048, "vocab_size": 916}
+    config = json.loads(json.dumps(SEEING[kind])) | {"model_type": kind, "image_token_id": IMAGE}
+    config["text_config"] = large | {"num_key_value_heads": 8} | config["text_config"]
+    if kind in ("llava", "gemma3"):
+        config["image_token_index"] = config.pop("image_token_id")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def shown(kind):
+    """Tokens and pixels of one picture."""
+    import torch
+
+    tokens = torch.tensor([[5, *[IMAGE] * 4, 6]])
+    if not kind.startswith("qwen"):
+        return {"input_ids": tokens, "pixel_values": torch.randn(1, 3, 28, 28)}
+    pixels = {"pixel_values": torch.randn(16, 3 * 2 * 14 * 14), "image_grid_thw": torch.tensor([[1, 4, 4]])}
+    return {"input_ids": tokens, "mm_token_type_ids": (tokens == IMAGE).int(), **pixels}
+
+
+@pytest.mark.parametrize("kind", SEEING)
+def test_a_small_model_that_sees_makes_as_many_tokens_of_a_picture(kind, tmp_path):
+    import torch
+    from transformers import AutoModelForImageTextToText
+
+    path, words = rehearsal_model(str(big_model_that_sees(tmp_path / "big", kind)), tmp_path / "small", seed=0)
+    model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
+    assert sum(parameter.numel() for parameter in model.parameters()) < 3e6, words
+    one, other = (shown(kind) for _ in range(2))
+    with torch.no_grad():
+        for blank in [parameter for parameter in model.parameters() if not parameter.any()]:
+            blank.normal_()  # gemma's eyes begin closed
+        first, second = (model(**inputs).logits[0, -1] for inputs in (one, other))
+    assert not torch.equal(first, second), "what is seen is told"
+    assert (tmp_path / "small" / "preprocessor_config.json").is_file()
+
+
 def test_a_small_model_is_taken_as_it_is(tmp_path):
     assert rehearsal_model(str(TINY), tmp_path / "small", seed=0)[0] == str(TINY)
     assert not (tmp_path / "small").exists()

@@ -1,4 +1,8 @@
-"""A tiny model of a given architecture, with random weights and the given model's own tokenizer and template."""
+"""A tiny model of a given architecture: random weights, the given model's own tokenizer, template and processor.
+
+A model that sees keeps what decides how many tokens a picture becomes: the sizes of pictures and patches, and how
+patches are merged.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core.errors import RlfError
+from rlf.engines.saved_model import auto_model
 from rlf.engines.tokenizer import first_line
+from rlf.spec.model_folder import folder_on_disk
 
 _SMALL: Mapping[str, int] = {
     "num_hidden_layers": 2,
@@ -23,10 +29,16 @@ _SMALL: Mapping[str, int] = {
     "num_local_experts": 4,
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
+    "depth": 2,
+    "embed_dim": 64,
+    "num_heads": 2,
+    "out_hidden_size": 64,
 }
-"""Upper bounds of the sizes that a configuration may have."""
+"""Upper bounds of the sizes that a configuration may have; the last ones are those of Qwen's eyes."""
+_BLOCKS = ("deepstack_visual_indexes", "fullatt_block_indexes")
+"""Lists of numbers of blocks, of which there are `depth`."""
 _BESIDE = (".json", ".jinja", ".model", ".txt")
-"""Endings of a tokenizer's files."""
+"""Endings of a tokenizer's and a processor's files."""
 _SMALL_ENOUGH_BYTES = 64 * 2**20
 
 
@@ -43,7 +55,7 @@ def rehearsal_model(path: str, folder: Path, *, seed: int) -> tuple[str, str]:
     if Path(path).is_dir() and 0 < sum(file.stat().st_size for file in _weights(Path(path))) < _SMALL_ENOUGH_BYTES:
         return path, "the spec's own model, which is small"
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
@@ -58,8 +70,7 @@ def rehearsal_model(path: str, folder: Path, *, seed: int) -> tuple[str, str]:
     _shrink(config)
     torch.manual_seed(seed)
     try:
-        auto: Any = AutoModelForCausalLM
-        model = auto.from_config(config, dtype=torch.bfloat16)
+        model = auto_model(config).from_config(config, dtype=torch.bfloat16)
     except (ValueError, RuntimeError, TypeError) as error:
         raise RlfError(
             f"model.path: no small model can be made from the configuration of {path!r}: {first_line(error)}. Put a "
@@ -67,14 +78,16 @@ def rehearsal_model(path: str, folder: Path, *, seed: int) -> tuple[str, str]:
         ) from error
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    _copy_beside(Path(path), folder)
+    _copy_beside(folder_on_disk(path), folder)
     size = sum(parameter.numel() for parameter in model.parameters())
     return str(folder), f"{type(model).__name__} with {size / 1e6:.1f} M random parameters"
 
 
 def _shrink(config: Any) -> None:
     """Cuts a configuration and those inside it down to `_SMALL`; the vocabulary keeps its size."""
-    for part in {id(part): part for part in (config, config.get_text_config())}.values():
+    inside = [getattr(config, name, None) for name in config.sub_configs]
+    for part in {id(part): part for part in (config, *inside) if part is not None}.values():
+        old_head = _head_size(part)
         for name, most in _SMALL.items():
             size = getattr(part, name, None)
             if isinstance(size, int) and size > most:
@@ -82,6 +95,25 @@ def _shrink(config: Any) -> None:
         kinds = getattr(part, "layer_types", None)
         if kinds:
             part.layer_types = _some_of_each(list(kinds), part.num_hidden_layers)
+        for name in _BLOCKS:
+            if blocks := getattr(part, name, None):
+                setattr(part, name, list(range(part.depth))[-len(blocks) :])
+        rope = getattr(part, "rope_parameters", None) or {}
+        if old_head and "mrope_section" in rope:
+            rope["mrope_section"] = _in_proportion(rope["mrope_section"], old_head, _head_size(part))
+
+
+def _head_size(part: Any) -> int:
+    """Numbers of an attention head; 0 for what has none."""
+    heads, hidden = getattr(part, "num_attention_heads", None), getattr(part, "hidden_size", None)
+    return int(getattr(part, "head_dim", None) or (hidden // heads if heads and hidden else 0))
+
+
+def _in_proportion(sections: list[int], old: int, new: int) -> list[int]:
+    """How many of a head's numbers tell time, height and width, as shares of a smaller head; none is left without."""
+    total = sum(sections) * new // old
+    cut = [max(1, section * new // old) for section in sections]
+    return [cut[0] + total - sum(cut), *cut[1:]]
 
 
 def _some_of_each(kinds: list[str], number: int) -> list[str]:
@@ -94,9 +126,8 @@ def _weights(folder: Path) -> Iterator[Path]:
         yield from folder.glob(ending)
 
 
-def _copy_beside(source: Path, folder: Path) -> None:
-    """Copies what the tokenizer may need and `save_pretrained` left out."""
-    if source.is_dir():
-        for file in source.iterdir():
-            if file.suffix in _BESIDE and not (folder / file.name).exists() and not file.name.endswith("index.json"):
-                shutil.copy(file, folder / file.name)
+def _copy_beside(source: Path | None, folder: Path) -> None:
+    """Copies what the tokenizer or processor may need and `save_pretrained` left out."""
+    for file in source.iterdir() if source is not None else ():
+        if file.suffix in _BESIDE and not (folder / file.name).exists() and not file.name.endswith("index.json"):
+            shutil.copy(file, folder / file.name)
