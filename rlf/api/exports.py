@@ -16,9 +16,12 @@ from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
+from rlf.spec.model_folder import folder_on_disk
 
 ORIGIN = "rlf_run.json"
 """File beside the weights that says which run they are of."""
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+"""What transformers reads of a model that sees, beside its tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ def export_model(name: str, target: Path, *, runs_folder: Path) -> Exported:
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     _write(source, temporary)
+    _add_processor(folder_on_disk(run.record.plan["spec"]["model"]["path"]), temporary)
     origin = {"run": run.record.id, "name": run.record.name, "step": step, "plan_hash": run.record.plan_hash}
     (temporary / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
     temporary.rename(target)
@@ -69,6 +73,15 @@ def _write(source: Path, target: Path) -> None:
     merged = load_saved(source)
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OF_ADAPTERS))
     merged.save_pretrained(target)
+
+
+def _add_processor(base: Path | None, target: Path) -> None:
+    """Copies what reads pictures from the model that was trained: OpenRLHF saves the tokenizer alone."""
+    if base is None:
+        return
+    for name in PROCESSOR_FILES:
+        if (base / name).is_file() and not (target / name).exists():
+            shutil.copy(base / name, target / name)
 
 
 def _models(run: Run) -> list[tuple[int, Path]]:

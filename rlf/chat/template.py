@@ -27,6 +27,8 @@ _LEFT, _RIGHT = "\n\n\n\v", "\v\n\n\n"
 # A template that writes contents as JSON shows the white space escaped.
 _SENTINEL = re.compile(rf"({_LEFT}|\\n\\n\\n\\u000b)?@@rlf:(\d+)@@({_RIGHT}|\\u000b\\n\\n\\n)?")
 _TURN = "@@rlf:turn@@"
+_APART = "\n"
+"""What is put between two pictures where the template writes nothing there."""
 _PROBE_TOOL = ToolDescription("probe", "", {"type": "object", "properties": {}}).as_openai()
 
 
@@ -163,6 +165,9 @@ class TemplateRenderer:
                 tokens += encode_data(self._tokenizer, piece.take(contents[piece.index]))
             elif isinstance(piece, _Picture):
                 assert self.vision is not None, "a place for a picture without what reads it"
+                # Side by side OpenRLHF and vLLM take two for one.
+                side_by_side = tokens[-1:] == [self.vision.placeholder]
+                tokens += encode_template(self._tokenizer, _APART) if side_by_side else []
                 tokens += self.vision.picture(next(left)).tokens
             else:
                 tokens += piece

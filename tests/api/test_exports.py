@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from rlf.api.exports import ORIGIN, export_model
+from rlf.api.exports import ORIGIN, PROCESSOR_FILES, export_model
 from rlf.api.lineage import open_lineage
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model
@@ -18,13 +18,14 @@ from rlf.spec.models import LoraSpec
 from ..lineage.builders import run_record
 
 
-def a_run(tmp_path, engine, *models, output=None):
+def a_run(tmp_path, engine, *models, output=None, model="builtin:tiny"):
     """A run of 4 steps in the lineage, with models in these folders of it."""
     folder = tmp_path / "runs" / "r1"
-    for model in models:
-        (folder / model).mkdir(parents=True)
-        (folder / model / "config.json").write_text(json.dumps({"from": model}))
-    plan = {"spec": {"train": {"steps": 4}, "engine": {"kind": engine, "output": output}}}
+    for saved in models:
+        (folder / saved).mkdir(parents=True)
+        (folder / saved / "config.json").write_text(json.dumps({"from": saved}))
+    spec = {"model": {"path": model}, "train": {"steps": 4}, "engine": {"kind": engine, "output": output}}
+    plan = {"spec": spec}
     with open_lineage(tmp_path / "runs", create=True) as store:
         start_run(store, run_record("r1", engine=engine, plan=plan, folder=str(folder)))
     return tmp_path / "runs"
@@ -70,6 +71,19 @@ def test_adapters_are_exported_as_a_whole_model(engine, tmp_path):
     assert (plain - expected).abs().max() > 0.1
     assert {"tokenizer.json", "config.json", ORIGIN} <= {file.name for file in (tmp_path / "out").iterdir()}
     assert not list((tmp_path / "out").glob("adapter_*"))
+
+
+def test_what_reads_pictures_is_exported_too(tmp_path):
+    base = tmp_path / "base"
+    base.mkdir()
+    for name in ("config.json", "preprocessor_config.json", "processor_config.json"):
+        (base / name).write_text(json.dumps({"of": "base"}))
+    runs = a_run(tmp_path, "openrlhf", "job/model", model=str(base))
+    (tmp_path / "runs/r1/job/model/processor_config.json").write_text(json.dumps({"of": "run"}))
+    export_model("r1", tmp_path / "out", runs_folder=runs)
+    read = {name: json.loads((tmp_path / "out" / name).read_text()) for name in PROCESSOR_FILES[:2]}
+    assert read == {"processor_config.json": {"of": "run"}, "preprocessor_config.json": {"of": "base"}}
+    assert not (tmp_path / "out" / PROCESSOR_FILES[2]).exists()
 
 
 def test_adapters_whose_model_is_gone_are_told(tmp_path):

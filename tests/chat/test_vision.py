@@ -67,7 +67,14 @@ def test_a_result_shows_its_pictures_after_its_text(chat, folder):
     text = chat.decode(chat.vision.collapsed(shown))
     assert chat.shows_results
     assert shown.count(chat.vision.placeholder) == 2 * TOKENS_EACH
-    assert "first\n</tool_response>\n<tool_response>\nsecond" + LLAVA_IMAGE + "\n</tool_response>" in text
+    assert f"first\n</tool_response>\n<tool_response>\nsecond{LLAVA_IMAGE}\n{LLAVA_IMAGE}\n</tool_response>" in text
+
+
+def test_pictures_side_by_side_stay_two_places(chat, folder):
+    tokens = chat.prompt(question(folder, "<image><image>?", "red", "blue"), TOOLS)
+    places = "".join("p" if token == chat.vision.placeholder else "." for token in tokens)
+    assert places.strip(".") == "p" * TOKENS_EACH + "." + "p" * TOKENS_EACH
+    assert f"{LLAVA_IMAGE}\n{LLAVA_IMAGE}?" in chat.decode(chat.vision.collapsed(tokens))
 
 
 @pytest.mark.parametrize("role", ["system", "user"])

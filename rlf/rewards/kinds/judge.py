@@ -66,7 +66,7 @@ class JudgeTerm(Term):
     system: str | None = None
     """Who the judge is, as it is; what fences mean is told after it."""
     images: bool = False
-    """Whether the task's pictures and those among the tools' results go along, for a judge that sees; pointwise only."""
+    """Whether the task's pictures and those in tools' results go along, for a judge that sees; pointwise only."""
     sampling: SamplingSpec = SamplingSpec(temperature=0.0)
     """How judges sample; without a `temperature` the likeliest token, with null as the server does."""
     combine: Combine = Combine.MEDIAN

@@ -33,10 +33,13 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_an_example_has_no_faults_and_warns_at_most_of_a_folder_that_a_cluster_must_have(name, project):
+def test_an_example_has_no_faults_and_warns_at_most_of_a_model_that_is_not_here_or_not_on_a_clusters_nodes(
+    name, project
+):
     checked = check_spec([project / name], [])
-    on_cluster = checked.plan.spec.engine.ray_address is not None
-    assert [warning.path for warning in checked.warnings] == ["model.path"] * on_cluster
+    spec = checked.plan.spec
+    elsewhere = spec.engine.ray_address is not None or not spec.model.path.startswith("builtin:")
+    assert [warning.path for warning in checked.warnings] == ["model.path"] * elsewhere
 
 
 def test_the_commands_for_plans_work(project):
