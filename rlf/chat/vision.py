@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import PIL.Image
     import torch
 
-MAX_KEPT = 256
-"""Pictures kept ready: the rollouts of a group show the same ones, turn after turn."""
+MAX_KEPT = 64
+"""Pictures kept ready, some 20 MB each at a megapixel: the rollouts of a group show the same ones, turn after turn."""
 _PARTS = ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi", "boa", "eoa")
 """What processors name `<part>_token_id`: tokens that promise a picture or a sound."""
 _OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})

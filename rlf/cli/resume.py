@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def resume(name: RunName, runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
-    """Go on with a run that was interrupted, killed or failed, from its last checkpoint; or with a sweep."""
+    """Go on with a run that was interrupted, killed or failed, from its last checkpoint; or with a sweep.
+
+    A cluster's OpenRLHF job that went on, or ended, while nobody followed it is found again, and nothing is run twice.
+    """
     from rlf.api import runs, sweeps
 
     if sweeps.is_sweep(name, runs_folder):

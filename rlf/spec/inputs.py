@@ -120,10 +120,19 @@ def _model(loaded: LoadedSpec) -> list[Fault]:
     if absent:
         mend = "Write a folder as `save_pretrained` leaves it, with model and tokenizer."
         return [loaded.fault(path, f"{shown}: has no {' and no '.join(absent)}. {mend}")]
-    if loaded.spec.rollout.max_images > 0 and "vision_config" not in read_config(folder):
-        message = f"{shown}: the model sees no pictures, and rollout.max_images is {loaded.spec.rollout.max_images}. "
-        return [loaded.fault(path, f"{message}Write a vision-language model, or remove max_images.")]
-    return _chat(loaded, folder)
+    return _sight(loaded, folder) or _chat(loaded, folder)
+
+
+def _sight(loaded: LoadedSpec, folder: Path) -> list[Fault]:
+    """What a model that sees, or one that does not, cannot be asked for."""
+    spec, shown, sees = loaded.spec, shown_path(folder), "vision_config" in read_config(folder)
+    if spec.rollout.max_images > 0 and not sees:
+        message = f"{shown}: the model sees no pictures, and rollout.max_images is {spec.rollout.max_images}. "
+        return [loaded.fault(("model", "path"), f"{message}Write a vision-language model, or remove max_images.")]
+    if sees and spec.model.lora is not None and isinstance(spec.engine, OpenRlhfEngineSpec):
+        message = f"got adapters; {shown} sees pictures, and vLLM's names of the weights of such models are others. "
+        return [loaded.fault(("model", "lora"), f"{message}Remove it.")]
+    return []
 
 
 def _chat(loaded: LoadedSpec, folder: Path) -> list[Fault]:

@@ -49,6 +49,14 @@ def test_a_model_of_text_alone_is_a_fault_of_its_path():
     assert any("model.path" in fault and "the model sees no pictures" in fault for fault in found)
 
 
+def test_adapters_of_a_model_that_sees_are_refused_without_pictures_too(tmp_path):
+    for name, values in (("config.json", {"vision_config": {}}), ("tokenizer_config.json", {})):
+        (tmp_path / name).write_text(json.dumps(values))
+    overrides = ["engine.kind=openrlhf", f"model.path={tmp_path}", "+model.lora={rank: 8}"]
+    (fault,) = [str(fault) for fault in check_inputs(load_spec([SEARCH], overrides))]
+    assert "model.lora: got adapters" in fault and "sees pictures" in fault
+
+
 def test_rows_with_more_pictures_than_a_trajectory_may_hold_are_a_fault_with_the_number(tmp_path):
     (tmp_path / "a.png").write_bytes(picture((1, 2, 3)).data)
     row = {"id": "q", "kind": "k", "question": "<image><image>", "answer": "x", "images": ["a.png", "a.png"]}

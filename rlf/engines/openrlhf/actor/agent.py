@@ -108,6 +108,8 @@ class Agent:
         scored, group = await self._play_of_group(parts, policy, row)
         if parts.first_evaluation is not None:
             await asyncio.shield(parts.first_evaluation)
+        if policy.vision is not None:
+            await policy.vision.prepare(scored.trajectory.images)
         return head | training_response(scored, group, parts.harness.reward, sampling_params, policy.vision)
 
     async def close(self) -> None:
