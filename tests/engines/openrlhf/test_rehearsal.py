@@ -117,10 +117,15 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
     assert left_over() == []
 
 
+FROM_OUTSIDE = [sys.executable, "-m", "rlf", "rehearse", "--full"]
+FROM_INSIDE = [str(rehearsal_environment().python), "-m", "rlf", "run"]
+
+
 @needs_environment
-def test_ctrl_c_amid_the_start_of_the_real_job_leaves_no_process(tmp_path, left_over):
+@pytest.mark.parametrize("rlf", [FROM_OUTSIDE, FROM_INSIDE], ids=["rehearse --full", "run, in the environment"])
+def test_ctrl_c_amid_the_start_of_the_real_job_leaves_no_process(rlf, tmp_path, left_over):
     spec = ROOT / "specs" / "search_openrlhf.yaml"
-    command = [sys.executable, "-m", "rlf", "rehearse", str(spec), "--full", "--runs", str(tmp_path), "--json"]
+    command = [*rlf, str(spec), "--runs", str(tmp_path), "--json"]
     deadline = time.monotonic() + 900
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         try:

@@ -1,0 +1,153 @@
+"""A run started from the environment of rehearsals: on this CPU, with what was changed for it told and kept."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from rlf.api.lineage import open_lineage
+from rlf.api.places import fit_here, place_here
+from rlf.api.plans import check_spec
+from rlf.api.runs import resume, run
+from rlf.api.sweeps import Watcher, run_sweep
+from rlf.core import RlfError
+from rlf.engines.openrlhf.launch.preflight import _on_this_cpu
+from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, rehearsal_environment
+from rlf.lineage import Reader
+from rlf.types import Notice, RunStatus
+
+from ..engines.openrlhf.test_engine import FAKES, ROOT, SIZES, Watch
+
+SEARCH = ROOT / "specs" / "search.yaml"
+OPENRLHF = ["engine.kind=openrlhf"]
+CHANGED = ["engine.packing=false", 'engine.attention="sdpa"']
+CHANGED_FOR_VLLM = ["engine.vllm.enforce_eager=true", "engine.sleep=false"]
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch):
+    """This process stands in an environment of rehearsals without vLLM, whose packages are fakes."""
+    environment = RehearsalEnvironment(tmp_path / "the environment")
+    environment.python.parent.mkdir(parents=True)
+    fakes, python = shlex.quote(str(FAKES)), shlex.quote(sys.executable)
+    environment.python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH":{fakes} exec {python} "$@"\n')
+    environment.python.chmod(0o755)
+    (environment.folder / "base.ready").touch()
+    monkeypatch.setattr(sys, "prefix", str(environment.folder))
+    return environment
+
+
+def add_vllm(environment):
+    (environment.folder / "vllm.ready").touch()
+
+
+def fit(*overrides):
+    return fit_here([SEARCH], overrides, check_spec([SEARCH], overrides))
+
+
+def go(folder, watch, *overrides):
+    return run([SEARCH], [*SIZES, *overrides], runs_folder=folder, view=watch, command=["rlf", "run"])
+
+
+def told_of_the_place(events):
+    return [event for event in events if isinstance(event, Notice) and "place" in event.data]
+
+
+def test_inside_it_the_environment_is_itself(inside):
+    assert rehearsal_environment() == inside
+
+
+def test_its_making_leaves_a_command_that_starts_its_own_interpreter(inside):
+    inside.setup(vllm=False, tell=print)
+    done = subprocess.run([inside.command, "--version"], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.startswith("rlf ")
+
+
+def test_outside_it_nothing_is_changed():
+    fitted = fit(*OPENRLHF)
+    assert (fitted.place, fitted.notices) == (None, ())
+    assert fitted.checked.plan.spec.engine.packing
+    assert place_here(fitted.checked.plan) is None
+
+
+def test_the_local_engine_is_left_alone(inside):
+    fitted = fit()
+    assert (fitted.place, fitted.notices, place_here(fitted.checked.plan)) == (None, (), None)
+
+
+def test_a_stand_in_is_told_loudly(inside):
+    fitted = fit(*OPENRLHF)
+    changes, warning = fitted.notices
+    assert changes.data["changes"] == CHANGED
+    assert f"in the environment of rehearsals {inside.folder}; changed for it: engine.packing=false (" in changes.text
+    assert (warning.level, warning.text.split(":")[0]) == ("warning", "vLLM ITSELF DOES NOT SAMPLE")
+    assert f"`{inside.command} rehearse --setup --vllm`" in warning.text
+    assert str(STANDIN) in fitted.place.paths
+    assert (fitted.place.name, fitted.place.num_gpus) == ("cpu with a stand-in for vLLM", 1)
+
+
+def test_vllm_itself_samples_where_it_is_installed(inside):
+    add_vllm(inside)
+    fitted = fit(*OPENRLHF)
+    (changes,) = fitted.notices
+    assert changes.data["changes"] == [*CHANGED, *CHANGED_FOR_VLLM]
+    assert str(STANDIN) not in fitted.place.paths
+    assert (fitted.place.name, fitted.place.python) == ("cpu with vLLM", str(inside.python))
+
+
+def test_a_plan_is_run_as_it_is_where_a_cpu_can(inside):
+    add_vllm(inside)
+    assert place_here(check_spec([SEARCH], OPENRLHF).plan) is None
+    fitted = fit(*OPENRLHF)
+    assert place_here(fitted.checked.plan) == fitted.place
+
+
+def test_a_run_from_inside_is_kept_like_any_other_and_goes_on_there(inside, tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_TRAINER", "fail:1")
+    runs, watch = tmp_path / "runs", Watch()
+    with pytest.raises(RlfError, match="the GPUs are on fire"):
+        go(runs, watch)
+    assert [event.level for event in told_of_the_place(watch.events)] == ["info", "warning"]
+    with open_lineage(runs) as store:
+        record = Reader(store).get_run("latest").record
+    assert record.host["device"] == "cpu with a stand-in for vLLM"
+    assert record.plan["spec"]["engine"]["packing"] is False
+    # Stopped before its first launch it would have no place of its own yet.
+    next(runs.glob("*/job/place.json")).unlink()
+    monkeypatch.setenv("FAKE_TRAINER", "")
+    assert resume("latest", runs_folder=runs, view=Watch(), command=[]).status is RunStatus.FINISHED
+
+
+def test_a_sweep_from_inside_has_both_engines(inside, tmp_path):
+    watch = Watch()
+    watcher = Watcher(watch, begin=lambda member: None, end=lambda member, outcome: None)
+    files, members = [tmp_path / "search.yaml"], [("engine.kind=local",), ("engine.kind=openrlhf",)]
+    files[0].write_text(f"extends: {SEARCH}\n")
+    sizes = [item for item in SIZES if not item.startswith("engine")]
+    done = run_sweep(files, sizes, members, runs_folder=tmp_path / "runs", watcher=watcher, command=[])
+    assert (done.status, [member.error for member in done.members]) == (RunStatus.FINISHED, [None, None])
+    assert len(told_of_the_place(watch.events)) == 2
+
+
+def test_a_refusal_names_both_ways_to_run_without_gpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    environment = rehearsal_environment()
+    with pytest.raises(RlfError, match="the job needs 1 GPUs, and it has 0") as error:
+        go(tmp_path / "runs", Watch())
+    ways = f"`rlf rehearse SPEC` does two small steps of it, `{environment.command} run SPEC` the whole"
+    assert f"{ways}, once `rlf rehearse --setup --vllm` has made their environment." in str(error.value)
+    environment.command.parent.mkdir(parents=True)
+    for name in ("base.ready", "vllm.ready", "bin/rlf"):
+        (environment.folder / name).touch()
+    assert _on_this_cpu() == f"{ways}."
+
+
+def test_setup_ends_with_the_command_that_enters_it(inside, capsys):
+    from rlf.cli.rehearse import rehearse
+
+    rehearse(setup=True)
+    assert capsys.readouterr().out.splitlines()[-1] == f"{inside.command} run SPEC engine.kind=openrlhf"
+    assert inside.command.is_file()
