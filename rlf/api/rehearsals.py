@@ -18,10 +18,11 @@ from rlf.api.plans import Checked, check_spec
 from rlf.api.runs import RunOutcome, View, start
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.openrlhf.job.place import Place
-from rlf.engines.openrlhf.rehearse.env import RehearsalEnvironment, rehearsal_environment
+from rlf.engines.openrlhf.rehearse.env import TORCHVISION, RehearsalEnvironment, rehearsal_environment
 from rlf.engines.openrlhf.rehearse.spec import Change, place_changes, size_changes
 from rlf.plan import Plan
-from rlf.spec.model_folder import model_location
+from rlf.spec.model_folder import folder_on_disk, model_location
+from rlf.spec.weights import read_config
 from rlf.tools.failure import shorten
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
 from rlf.types.tool import Outcome, ToolResult
@@ -79,7 +80,7 @@ def rehearse(
     """
     stages = _Stages(tell)
     plan = _checked(files, overrides).plan
-    environment = _ready_environment(vllm=vllm)
+    environment = _ready_environment(plan, vllm=vllm)
     changes = [*place_changes(plan.spec, vllm=vllm), *size_changes(plan.spec)]
     folder = Path(tempfile.mkdtemp(prefix="rlf-rehearsal-"))
     from rlf.engines.openrlhf.rehearse.model import rehearsal_model
@@ -116,7 +117,7 @@ def run_in_full(
         RunError: the run failed.
     """
     checked = _checked(files, overrides)
-    fitted = fit_to_cpu(files, overrides, checked, _ready_environment(vllm=vllm), vllm=vllm)
+    fitted = fit_to_cpu(files, overrides, checked, _ready_environment(checked.plan, vllm=vllm), vllm=vllm)
     return start(
         fitted.checked.plan,
         warnings=fitted.checked.warnings,
@@ -139,13 +140,19 @@ def _checked(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
     return checked
 
 
-def _ready_environment(*, vllm: bool) -> RehearsalEnvironment:
+def _ready_environment(plan: Plan, *, vllm: bool) -> RehearsalEnvironment:
     environment = rehearsal_environment()
     if not environment.is_ready(vllm=vllm):
         option = " --vllm" if vllm else ""
         raise RlfError(
             f"{environment.folder}: the environment of rehearsals is not there yet. Make it once with "
             f"`rlf rehearse --setup{option}`; it needs a network and a C++ compiler."
+        )
+    folder = folder_on_disk(plan.spec.model.path)
+    if folder is not None and "vision_config" in read_config(folder) and not environment.takes_pictures:
+        raise RlfError(
+            f"model.path: {plan.spec.model.path!r} sees, and {environment.folder} has no {TORCHVISION}, which could "
+            f"not be installed. Run `rlf rehearse --setup` where it can be had; {environment.log} has pip's words."
         )
     return environment
 

