@@ -25,6 +25,11 @@ MAX_KEPT = 64
 """Pictures kept ready, some 20 MB each at a megapixel: the rollouts of a group show the same ones, turn after turn."""
 _PARTS = ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi", "boa", "eoa")
 """What processors name `<part>_token_id`: tokens that promise a picture or a sound."""
+_PROBE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAADgAAAA4CAAAAACN7WTCAAAAJUlEQVR42u3LMREAAAgEoNf+nbWC5ww7NfnpiK"
+    "IoiqIoiqIoniwyIgFvCyLXLgAAAABJRU5ErkJggg=="
+)
+"""A white square of 56 x 56 pixels."""
 _OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 """What a processor returns of the text around a picture."""
 
@@ -44,13 +49,13 @@ class Vision:
     """A model's processor. One per process: what it has made of a picture is kept for a while."""
 
     def __init__(self, processor: Any) -> None:
-        """Reads what the processor calls a picture.
+        """Reads what the processor calls a picture, and has it make one.
 
         Args:
             processor: transformers' own of the model.
 
         Raises:
-            RlfError: it is of no model that sees.
+            RlfError: it is of no model that sees, or of one that writes a picture as more than one token, repeated.
         """
         self._processor = processor
         placeholder = getattr(processor, "image_token_id", None)
@@ -62,6 +67,7 @@ class Vision:
         self._thread = ThreadPoolExecutor(1, "rlf-vision")
         self.picture = lru_cache(MAX_KEPT)(self._picture)
         """The picture behind a reference. Raises RlfError where it cannot be read."""
+        self._picture(_PROBE)
 
     async def prepare(self, references: Sequence[str]) -> None:
         """Makes pictures ready off the event loop. Raises RlfError for one that cannot be read."""

@@ -116,6 +116,17 @@ def test_a_model_without_a_processor_of_pictures_is_refused():
         Vision(load_tokenizer("rlf/builtin/tiny/checkpoint"))
 
 
+def test_a_processor_that_writes_more_than_one_token_repeated_is_refused(folder):
+    class Wraps(type(load_processor(str(folder)))):
+        def __call__(self, text, **options):
+            return super().__call__(text=[f"\n{text[0]}"], **options)
+
+    processor = load_processor(str(folder))
+    processor.__class__ = Wraps
+    with pytest.raises(RlfError, match="other tokens beside '<image>'"):
+        Vision(processor)
+
+
 def test_the_tokens_of_pictures_are_never_to_be_sampled(chat, processor):
     assert chat.vision.never_sampled == (processor.tokenizer.convert_tokens_to_ids(LLAVA_IMAGE),)
 

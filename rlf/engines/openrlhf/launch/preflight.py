@@ -14,6 +14,7 @@ from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.plan.layout import Layout
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.spec.model_folder import model_location
 from rlf.spec.models import RunSpec
 
 PINS = {"openrlhf": "0.11.2", "vllm": "0.29.0", "ray": "2.55.0", "deepspeed": "0.19.6"}
@@ -32,6 +33,13 @@ if found["openrlhf"]:
     # In a rollout actor a fault of this import is told after minutes, as a time-out.
     import rlf.engines.openrlhf.actor.agent
 print(json.dumps(found))
+"""
+_SEE = """
+import sys
+from rlf.chat.vision import Vision
+from rlf.engines.tokenizer import load_processor
+Vision(load_processor(sys.argv[1]))
+print("sees")
 """
 _COUNT = "import torch; print(torch.cuda.device_count())"
 
@@ -54,6 +62,8 @@ def check_place(place: Place, spec: RunSpec) -> None:
             f"engine.kind: openrlhf cannot run with {place.python}: {'; '.join(reasons)}. Install the packages with "
             f"`pip install 'rlf[openrlhf]'` on a machine with the GPUs, or run the job on this CPU: {_on_this_cpu()}"
         )
+    if spec.rollout.max_images > 0:
+        _answer(place, _SEE, model_location(spec.model.path))
 
 
 def _on_this_cpu() -> str:
@@ -77,5 +87,6 @@ def _answer(place: Place, source: str, *arguments: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=environment)
     if done.returncode != 0:
         why = done.stderr.strip().splitlines()[-1:]
-        raise RlfError(f"engine.kind: openrlhf: {place.python} cannot tell what it has: {''.join(why)}")
+        said = "".join(why).removeprefix(f"{RlfError.__module__}.{RlfError.__name__}: ")
+        raise RlfError(f"engine.kind: openrlhf: {place.python} cannot tell what it has: {said}")
     return done.stdout.splitlines()[-1]
