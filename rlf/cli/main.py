@@ -141,4 +141,4 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     sys.path.insert(0, str(Path.cwd()))  # callables of a spec are found as `python -m` would find them
-    app()
+    app(prog_name="rlf")

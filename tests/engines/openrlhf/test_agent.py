@@ -90,7 +90,7 @@ def test_sampling_follows_the_spec_and_not_the_parameters_that_openrlhf_passes(l
     used = engine.requests[0][1]
     assert (used.temperature, used.top_p, used.top_k, used.min_tokens, used.ignore_eos) == (0.7, 1.0, 5, 0, True)
     _, greedy = play(job, [RIGHT], samples=1, purpose=Purpose.GREEDY)
-    assert greedy.requests[0][1].temperature == 0.0
+    assert 0.0 in {params.temperature for _, params in greedy.requests}
 
 
 def test_every_response_of_a_group_has_the_same_numeric_extra_logs(load, tmp_path):

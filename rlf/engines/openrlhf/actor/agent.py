@@ -25,6 +25,7 @@ from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.core.seeds import derive_seed
 from rlf.engines.harness import Harness, Traffic, build_harness
+from rlf.engines.openrlhf.actor.evaluation import Ahead
 from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally, counts
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplesTokens
 from rlf.engines.openrlhf.actor.response import evaluation_response, training_response
@@ -35,9 +36,10 @@ from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
 from rlf.engines.openrlhf.spool.records import Record, SpoolWriter
 from rlf.engines.openrlhf.spool.send import Sender
 from rlf.plan import plan_from_json
+from rlf.plan.layout import Layout
 from rlf.rollout.loop import Rollout, play
 from rlf.spec.dotenv import mentioned
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.spec.engines.openrlhf import Mode, OpenRlhfEngineSpec
 from rlf.types.events import Notice
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
@@ -103,7 +105,7 @@ class Agent:
         parts = await self._open(tokenizer, policy)
         head = {"prompt": prompt, "label": label, "images": None, "mm_train_inputs": None}
         if row.purpose is not Purpose.TRAIN:
-            scored = await self._play(parts, policy, row, row.index, step=None)
+            scored = await self._ahead_of(parts, engine, sampling_params).take(label)
             return head | evaluation_response(scored, parts.harness.reward, sampling_params)
         scored, group = await self._play_of_group(parts, policy, row)
         if parts.first_evaluation is not None:
@@ -111,6 +113,20 @@ class Agent:
         if policy.vision is not None:
             await policy.vision.prepare(scored.trajectory.images)
         return head | training_response(scored, group, parts.harness.reward, sampling_params, policy.vision)
+
+    def _ahead_of(self, parts: _Parts, engine: SamplesTokens, sampling_params: Any) -> Ahead:
+        """What plays evaluations. Ahead only where one actor has all rows, and weights stay until it is over."""
+
+        async def play_row(label: str) -> Scored:
+            row, policy = read_label(label, self._folder), EnginePolicy(engine, sampling_params)
+            return await self._play(parts, policy, row, row.index, step=None)
+
+        if parts.ahead is None:
+            assert isinstance(self._spec.engine, OpenRlhfEngineSpec), f"an agent for engine {self._spec.engine.kind}"
+            alone = self._spec.engine.mode is Mode.SYNC and Layout.of(self._spec).num_engines == 1
+            lines = self._evaluation.read_text().splitlines() if alone and self._evaluation.is_file() else []
+            parts.ahead = Ahead([json.loads(line)["label"] for line in lines], play_row)
+        return parts.ahead
 
     async def close(self) -> None:
         """Closes tools, rewards and spool. OpenRLHF kills its actors instead: whatever is open must bear that."""
@@ -246,6 +262,8 @@ class _Parts:
     harness: Harness
     spool: SpoolWriter
     steps: StepCount
+    ahead: Ahead | None = None
+    """Plays OpenRLHF's evaluations; None before the first."""
     first_evaluation: asyncio.Future[None] | None = None
     """Under way in this actor, or done; None when another one has it."""
 

@@ -25,10 +25,12 @@ import importlib.util, json, os, sys
 from importlib.metadata import version, PackageNotFoundError
 found = {}
 for name in sys.argv[1:]:
-    try:
-        found[name] = version(name)
-    except PackageNotFoundError:
-        found[name] = "stand-in" if importlib.util.find_spec(name) else None
+    found[name] = "stand-in" if importlib.util.find_spec(name) else None
+    for package in (name, f"{name}-cpu"):
+        try:
+            found[name] = found[name] and version(package)
+        except PackageNotFoundError:
+            pass
 if found["openrlhf"]:
     # In a rollout actor a fault of this import is told after minutes, as a time-out.
     import rlf.engines.openrlhf.actor.agent
