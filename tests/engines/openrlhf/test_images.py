@@ -101,6 +101,7 @@ def test_the_job_holds_each_picture_once_and_names_it_from_its_own_folder(job):
     assert "images" not in json.loads(labels(job)["text"])["messages"][0]
     options = json.loads(job.argv.read_text())
     assert options[options.index("--data.max_images_per_prompt") + 1] == "3"
+    assert "--actor.freeze_visual_encoder" in options
 
 
 def test_pictures_of_the_prompt_reach_vllm_and_the_trainer(job, processor):

@@ -185,6 +185,12 @@ _DATA = (
     Option("data.input_key", "", lambda s: "input", "the row's name"),
     Option("data.label_key", "", lambda s: "label", "the task as JSON"),
     Option("data.max_images_per_prompt", "rollout.max_images", lambda s: s.spec.rollout.max_images or None),
+    Option(
+        "actor.freeze_visual_encoder",
+        "rollout.max_images",
+        lambda s: s.spec.rollout.max_images > 0,
+        "with pictures: vLLM keeps what it has made of one when new weights come",
+    ),
     Option("data.max_len", "rollout.max_total_tokens", lambda s: s.spec.rollout.max_total_tokens),
     Option("train.num_episodes", "train.steps", lambda s: 1, "the rows are steps x prompts_per_step"),
 )
