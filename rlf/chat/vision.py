@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import RlfError
-from rlf.types.image import read_image, shown_reference
+from rlf.core.image_file import read_image_file, shown_reference
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -94,7 +94,7 @@ class Vision:
 
         shown = shown_reference(reference)
         try:
-            image = Pillow.open(io.BytesIO(read_image(reference).data)).convert("RGB")
+            image = Pillow.open(io.BytesIO(read_image_file(reference).data)).convert("RGB")
             text = self._processor.tokenizer.convert_ids_to_tokens(self.placeholder)
             made = self._processor(text=[text], images=[image], add_special_tokens=False, return_tensors="pt")
         except (OSError, ValueError, Pillow.DecompressionBombError) as error:

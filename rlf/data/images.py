@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlf.core.image_header import read_header
+from rlf.core.image_file import read_header
 from rlf.types.image import Image
 from rlf.types.task import IMAGE_MARK, Message
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json
+from rlf.core.image_file import read_image_file
 from rlf.data.columns import cell, missing_column
 from rlf.data.images import with_images
 from rlf.data.prompts import Examples, Prompting, prompting
 from rlf.data.rows import Row, fail, shown_name
 from rlf.data.source import read_rows
 from rlf.data.toolset import tools_of_row
-from rlf.types import Message, Task, read_image
+from rlf.types import Message, Task
 
 MAX_FAULTS = 10
 """Faulty rows that are told one by one."""
@@ -199,7 +200,7 @@ def _messages_json(task: Task) -> list[list[str]]:
 
 
 def _image_hash(reference: str) -> str:
-    return hash_bytes(read_image(reference).data)
+    return hash_bytes(read_image_file(reference).data)
 
 
 def _without(values: Mapping[str, Any], column: str) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlf.core.image_header import read_header
+from rlf.core.image_file import read_header
 from rlf.tools.failure import ToolFailure
 from rlf.tools.limits import Limits
 from rlf.types import Image, Outcome

@@ -11,7 +11,7 @@ from rlf.types.events import (
     RunStatus,
     StepFinished,
 )
-from rlf.types.image import Image, read_image
+from rlf.types.image import Image
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.task import Message, Task
@@ -72,5 +72,4 @@ __all__ = [
     "ToolResult",
     "Trajectory",
     "Turn",
-    "read_image",
 ]

@@ -48,7 +48,7 @@ class SampleRequest:
     fresh: bool = False
     """Whether the context begins anew: tokens were left out of what came before."""
     images: tuple[str, ...] = ()
-    """The pictures that the context holds places of, in order, as `read_image` takes them."""
+    """The pictures that the context holds places of, in order, as a task names them."""
 
 
 @dataclass(frozen=True, slots=True)

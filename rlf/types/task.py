@@ -19,7 +19,7 @@ class Message:
     content: str
     """With as many `IMAGE_MARK`s as there are pictures; without pictures the mark is text like any other."""
     images: tuple[str, ...] = ()
-    """Its pictures, in order: the path of a file, or a `data:` URI. `read_image` reads either."""
+    """Its pictures, in order: the path of a file, or a `data:` URI. `rlf.core.image_file` reads either."""
 
     @property
     def texts(self) -> tuple[str, ...]:

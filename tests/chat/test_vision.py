@@ -133,7 +133,7 @@ def test_the_tokens_of_pictures_are_never_to_be_sampled(chat, processor):
 
 def test_a_picture_is_read_once_for_all_who_show_it(chat, folder, monkeypatch):
     reads = []
-    monkeypatch.setattr("rlf.chat.vision.read_image", lambda r: (reads.append(r), _read(r))[1])
+    monkeypatch.setattr("rlf.chat.vision.read_image_file", lambda r: (reads.append(r), _read(r))[1])
     red = str(folder / "red.png")
     asyncio.run(chat.vision.prepare([red, red]))
     assert chat.vision.tensors([red])["pixel_values"].shape[0] == 1
@@ -159,6 +159,6 @@ def test_a_picture_that_is_cut_short_is_refused_by_name(chat, folder, tmp_path):
 
 
 def _read(reference):
-    from rlf.types import read_image
+    from rlf.core.image_file import read_image_file
 
-    return read_image(reference)
+    return read_image_file(reference)

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from rlf.core import SpecError
+from rlf.core.image_file import read_image_file
 from rlf.data import dataset_hash, load_tasks
-from rlf.types import read_image
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
@@ -43,7 +43,7 @@ def test_pictures_are_dealt_out_to_the_marks_of_the_users_messages(tmp_path):
     assert task.messages[1].texts == ("An <image>.",)
     assert task.images == (here, URI, here)
     assert "images" not in task.columns
-    assert {read_image(image).data for image in task.images} == {PNG}
+    assert {read_image_file(image).data for image in task.images} == {PNG}
 
 
 @pytest.mark.parametrize("value", [None, []])

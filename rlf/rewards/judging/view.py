@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlf.core.image_file import read_image_file
 from rlf.rewards.answers import golds
 from rlf.rewards.judging.fence import Authored
 from rlf.rewards.judging.settings import Criterion
-from rlf.types import CallRecord, Image, Task, Trajectory, read_image
+from rlf.types import CallRecord, Image, Task, Trajectory
 
 _TURN_END = re.compile(r"(?:<\|[\w-]+\|>|</s>|<eos>|<end_of_turn>)\s*$")
 
@@ -60,7 +61,7 @@ def plain(text: str) -> str:
 
 def images_of(trajectory: Trajectory) -> list[Image]:
     """The pictures of the task and among the results, in order."""
-    asked = [read_image(reference) for reference in trajectory.task.images]
+    asked = [Image(*read_image_file(reference)) for reference in trajectory.task.images]
     return asked + [image for record in trajectory.calls for image in record.result.images]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rlf.core.image_file import read_image_file
 from rlf.engines.openrlhf.job.folder import Job
-from rlf.types.image import read_image
 from rlf.types.task import Message, Task
 
 
@@ -38,7 +38,7 @@ def renamed(task: Task, names: Mapping[str, str]) -> Task:
 
 
 def _kept(reference: str, job: Job) -> str:
-    image = read_image(reference)
+    image = read_image_file(reference)
     suffix = mimetypes.guess_extension(image.mime_type) or ""
     path = job.images / f"{hashlib.sha256(image.data).hexdigest()}{suffix}"
     if not path.exists():

@@ -1,9 +1,26 @@
-"""What a picture is, by its first bytes alone. Nothing here decodes one."""
+"""Picture files, and what they are by their first bytes. Nothing here decodes one.
+
+A reference is a file's path, or a `data:` URI that holds the whole picture.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import struct
+from pathlib import Path
 from typing import NamedTuple
+
+from rlf.core.errors import RlfError
+
+_DATA_URI = "data:"
+
+
+class ImageFile(NamedTuple):
+    """A picture as it is stored."""
+
+    data: bytes
+    mime_type: str
 
 
 class Header(NamedTuple):
@@ -58,3 +75,38 @@ def _webp(data: bytes) -> Header | None:
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
         return Header("image/webp", width, height) if len(data) >= 30 else None
     return None
+
+
+def read_image_file(reference: str) -> ImageFile:
+    """The picture behind a file's path or a `data:` URI.
+
+    Raises:
+        RlfError: there is none, or it is of a kind that nothing here reads.
+    """
+    data = _of_uri(reference) if reference.startswith(_DATA_URI) else _of_file(Path(reference))
+    header = read_header(data)
+    if header is None:
+        raise RlfError(f"{shown_reference(reference)}: no PNG, JPEG, GIF or WebP file. Convert the picture to one.")
+    return ImageFile(data, header.mime_type)
+
+
+def shown_reference(reference: str) -> str:
+    """A reference for a person: a path as it is, of a URI its beginning."""
+    return f"{reference[:40]}..." if reference.startswith(_DATA_URI) else reference
+
+
+def _of_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RlfError(f"{path}: the picture cannot be read: {error.strerror}. Check its path.") from error
+
+
+def _of_uri(uri: str) -> bytes:
+    head, _, body = uri.partition(",")
+    try:
+        if not head.endswith(";base64"):
+            raise ValueError("it is not in base64")
+        return base64.b64decode(body, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise RlfError(f"{shown_reference(uri)}: the picture cannot be read: {error}. Write it in base64.") from error
