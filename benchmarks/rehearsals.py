@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,7 +20,30 @@ MODES = {
     "colocated": ["train.algorithm=grpo", "engine.colocate=all"],
     "partial": ["train.algorithm=grpo", "engine.mode=partial", "train.loss.correction.level=token"],
 }
+PICTURES = "pictures"
+"""A model that sees, and rows of no, one and two pictures: made in a folder of its own."""
 SAMPLERS: dict[str, list[str]] = {"stand-in": [], "vLLM": ["--vllm"]}
+
+
+def with_pictures(folder: Path) -> list[str]:
+    """Overrides for a small random Qwen3-VL and rows with pictures, both written to a folder."""
+    from PIL import Image
+
+    from rlf.testing.vision import make_tiny_qwen_vl
+
+    for colour in ("red", "blue"):
+        Image.new("RGB", (60, 40), colour).save(folder / f"{colour}.png")
+    asked = [("<image> is?", ["red.png"]), ("<image> or <image>?", ["blue.png", "red.png"]), ("What is red?", [])]
+    rows = [{"question": question, "answer": "red", "images": images} for question, images in asked]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = {"path": str(folder / "rows.jsonl"), "prompt": "question", "kind": None, "images": "images"}
+    return [
+        f"model.path={make_tiny_qwen_vl(folder / 'model')}",
+        f"data.train={json.dumps(source)}",
+        "~data.eval",
+        "~eval",
+        "+rollout.max_images=2",
+    ]
 
 
 def rehearse(overrides: list[str]) -> tuple[bool, str]:
@@ -33,13 +57,15 @@ def rehearse(overrides: list[str]) -> tuple[bool, str]:
 
 
 def main() -> None:
-    modes = sys.argv[1:] or list(MODES)
+    modes = sys.argv[1:] or [*MODES, PICTURES]
     all_passed = True
     print(f"{'job':<20}{'sampler':<10}{'':<8}{'seconds':>7}  stages")
     for mode in modes:
         for sampler, option in SAMPLERS.items():
             started = time.monotonic()
-            passed, words = rehearse([*MODES[mode], *option])
+            with tempfile.TemporaryDirectory() as folder:
+                overrides = with_pictures(Path(folder)) if mode == PICTURES else MODES[mode]
+                passed, words = rehearse([*overrides, *option])
             seconds = time.monotonic() - started
             print(f"{mode:<20}{sampler:<10}{'passed' if passed else 'FAILED':<8}{seconds:>7.0f}  {words}", flush=True)
             all_passed &= passed

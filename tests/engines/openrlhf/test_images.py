@@ -13,6 +13,7 @@ from rlf.chat.encoding import encode_template
 from rlf.engines.openrlhf.compile.emit import write_job
 from rlf.engines.openrlhf.job.attempt import new_attempt, write_attempt
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.job.images import found_images, keep_images
 from rlf.engines.tokenizer import load_processor
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
@@ -54,7 +55,7 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def job(model, tmp_path):
+def plan(model, tmp_path):
     """Two rows: one with two pictures, one with none."""
     (tmp_path / "red.png").write_bytes(picture((200, 10, 10)).data)
     (tmp_path / "blue.png").write_bytes(picture((10, 10, 200)).data)
@@ -65,7 +66,11 @@ def job(model, tmp_path):
     spec = tmp_path / "pictures.yaml"
     tools = Path(__file__).with_name("tools.py")
     spec.write_text(SPEC.format(model=model, rows=rows, tools=tools))
-    plan = compile_plan(load_spec([spec]))
+    return compile_plan(load_spec([spec]))
+
+
+@pytest.fixture
+def job(plan, tmp_path):
     job = Job(tmp_path / "job", tmp_path / "job")
     write_job(plan, load_inputs(plan).train, [], job)
     write_attempt(job, new_attempt(job, 1, first_step=1))
@@ -96,12 +101,25 @@ def processor(model):
 
 def test_the_job_holds_each_picture_once_and_names_it_from_its_own_folder(job):
     named = json.loads(labels(job)["seen"])["messages"][0]["images"]
-    assert len(named) == 2 == len(list(job.images.iterdir()))
+    assert len(named) == 2 == len(list((job.folder / "images").iterdir()))
     assert all((job.folder / name).is_file() and name.startswith("images/") for name in named)
     assert "images" not in json.loads(labels(job)["text"])["messages"][0]
     options = json.loads(job.argv.read_text())
     assert options[options.index("--data.max_images_per_prompt") + 1] == "3"
     assert "--actor.freeze_visual_encoder" in options
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_nodes_of_a_cluster_find_them_in_what_they_share_or_in_the_folder_that_travels(plan, tmp_path, shared):
+    job = Job(tmp_path / "job", tmp_path / "output")
+    tasks = keep_images(load_inputs(plan).train, job, shared=shared)
+    names = [name for task in tasks for name in task.images]
+    assert len(names) == 2
+    travelled = tmp_path / "copy"
+    if not shared:
+        job.folder.rename(travelled)
+    assert all(Path(name).is_absolute() == shared for name in names)
+    assert all(Path(path).is_file() for path in found_images(travelled, names))
 
 
 def test_pictures_of_the_prompt_reach_vllm_and_the_trainer(job, processor):
@@ -116,7 +134,7 @@ def test_pictures_of_the_prompt_reach_vllm_and_the_trainer(job, processor):
         assert [image.getpixel((0, 0)) for image in pictures["image"]] == [(200, 10, 10), (10, 10, 200)]
         assert params.logit_bias == {processor.image_token_id: -100.0}
     (seen, _) = records(job)
-    assert [Path(image).parent for image in seen.scored.trajectory.task.images] == [job.images] * 2
+    assert [Path(image).parent for image in seen.scored.trajectory.task.images] == [job.folder / "images"] * 2
 
 
 def test_pictures_of_results_are_shown_as_far_as_the_trajectory_may_hold_them(job, processor):
@@ -139,7 +157,7 @@ def test_a_row_of_text_takes_no_pictures_along(job, processor):
 
 
 def test_a_lost_picture_leaves_its_trajectories_out_and_no_place_without_one(job, processor):
-    for path in job.images.iterdir():
+    for path in (job.folder / "images").iterdir():
         path.unlink()
     responses, engine = play(job, processor, "seen", ["red<|im_end|>"])
     assert engine.requests == []

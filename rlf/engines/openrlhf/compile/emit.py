@@ -57,11 +57,12 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     Raises:
         RlfError: a row holds what JSON cannot carry to the agent, or a picture that cannot be read.
     """
-    options = argv(plan.spec, job)
+    assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a job for engine {plan.spec.engine.kind}"
+    options, shared = argv(plan.spec, job), plan.spec.engine.ingest is None
     job.train.parent.mkdir(parents=True, exist_ok=True)
-    _write_rows(job.train, training_rows(keep_images(train, job), plan.spec))
+    _write_rows(job.train, training_rows(keep_images(train, job, shared=shared), plan.spec))
     if evaluation:
-        _write_rows(job.evaluation, evaluation_rows(keep_images(evaluation, job), plan.spec.eval))
+        _write_rows(job.evaluation, evaluation_rows(keep_images(evaluation, job, shared=shared), plan.spec.eval))
     _write_json(job.argv, options)
     _write_json(job.env, {"set": VARIABLES, "secrets": secrets(plan)})
     job.agent.write_text(agent_source(plan.spec.model.lora), encoding="utf-8")

@@ -12,20 +12,26 @@ from rlf.core.image_file import read_image_file
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.types.task import Message, Task
 
+_FOLDER = "images"
 
-def keep_images(tasks: Sequence[Task], job: Job) -> list[Task]:
-    """Copies the pictures of tasks to the job; the tasks with the copies' names.
 
-    A name is relative where the job folder itself travels to the nodes, whole where they see `job.output`.
+def keep_images(tasks: Sequence[Task], job: Job, *, shared: bool) -> list[Task]:
+    """Copies the pictures of tasks to where every node finds them; the tasks with the copies' names.
+
+    Args:
+        shared: whether the nodes see `job.output`, where pictures then lie under their whole names. Else they lie in
+            the job folder, which travels to the nodes, and are named from there.
 
     Raises:
         RlfError: a picture cannot be read.
     """
     names = {reference: "" for task in tasks for reference in task.images}
+    top = job.output if shared else job.folder
     if names:
-        job.images.mkdir(parents=True, exist_ok=True)
+        (top / _FOLDER).mkdir(parents=True, exist_ok=True)
     for reference in names:
-        names[reference] = _kept(reference, job)
+        path = _kept(reference, top / _FOLDER)
+        names[reference] = str(path.relative_to(job.folder) if path.is_relative_to(job.folder) else path)
     return [renamed(task, names) for task in tasks]
 
 
@@ -37,13 +43,13 @@ def renamed(task: Task, names: Mapping[str, str]) -> Task:
     return replace(task, messages=tuple(messages))
 
 
-def _kept(reference: str, job: Job) -> str:
+def _kept(reference: str, folder: Path) -> Path:
     image = read_image_file(reference)
     suffix = mimetypes.guess_extension(image.mime_type) or ""
-    path = job.images / f"{hashlib.sha256(image.data).hexdigest()}{suffix}"
+    path = folder / f"{hashlib.sha256(image.data).hexdigest()}{suffix}"
     if not path.exists():
         path.write_bytes(image.data)
-    return str(path.relative_to(job.folder)) if path.is_relative_to(job.folder) else str(path)
+    return path
 
 
 def found_images(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
