@@ -33,7 +33,7 @@ tools:
     inputSchema: {{type: object, properties: {{query: {{type: string}}}}, required: [query]}}
     target: {{kind: python, callable: "{tools}:screenshot"}}
 rewards:
-  - {{kind: rule, name: short, rule: length, weight: 1.0}}
+  - {{kind: python, name: spread, callable: "{tools}:spread", range: [0, 1], weight: 1.0}}
 rollout: {{num_generations: 4, max_turns: 2, max_total_tokens: 320, max_new_tokens: 64, max_images: 3}}
 train:
   algorithm: reinforce_baseline

@@ -5,8 +5,9 @@ import io
 import os
 import signal
 import time
+import zlib
 
-from rlf.types import Image, ToolOutput
+from rlf.types import Image, ToolOutput, Trajectory
 
 
 async def unreachable(**_arguments):
@@ -43,6 +44,11 @@ def killed(query: str) -> str:
     """Is killed as if by the kernel, out of memory."""
     os.kill(os.getpid(), signal.SIGKILL)
     return query
+
+
+def spread(trajectory: Trajectory) -> float:
+    """A reward that differs wherever the tokens do, so that no group is without an advantage."""
+    return zlib.crc32(repr(list(trajectory.tokens)).encode()) / 2**32
 
 
 def screenshot(query: str) -> ToolOutput:
