@@ -13,7 +13,7 @@ BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
 
-test: .venv/installed-dev  ## Passes the tests, on up to four cores.
+test: .venv/installed-dev .venv/rehearsals  ## Passes the tests, on up to four cores.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: .venv/installed-dev  ## Style, types, and the direction of imports.
@@ -45,5 +45,9 @@ clean:
 .venv/installed-dev: .venv/installed
 	$(PIP) -e '.[dev]'
 	$(PIP) --no-deps openrlhf==0.11.2 trl==1.16.0
+	touch $@
+
+# Where it cannot be made, the tests of OpenRLHF's job skip and say so.
+.venv/rehearsals: .venv/installed-dev
 	@$(BIN)/rlf rehearse --setup || echo "the rehearsal of OpenRLHF's job will be skipped"
 	touch $@

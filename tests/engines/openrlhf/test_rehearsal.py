@@ -117,15 +117,10 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
     assert left_over() == []
 
 
-FROM_OUTSIDE = [sys.executable, "-m", "rlf", "rehearse", "--full"]
-FROM_INSIDE = [str(rehearsal_environment().python), "-m", "rlf", "run"]
-
-
 @needs_environment
-@pytest.mark.parametrize("rlf", [FROM_OUTSIDE, FROM_INSIDE], ids=["rehearse --full", "run, in the environment"])
-def test_ctrl_c_amid_the_start_of_the_real_job_leaves_no_process(rlf, tmp_path, left_over):
-    spec = ROOT / "specs" / "search_openrlhf.yaml"
-    command = [*rlf, str(spec), "--runs", str(tmp_path), "--json"]
+def test_ctrl_c_amid_the_start_of_the_real_job_leaves_no_process(tmp_path, left_over):
+    spec, inside = ROOT / "specs" / "search_openrlhf.yaml", rehearsal_environment().python
+    command = [str(inside), "-m", "rlf", "run", str(spec), "--runs", str(tmp_path), "--json"]
     deadline = time.monotonic() + 900
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         try:
