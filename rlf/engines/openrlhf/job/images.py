@@ -32,10 +32,15 @@ def keep_images(tasks: Sequence[Task], job: Job, *, shared: bool) -> list[Task]:
     for reference in names:
         path = _kept(reference, top / _FOLDER)
         names[reference] = str(path.relative_to(job.folder) if path.is_relative_to(job.folder) else path)
-    return [renamed(task, names) for task in tasks]
+    return [_renamed(task, names) for task in tasks]
 
 
-def renamed(task: Task, names: Mapping[str, str]) -> Task:
+def found_images(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """The paths of pictures by their names in a row, where the job folder, or its copy on this node, is `folder`."""
+    return tuple(str(folder / name) for name in names)
+
+
+def _renamed(task: Task, names: Mapping[str, str]) -> Task:
     """A task with other names for its pictures."""
     if not task.images:
         return task
@@ -48,10 +53,7 @@ def _kept(reference: str, folder: Path) -> Path:
     suffix = mimetypes.guess_extension(image.mime_type) or ""
     path = folder / f"{hashlib.sha256(image.data).hexdigest()}{suffix}"
     if not path.exists():
-        path.write_bytes(image.data)
+        torn = path.with_suffix(".tmp")
+        torn.write_bytes(image.data)
+        torn.rename(path)
     return path
-
-
-def found_images(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """The paths of pictures by their names in a row, where the job folder, or its copy on this node, is `folder`."""
-    return tuple(str(folder / name) for name in names)
