@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlf.core import Fault
+from rlf.plan.layout import Layout
 from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 
@@ -29,6 +30,11 @@ def find_image_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     if spec.engine.packing:
         message = "got true with rollout.max_images; in packed rows OpenRLHF loses which picture is whose. Write false."
         yield loaded.fault(("engine", "packing"), message)
+    if spec.engine.zero_stage == 3 and Layout.of(spec).num_ranks > 1:
+        message = (
+            "got 3 with rollout.max_images; a GPU whose rows hold no picture gathers no weights of what sees, and "
+        )
+        yield loaded.fault(("engine", "zero_stage"), f"{message}the others would wait for it. Write 2.")
     if spec.model.lora is not None:
         message = "got adapters with rollout.max_images; vLLM's names of the weights of models that see are others. "
         yield loaded.fault(("model", "lora"), f"{message}Remove it.")

@@ -30,6 +30,10 @@ def faults(*overrides):
         (["+rollout.max_images=1"], "rollout.max_images: got 1; the local engine trains models of text alone"),
         ([*SEES, "engine.packing=true"], "engine.packing: got true with rollout.max_images"),
         ([*SEES, "train.algorithm=gae"], "train.algorithm: got gae with rollout.max_images"),
+        (
+            [*SEES, "+engine.zero_stage=3", "+engine.actor.per_node=2"],
+            "engine.zero_stage: got 3 with rollout.max_images",
+        ),
         ([*SEES, "+model.lora={rank: 8}"], "model.lora: got adapters with rollout.max_images"),
         (["+data.train.images=pictures"], "data.train.images: names pictures, and rollout.max_images is 0"),
         (["+data.eval.images=pictures"], "data.eval.images: names pictures, and rollout.max_images is 0"),
