@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-import time
 from collections import Counter
 from importlib.resources import files
 
@@ -126,14 +125,6 @@ def test_only_calculations_have_an_expression_and_its_result_is_positive():
 def test_search_returns_two_passages_and_says_when_there_is_none():
     assert search("capital").count("\n") == 1
     assert search("xyzzy") == search("") == search("?!") == NOTHING_FOUND
-
-
-def test_search_takes_well_under_a_millisecond():
-    search("warm up")
-    started = time.perf_counter()
-    for _ in range(500):
-        search("Kalmas born town river capital")
-    assert (time.perf_counter() - started) / 500 < 1e-3
 
 
 def test_bm25_weight_follows_the_formula():

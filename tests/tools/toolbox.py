@@ -145,8 +145,19 @@ async def wait_200_ms(query: str = "") -> str:
     return "done"
 
 
-def wait_200_ms_sync(query: str = "") -> str:
-    time.sleep(0.2)
+async def meet(query: str) -> str:
+    """Returns when 128 calls have come."""
+    CALLS.append(query)
+    while len(CALLS) < 128:  # noqa: ASYNC110 - an event would be of one loop, and this module outlives it
+        await asyncio.sleep(0.01)
+    return "done"
+
+
+def meet_sync(query: str) -> str:
+    """The same, blocking its thread."""
+    CALLS.append(query)
+    while len(CALLS) < 128:
+        time.sleep(0.01)
     return "done"
 
 
