@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlf.core.image_file import read_header
+from rlf.core.errors import RlfError
+from rlf.core.image_file import read_header, read_image_file
 from rlf.types.image import Image
 from rlf.types.task import IMAGE_MARK, Message
 
 _HEADER_BYTES = 65_536
-"""Read of a file to know what it is: JPEGs put previews before their size."""
+"""Read of a file to know what it is; the whole where that is not enough, as of JPEGs with large previews."""
 
 
 def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tuple[Message, ...]:
@@ -54,7 +55,7 @@ def _reference(item: Any, folder: Path) -> str:
     if not isinstance(item, str) or not item.strip():
         raise ValueError(f"got {str(item)[:60]!r}; expected a path, a data: URI or the bytes of a picture.")
     if item.startswith("data:"):
-        return item
+        return _of_uri(item)
     if item.startswith(("http://", "https://")):
         raise ValueError(f"got {item!r}; a run that fetches pictures cannot be repeated. Save them and write paths.")
     return _of_path((folder / item).absolute())
@@ -67,10 +68,19 @@ def _of_bytes(data: bytes) -> str:
     return Image(data, header.mime_type).reference
 
 
+def _of_uri(uri: str) -> str:
+    try:
+        read_image_file(uri)
+    except RlfError as error:
+        raise ValueError(str(error)) from error
+    return uri
+
+
 def _of_path(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            header = read_header(file.read(_HEADER_BYTES))
+            data = file.read(_HEADER_BYTES)
+            header = read_header(data) or read_header(data + file.read())
     except OSError as error:
         raise ValueError(f"{path}: the picture cannot be read: {error.strerror}. Check the path.") from error
     if header is None:

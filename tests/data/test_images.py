@@ -88,6 +88,8 @@ def test_a_hugging_face_dataset_gives_the_files_of_its_image_columns(tmp_path):
         ({"prompt": "<image>", "images": "b.png"}, "b.png: the picture cannot be read: No such file"),
         ({"prompt": "<image>", "images": "rows.jsonl"}, "rows.jsonl is no PNG, JPEG, GIF or WebP file"),
         ({"prompt": "<image>", "images": "https://example.com/a.png"}, "cannot be repeated"),
+        ({"prompt": "<image>", "images": "data:image/png;base64,AAAA"}, "no PNG, JPEG, GIF or WebP file"),
+        ({"prompt": "<image>", "images": "data:image/png,AAAA"}, "not in base64"),
         ({"prompt": "<image>", "images": 7}, "got '7'; expected a path"),
     ],
 )
@@ -95,6 +97,16 @@ def test_what_is_wrong_with_a_rows_pictures_is_told_at_the_row(tmp_path, row, sa
     path = write(tmp_path, {"prompt": "ok", "images": []}, row)
     (fault,) = faults_of(path)
     assert ":2:1 images: " in fault and said in fault
+
+
+def test_a_jpeg_whose_previews_are_large_is_a_picture(tmp_path):
+    """Its size stands behind two segments of 60,000 bytes."""
+    size = b"\xff\xc0\x00\x11\x08\x00\x01\x00\x01\x03" + b"\0" * 9
+    preview = b"\xff\xe2" + (60_002).to_bytes(2, "big") + b"\0" * 60_000
+    path = write(tmp_path, {"prompt": "<image>?", "images": "a.jpg"})
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8" + preview * 2 + size)
+    (task,) = load_tasks(path, images="images")
+    assert task.images == (str(tmp_path / "a.jpg"),)
 
 
 def test_the_hash_of_a_dataset_is_of_what_its_pictures_show(tmp_path):
