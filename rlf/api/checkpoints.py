@@ -6,17 +6,37 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlf.core.inside import path_inside
+from rlf.engines.openrlhf.job.folder import Job
 from rlf.lineage.marks import forget_checkpoints
 from rlf.lineage.reader import Reader
+from rlf.lineage.records import RunRecord
 from rlf.lineage.store import Store
 
 
-def drop_checkpoints(store: Store, run_id: str, *, from_step: int) -> None:
-    """Takes a run's checkpoints of that step and later away, so that it resumes before."""
-    saved = [item for item in Reader(store).checkpoints(run_id) if item.step >= from_step]
+def job_of(record: RunRecord, folder: Path) -> Job:
+    """The job of an OpenRLHF run whose folder this is."""
+    output = record.plan["spec"]["engine"].get("output")
+    return Job(folder / "job", folder / "job" if output is None else Path(output).absolute() / folder.name)
+
+
+def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int) -> None:
+    """Takes a run's checkpoints of that step and later away, so that it resumes before.
+
+    Args:
+        folder: the run's.
+
+    Raises:
+        RlfError: a checkpoint's path leads out of the folder that the run saves in, and nothing was deleted.
+    """
+    reader = Reader(store)
+    record = reader.get_run(run_id).record
+    root = job_of(record, folder).checkpoints if record.engine == "openrlhf" else folder
+    saved = [item for item in reader.checkpoints(run_id) if item.step >= from_step]
+    places = [path_inside(root, Path(item.path).absolute()) for item in saved]
     forget_checkpoints(store, run_id, [item.step for item in saved])
-    for item in saved:
-        shutil.rmtree(item.path, ignore_errors=True)
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def damaged_checkpoints(reader: Reader) -> Iterator[str]:

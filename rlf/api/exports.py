@@ -8,10 +8,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlf.api.checkpoints import job_of
 from rlf.api.lineage import open_lineage
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_path
-from rlf.engines.openrlhf.job.folder import Job
+from rlf.core.inside import path_inside, run_folder
+from rlf.core.publish import check_free, published
 from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
@@ -42,28 +44,40 @@ def export_model(name: str, target: Path, *, runs_folder: Path) -> Exported:
     Raises:
         RlfError: there is no such run, it has no model yet, that model does not load, or `target` exists.
     """
-    if target.exists():
-        raise RlfError(f"{target}: exists already. Name another folder, or remove it first.")
+    check_free(target)
     with open_lineage(runs_folder) as store:
         run = Reader(store).get_run(name)
-    found = _models(run)
+        folder = run_folder(runs_folder, run.record.id)
+        step, source = _newest_model(run, folder)
+        _check_links(source, folder)
+        with published(target) as temporary:
+            _write(source, temporary)
+            _add_processor(folder_on_disk(run.record.plan["spec"]["model"]["path"]), temporary)
+            origin = {"run": run.record.id, "name": run.record.name, "step": step, "plan_hash": run.record.plan_hash}
+            (temporary / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
+            made = Export(str(target.absolute()), "huggingface", step, hash_path(temporary), time.time())
+            # Before the folder appears: killed here, a row names nothing, and no folder is unknown to `whence`.
+            add_export(store, run.record.id, made)
+    return Exported(run.record.id, step, target)
+
+
+def _newest_model(run: Run, folder: Path) -> tuple[int, Path]:
+    found = _models(run, folder)
     if not found:
         raise RlfError(
-            f"run {run.record.id}: there is no model in {run.record.folder} yet: it is written when the run finishes. "
-            "Go on with `rlf resume`, or train with `engine.hf_checkpoints: true` on OpenRLHF."
+            f"run {run.record.id}: there is no model in {folder} yet: it is written when the run finishes. Continue "
+            "with `rlf resume`, or train with `engine.hf_checkpoints: true` on OpenRLHF; a run of another "
+            "runs folder is exported with `--runs` and that folder."
         )
-    step, source = found[-1]
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    _write(source, temporary)
-    _add_processor(folder_on_disk(run.record.plan["spec"]["model"]["path"]), temporary)
-    origin = {"run": run.record.id, "name": run.record.name, "step": step, "plan_hash": run.record.plan_hash}
-    (temporary / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
-    temporary.rename(target)
-    made = Export(str(target.absolute()), "huggingface", step, hash_path(target), time.time())
-    with open_lineage(runs_folder) as store:
-        add_export(store, run.record.id, made)
-    return Exported(run.record.id, step, target)
+    return found[-1]
+
+
+def _check_links(source: Path, folder: Path) -> None:
+    """Raises RlfError where a link in a run's model leads out of it: an export would copy what it points to."""
+    root = folder if source.resolve().is_relative_to(folder.resolve()) else source
+    for path in source.rglob("*"):
+        if path.is_symlink():
+            path_inside(root, path.absolute())
 
 
 def _write(source: Path, target: Path) -> None:
@@ -84,13 +98,12 @@ def _add_processor(base: Path | None, target: Path) -> None:
             shutil.copy(base / name, target / name)
 
 
-def _models(run: Run) -> list[tuple[int, Path]]:
+def _models(run: Run, folder: Path) -> list[tuple[int, Path]]:
     """The run's models in Hugging Face's form with their steps, the newest last."""
-    folder, final = Path(run.record.folder), int(run.record.plan["spec"]["train"]["steps"])
+    final = int(run.record.plan["spec"]["train"]["steps"])
     if run.record.engine == "local":
         return [(final, folder / "model")] if (folder / "model" / "config.json").is_file() else []
-    output = run.record.plan["spec"]["engine"].get("output")
-    job = Job(folder / "job", folder / "job" if output is None else Path(output).absolute() / folder.name)
+    job = job_of(run.record, folder)
     folders = job.checkpoints.glob("global_step*_hf")
     saved = [(int(path.name.removeprefix("global_step").removesuffix("_hf")), path) for path in folders]
     last = [(final, job.model)] if (job.model / "config.json").is_file() else []

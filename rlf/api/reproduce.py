@@ -9,6 +9,7 @@ from pathlib import Path
 from rlf.api.lineage import open_lineage
 from rlf.api.replays import RECORDING
 from rlf.api.runs import RunOutcome, View, restore_plan, start, take_environment
+from rlf.core.inside import run_folder
 from rlf.lineage.graph import NodeDifference, differing, read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import ParentKind
@@ -44,7 +45,7 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
         record = Reader(store).get_run(name).record
     take_environment(record)
     plan = _told_here(restore_plan(record.plan))
-    recording = Path(record.folder) / RECORDING
+    recording = run_folder(runs_folder, record.id) / RECORDING
     replay = str(recording) if recording.is_file() else record.id
     return start(
         plan,

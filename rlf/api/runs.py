@@ -22,6 +22,7 @@ from rlf.api.replays import RECORDING, find_replay
 from rlf.api.tracking import Tracking
 from rlf.core.errors import Fault, RlfError, RunError, SpecError
 from rlf.core.ids import new_run_id
+from rlf.core.inside import run_folder
 from rlf.core.redact import REDACTED
 from rlf.engines.harness import Traffic
 from rlf.lineage.reader import Reader
@@ -165,7 +166,7 @@ def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) 
         take_environment(stored.record)
         plan = _with_its_secrets(restore_plan(stored.record.plan))
         store.hide(environment(plan), declared(plan))
-        folder = Path(stored.record.folder)
+        folder = run_folder(runs_folder, run_id)
         recording = folder / RECORDING
         sink = _Sink(plan.spec.health)
         engine = _engine(plan, folder, sink, Traffic(store.redactor.text, recording if recording.is_file() else None))
@@ -289,7 +290,7 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
             recorder.flush()
             since = [alarm.since for alarm in stop.alarms if alarm.action is Action.ROLLBACK]
             if since:
-                drop_checkpoints(store, info.run_id, from_step=min(since))
+                drop_checkpoints(store, info.run_id, info.folder, from_step=min(since))
             raise
         except BaseException as error:
             recorder(RunFinished(RunStatus.FAILED, engine.step, str(error) or type(error).__name__))

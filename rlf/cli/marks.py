@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +11,6 @@ from rlf.cli.completion import complete_run
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
-
-if TYPE_CHECKING:
-    from rlf.lineage.records import Run
 
 
 def tag_run(
@@ -59,25 +54,16 @@ def remove_runs(
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
-    from rlf.lineage.marks import remove_run
+    from rlf.api.removal import remove_with_folders
 
     with open_reader(runs_folder) as reader:
         runs = [reader.get_run(name) for name in names]
         what = ", ".join(f"{run.record.id} ({run.record.name})" for run in runs)
         if not yes and not typer.confirm(f"Remove {what}?"):
             raise typer.Exit(1)
-        for run in runs:
-            remove_run(reader.store, run.record.id)
-            folder = None if keep_files else _folder_of(run, runs_folder)
-            if folder is not None:
-                shutil.rmtree(folder)
-            print(f"removed {run.record.id}" + ("" if folder is None else f" and {folder}"))
-
-
-def _folder_of(run: Run, runs_folder: Path) -> Path | None:
-    """The run's own folder, when it is there and lies in the runs folder: nothing else is ever deleted."""
-    folder = runs_folder / run.record.id
-    return folder if folder.is_dir() and not folder.is_symlink() else None
+        removed = remove_with_folders(reader, runs, runs_folder, keep_files=keep_files)
+    for item in removed:
+        print(f"removed {item.run_id}" + ("" if item.folder is None else f" and {item.folder}"))
 
 
 def thin_runs(
@@ -99,6 +85,7 @@ def thin_runs(
     Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
     trajectories stay, so that every report goes on working.
     """
+    from rlf.api.removal import finish_removals
     from rlf.lineage.upkeep import drop_unnamed_blobs, parse_keep, thin
 
     if bool(names) != bool(keep):
@@ -110,21 +97,22 @@ def thin_runs(
     with open_reader(runs_folder) as reader:
         ids = [reader.get_run(name).record.id for name in names or ()]
         num_thinned = sum(thin(reader.store, run_id, rules) for run_id in ids)
+        leftovers = finish_removals(reader, runs_folder)
         freed = drop_unnamed_blobs(reader.store)
     print(f"{num_thinned:,} trajectories thinned; {freed.num_blobs:,} contents dropped, {freed.size_bytes:,} bytes")
+    for item in leftovers:
+        print(f"{item.run_id}: " + ("its folder is back in its place" if item.restored else "its removal is finished"))
 
 
 def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS) -> None:
     """Read the whole lineage and say what is damaged, checkpoints included; exit code 3 when something is."""
-    from rlf.api.checkpoints import damaged_checkpoints
-    from rlf.lineage.upkeep import find_damage
+    from rlf.api.verification import verify
 
     console = stdout_console()
     with open_reader(runs_folder) as reader:
-        found = [*find_damage(reader.store), *damaged_checkpoints(reader)]
-        num_runs = len(reader.list_runs())
-    for line in found:
+        found = verify(reader, runs_folder)
+    for line in (*found.faults, *(f"note: {remark}" for remark in found.remarks)):
         console.print(line, markup=False, soft_wrap=True)
-    print(f"{num_runs} runs, {len(found)} faults" if found else f"{num_runs} runs, all whole")
-    if found:
+    print(f"{found.num_runs} runs, {len(found.faults)} faults" if found.faults else f"{found.num_runs} runs, all whole")
+    if found.faults:
         raise typer.Exit(3)

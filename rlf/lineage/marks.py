@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 
 from sqlalchemy import delete, insert
@@ -50,8 +50,11 @@ def forget_checkpoints(store: Store, run_id: str, steps: Collection[int]) -> Non
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step.in_(steps)))
 
 
-def remove_run(store: Store, run_id: str) -> None:
+def remove_run(store: Store, run_id: str, *, last: Callable[[], None] | None = None) -> None:
     """Deletes a run and all that hangs on it; what other runs say of it as their parent stays.
+
+    Args:
+        last: what else the removal is, done before the rows are committed as deleted.
 
     Raises:
         RlfError: no such run, or it is still running.
@@ -59,3 +62,5 @@ def remove_run(store: Store, run_id: str) -> None:
     with store.write() as connection:
         check_stopped(connection, run_id)
         connection.execute(delete(tables.runs).where(tables.runs.c.id == run_id))
+        if last is not None:
+            last()

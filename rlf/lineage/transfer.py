@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select
 
 from rlf.core import RlfError
+from rlf.core.inside import check_run_id
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs, write_blobs
 from rlf.lineage.store import Store
@@ -35,8 +36,9 @@ def copy_run(source: Store, target: Store, run_id: str) -> bool:
     Checkpoints and exports stay where they are: their rows tell path and hash.
 
     Raises:
-        RlfError: the target has another run of that id.
+        RlfError: the target has another run of that id, or it is not the name of a folder.
     """
+    check_run_id(run_id)
     with source.read() as reading, target.write() as writing:
         row = dict(reading.execute(select(tables.runs).where(tables.runs.c.id == run_id)).one()._mapping)
         there = writing.execute(select(tables.runs).where(tables.runs.c.id == run_id)).first()

@@ -1,6 +1,7 @@
 """A run's model is exported whole, with the run that it is of, whichever engine trained it."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -102,3 +103,26 @@ def test_a_run_without_a_model_and_a_folder_that_exists_are_told(tmp_path):
         export_model("r1", tmp_path / "out", runs_folder=runs)
     with pytest.raises(RlfError, match="exists already"):
         export_model("r1", tmp_path, runs_folder=runs)
+
+
+def test_an_export_that_is_killed_leaves_no_folder_that_the_lineage_does_not_know(tmp_path, monkeypatch):
+    runs, foreign = a_run(tmp_path, "local", "model"), tmp_path / ".out.tmp"
+    foreign.mkdir()
+    (foreign / "precious").touch()
+
+    class Killed(BaseException):
+        """Stands for a kill: no handler of ours is there for it."""
+
+    rename = Path.rename
+
+    def rename_and_die(self, target):
+        rename(self, target)
+        raise Killed
+
+    monkeypatch.setattr(Path, "rename", rename_and_die)
+    with pytest.raises(Killed):
+        export_model("latest", tmp_path / "out", runs_folder=runs)
+    with open_lineage(runs) as store:
+        (known,) = Reader(store).exports("r1")
+    assert (known.path, known.sha256) == (str(tmp_path / "out"), hash_path(tmp_path / "out"))
+    assert (foreign / "precious").exists()

@@ -1,0 +1,48 @@
+"""Whether a lineage is whole: its database, its checkpoints, and the folders of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlf.api.checkpoints import damaged_checkpoints
+from rlf.api.removal import find_leftovers, stray_folders
+from rlf.core.inside import is_run_id
+from rlf.lineage.reader import Reader
+from rlf.lineage.upkeep import find_damage
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found in a lineage."""
+
+    num_runs: int
+    faults: tuple[str, ...]
+    """What is damaged, in words; empty where all is whole."""
+    remarks: tuple[str, ...]
+    """What is unusual and no damage."""
+
+
+def verify(reader: Reader, runs_folder: Path) -> Verification:
+    """Reads the whole lineage and its newest checkpoints."""
+    run_ids = [run.record.id for run in reader.list_runs()]
+    faults = [*find_damage(reader.store), *_foreign_ids(run_ids), *damaged_checkpoints(reader)]
+    remarks = tuple(
+        f"{path}: no run of this lineage has this folder. It is of another database, or what a removal left: delete it "
+        "if nothing needs it."
+        for path in stray_folders(runs_folder, run_ids)
+    )
+    return Verification(len(run_ids), (*faults, *_leftovers(runs_folder, run_ids)), remarks)
+
+
+def _foreign_ids(run_ids: list[str]) -> Iterator[str]:
+    for run_id in run_ids:
+        if not is_run_id(run_id):
+            yield f"run {run_id!r}: not a run's id; the database was changed or crafted. Remove it with --keep-files"
+
+
+def _leftovers(runs_folder: Path, run_ids: list[str]) -> Iterator[str]:
+    for left in find_leftovers(runs_folder, run_ids):
+        what = "put back" if left.restored else "deleted"
+        yield f"{left.folder}: the removal of run {left.run_id} was cut off; `rlf runs gc` has the folder {what}"

@@ -1,0 +1,59 @@
+"""Files and folders that appear whole or not at all: written beside the target under a random name, then renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlf.core.errors import RlfError, RunError
+
+
+@contextmanager
+def published(target: Path) -> Iterator[Path]:
+    """A path to write a new file or folder to; it is synced and becomes `target` at the end, and goes on an error.
+
+    The name is random, so that nobody else's file is ever taken for an old one of ours.
+
+    Raises:
+        RlfError: the target exists already.
+        RunError: its folder cannot be written.
+    """
+    check_free(target)
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        for path in [*temporary.rglob("*"), temporary]:
+            _sync(path)
+        check_free(target)
+        temporary.rename(target)
+        _sync(target.parent)
+    except PermissionError as error:
+        raise RunError(f"{target}: cannot be written: {error.strerror}. Name a path in a folder that can.") from error
+    finally:
+        _remove(temporary)
+
+
+def check_free(target: Path) -> None:
+    """Raises RlfError where something is at the path."""
+    if target.exists() or target.is_symlink():
+        raise RlfError(f"{target}: exists already. Name another path, or remove it first.")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,151 @@
+"""Nothing outside of the runs folder is touched, and a removal is whole or seen."""
+
+import sqlite3
+
+import pytest
+
+from rlf.api.checkpoints import drop_checkpoints
+from rlf.api.exports import export_model
+from rlf.api.lineage import open_lineage
+from rlf.api.removal import finish_removals, remove_with_folders
+from rlf.api.verification import verify
+from rlf.core import RlfError
+from rlf.core.inside import path_inside, run_folder
+from rlf.lineage import Reader, Recorder, start_run
+from rlf.lineage.transfer import copy_run
+from rlf.types import CheckpointSaved, RunFinished, RunStatus
+
+from ..lineage.builders import run_record
+
+RUN = "20260101-000000-aaaa"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A runs folder with one finished run and its folder."""
+    folder = tmp_path / "runs"
+    with open_lineage(folder, create=True) as store, Recorder(store, RUN) as recorder:
+        start_run(store, run_record(RUN, folder=str(folder / RUN)))
+        recorder(RunFinished(RunStatus.FINISHED, 0))
+    (folder / RUN).mkdir()
+    (folder / RUN / "file").touch()
+    return folder
+
+
+@pytest.fixture
+def victim(tmp_path):
+    """A folder of someone else."""
+    folder = tmp_path / "victim"
+    folder.mkdir()
+    (folder / "precious").touch()
+    yield folder
+    assert (folder / "precious").exists()
+
+
+def rename_run(runs, run_id):
+    with sqlite3.connect(runs / "rlf.db") as database:
+        database.execute("UPDATE runs SET id = ?", [run_id])
+
+
+def remove(runs, **options):
+    with open_lineage(runs) as store:
+        reader = Reader(store)
+        return remove_with_folders(reader, reader.list_runs(), runs, keep_files=options.get("keep_files", False))
+
+
+@pytest.mark.parametrize("run_id", ["../victim", "..", ".", "", "a/../../victim", "/etc", ".hidden", "a\n", "a\x1b[2J"])
+def test_an_id_that_is_no_name_of_a_folder_is_refused_wherever_it_becomes_a_path(runs, victim, run_id):
+    rename_run(runs, run_id)
+    with pytest.raises(RlfError, match="not a run's id"):
+        run_folder(runs, run_id)
+    with pytest.raises(RlfError, match="not a run's id"):
+        remove(runs)
+    with pytest.raises(RlfError, match="not a run's id"):
+        export_model("latest", runs.parent / "out", runs_folder=runs)
+    with open_lineage(runs) as store, open_lineage(runs.parent / "here", create=True) as target:
+        with pytest.raises(RlfError, match="not a run's id"):
+            copy_run(store, target, run_id)
+        assert Reader(target).list_runs() == []
+        assert any("not a run's id" in fault for fault in verify(Reader(store), runs).faults)
+    assert remove(runs, keep_files=True)[0].folder is None
+
+
+def test_a_run_whose_folder_is_a_link_out_of_the_runs_folder_is_not_removed(runs, victim):
+    rename_run(runs, "linked")
+    (runs / "linked").symlink_to(victim)
+    with pytest.raises(RlfError, match="leads out of"):
+        remove(runs)
+
+
+def test_a_runs_folder_may_itself_be_a_link(runs):
+    link = runs.with_name("link")
+    link.symlink_to(runs)
+    assert path_inside(link, link.absolute() / RUN) == runs / RUN
+    assert remove(link)[0].run_id == RUN and not (runs / RUN).exists()
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_checkpoints_that_lead_out_of_the_runs_folder_are_not_dropped(runs, victim, relative, monkeypatch):
+    monkeypatch.chdir(runs)
+    (runs / RUN / "link").symlink_to(victim)
+    for path in ("../victim" if relative else str(victim), str(runs / RUN / "link")):
+        with open_lineage(runs) as store, Recorder(store, RUN) as recorder:
+            recorder(CheckpointSaved(3, path, "h"))
+            recorder.flush()
+            with pytest.raises(RlfError, match="leads out of"):
+                drop_checkpoints(store, RUN, runs / RUN, from_step=1)
+            assert len(Reader(store).checkpoints(RUN)) == 1
+
+
+def test_an_export_copies_nothing_that_a_link_in_the_run_points_to_outside(runs, victim):
+    (runs / RUN / "model").mkdir()
+    (runs / RUN / "model" / "config.json").write_text("{}")
+    (runs / RUN / "model" / "weights").symlink_to(victim / "precious")
+    with open_lineage(runs) as store, store.write() as connection:
+        connection.exec_driver_sql("""UPDATE runs SET plan = '{"spec": {"train": {"steps": 1}}}'""")
+    with pytest.raises(RlfError, match="leads out of"):
+        export_model("latest", runs.parent / "out", runs_folder=runs)
+    assert not (runs.parent / "out").exists()
+
+
+class Killed(BaseException):
+    """Stands for a kill: no handler of ours is there for it."""
+
+
+def test_a_removal_that_is_killed_before_its_commit_is_undone_by_gc(runs, monkeypatch):
+    monkeypatch.setattr("rlf.api.removal._move_aside", lambda folder, aside: (folder.rename(aside), stop()))
+
+    def stop():
+        raise Killed
+
+    with pytest.raises(Killed):
+        remove(runs)
+    with open_lineage(runs) as store:
+        reader = Reader(store)
+        assert any("was cut off" in fault for fault in verify(reader, runs).faults)
+        assert [left.restored for left in finish_removals(reader, runs)] == [True]
+        assert verify(reader, runs).faults == () and (runs / RUN / "file").exists()
+
+
+def test_a_removal_that_is_killed_after_its_commit_is_finished_by_gc(runs, monkeypatch):
+    def stop(path):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rlf.api.removal.shutil.rmtree", lambda path, ignore_errors=False: ignore_errors or stop(path))
+        with pytest.raises(Killed):
+            remove(runs)
+    with open_lineage(runs) as store:
+        reader = Reader(store)
+        assert any("was cut off" in fault for fault in verify(reader, runs).faults)
+        assert [left.restored for left in finish_removals(reader, runs)] == [False]
+        assert verify(reader, runs).faults == ()
+    assert [path.name for path in runs.iterdir() if path.is_dir()] == []
+
+
+def test_verify_names_folders_of_runs_that_the_lineage_does_not_have(runs):
+    (runs / "20260102-000000-bbbb").mkdir()
+    (runs / "notes").mkdir()
+    with open_lineage(runs) as store:
+        found = verify(Reader(store), runs)
+    assert found.faults == () and len(found.remarks) == 1 and "20260102-000000-bbbb" in found.remarks[0]
