@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlf.core.errors import RlfError
+from rlf.tools.imports.found import FromEnvironment, refuse_references
 
 Json = dict[str, Any]
 
@@ -40,7 +41,7 @@ def read_operations(document: Any, *, base_url: str | None = None) -> Operations
     """
     if not isinstance(document, dict) or not str(document.get("openapi", "")).startswith("3"):
         raise RlfError("this is no OpenAPI 3 document; its first key is `openapi: 3...`. Convert it to OpenAPI 3.")
-    url = base_url or _server_url(document)
+    url = FromEnvironment(base_url) if base_url else _server_url(document)
     found = Operations()
     headers = _credentials(document, found.variables)
     for path, item in document.get("paths", {}).items():
@@ -154,6 +155,7 @@ def _server_url(document: Json) -> str:
     url = str(servers[0].get("url", "")) if servers else ""
     for name, variable in (servers[0].get("variables", {}) if servers else {}).items():
         url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
+    refuse_references(url)
     if not url.startswith(("http://", "https://")):
         raise RlfError(f"the document says no address (servers: {url or 'none'}). Give it with --url.")
     return url
@@ -165,10 +167,10 @@ def _credentials(document: Json, variables: list[str]) -> dict[str, str]:
     for scheme in document.get("components", {}).get("securitySchemes", {}).values():
         if scheme.get("type") == "http" and scheme.get("scheme", "").lower() == "bearer":
             variables.append(f"{title}_TOKEN")
-            return {"Authorization": f"Bearer ${{oc.env:{title}_TOKEN}}"}
+            return {"Authorization": FromEnvironment(f"Bearer ${{oc.env:{title}_TOKEN}}")}
         if scheme.get("type") == "apiKey" and scheme.get("in") == "header":
             variables.append(f"{title}_API_KEY")
-            return {scheme["name"]: f"${{oc.env:{title}_API_KEY}}"}
+            return {scheme["name"]: FromEnvironment(f"${{oc.env:{title}_API_KEY}}")}
     return {}
 
 

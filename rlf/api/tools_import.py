@@ -7,7 +7,8 @@ import json
 import os
 import re
 import shlex
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,21 @@ from pydantic import ValidationError
 
 from rlf.api.openapi import read_operations
 from rlf.core.errors import Fault, Place, RlfError, SpecError
+from rlf.core.yaml_text import dump_yaml, load_document
 from rlf.spec.interpolation import interpolate
 from rlf.spec.mcp_json import SERVERS, each_server, with_variables
-from rlf.spec.nodes import Node, plain, wrap
-from rlf.spec.reader import read_file
+from rlf.spec.nodes import Node, plain, walk, wrap
+from rlf.spec.reader import read_file, read_value
 from rlf.tools import ToolDeclaration
+from rlf.tools.imports.found import (
+    FromEnvironment,
+    Imported,
+    escape_all_but_variables,
+    escaped,
+    refuse_references,
+    variables_of,
+    with_stand_ins,
+)
 from rlf.tools.mcp.entry import ToolServer
 from rlf.tools.mcp.listing import Entry, fresh_listing
 
@@ -28,19 +39,7 @@ Json = dict[str, Any]
 
 _MAX_BYTES = 20_000_000
 _TIMEOUT_S = 30.0
-_VARIABLE = re.compile(r"\$\{oc\.env:[^{}]*\}")
-
-
-@dataclass(slots=True)
-class Imported:
-    """What was found at a source, and what became of it."""
-
-    tools: list[Json] = field(default_factory=list)
-    """Declarations as a tool file holds them."""
-    left_out: list[str] = field(default_factory=list)
-    """What no declaration can be made of, with the reason."""
-    variables: list[str] = field(default_factory=list)
-    """Environment variables that the files read."""
+_MAX_SHOWN = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,11 @@ class Written:
 
     files: tuple[Path, ...]
     left_out: tuple[str, ...]
+    """What was not written, with the reason."""
     variables: tuple[str, ...]
+    """Environment variables that the files read."""
+    notes: tuple[str, ...]
+    """Choices made for the user."""
 
 
 def import_tools(found: Imported, folder: Path, *, source: str, force: bool = False, prefix: str = "") -> Written:
@@ -59,13 +62,14 @@ def import_tools(found: Imported, folder: Path, *, source: str, force: bool = Fa
         RlfError: a file is there already and `force` is not given, or there is nothing to write.
     """
     tools = [{**tool, "name": prefix + tool["name"]} for tool in found.tools]
-    kept, left_out = [], list(found.left_out)
+    kept: list[Json] = []
+    left_out = list(found.left_out)
     for tool in tools:
-        reason = _why_not(tool, folder)
+        reason = _twin(tool, kept) or _find_fault(tool, folder)
         if reason is None:
             kept.append(tool)
         else:
-            left_out.append(f"{tool['name']}: {reason}")
+            left_out.append(f"{_printable(tool['name'])[:_MAX_SHOWN]}: {reason}")
     if not kept:
         raise RlfError("\n".join([f"{source}: nothing to import.", *left_out]))
     paths = [folder / f"{tool['name']}.yaml" for tool in kept]
@@ -75,26 +79,83 @@ def import_tools(found: Imported, folder: Path, *, source: str, force: bool = Fa
     folder.mkdir(parents=True, exist_ok=True)
     for path, tool in zip(paths, kept, strict=True):
         path.write_text(file_text(tool, folder, source), encoding="utf-8")
-    return Written(tuple(paths), tuple(left_out), tuple(found.variables))
+    return Written(tuple(paths), tuple(left_out), tuple(variables_of(kept)), tuple(found.notes))
 
 
 def file_text(tool: Json, folder: Path, source: str) -> str:
     """A tool file, as those in `tool_specs` are written."""
     beside = ("../schema/tool.json", "../docs/schema/tool.json")
     schema = next((path for path in beside if (folder / path).is_file()), beside[0])
-    head = f"# Imported from {source.splitlines()[0]}.\n# yaml-language-server: $schema={schema}\n"
-    return head + yaml.safe_dump(tool, sort_keys=False, allow_unicode=True, width=110)
+    origin = _printable(_without_credentials(source.splitlines()[0]))
+    return f"# Imported from {origin}.\n# yaml-language-server: $schema={schema}\n{dump_yaml(escaped(tool))}"
 
 
-def _why_not(tool: Json, folder: Path) -> str | None:
-    """Why a declaration would be refused; credentials count as filled in."""
-    filled = json.loads(_VARIABLE.sub("filled-in", json.dumps(tool)))
+def _twin(tool: Json, kept: Sequence[Json]) -> str | None:
+    """Why a declaration cannot lie beside those before it: a file system may hold names without their case."""
+    twin = next((other["name"] for other in kept if other["name"].casefold() == tool["name"].casefold()), None)
+    return None if twin is None else f"another tool of this import is named {twin!r}"
+
+
+def _find_fault(tool: Json, folder: Path) -> str | None:
+    """Why no command could load the file of a declaration, as the commands' own reader finds it.
+
+    Variables of the environment count as set.
+    """
     try:
-        ToolDeclaration.model_validate(filled, context={"folder": folder.absolute()})
+        text = dump_yaml(escaped(with_stand_ins(tool)))
+    except (yaml.YAMLError, RecursionError) as error:
+        return f"cannot be written as YAML: {type(error).__name__}: {str(error)[:_MAX_SHOWN]}"
+    faults: list[Fault] = []
+    node = read_value(text, Place("file"), (), folder.absolute(), faults)
+    declared = None if node is None else plain(interpolate(node, faults))
+    if faults:
+        return f"{faults[0].path}: {faults[0].message}".removeprefix(": ")
+    try:
+        ToolDeclaration.model_validate(declared, context={"folder": folder.absolute()})
     except ValidationError as error:
         fault = error.errors()[0]
         return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
     return None
+
+
+def _without_credentials(source: str) -> str:
+    """A source for people to read: an address in it without its query and password, where keys lie."""
+    return re.sub(r"(https?://)(?:[^/?#@\s]*@)?([^?#\s]*)\S*", r"\1\2", source)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """What to import."""
+
+    source: str
+    folder: Path
+    """Where the files go: paths in them start from there."""
+    target: str | None = None
+    """Of OpenAI's functions: where calls go."""
+    url: str | None = None
+    """Of OpenAPI: where the service is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """A kind of source."""
+
+    read: Callable[[ImportRequest], Imported]
+    options: frozenset[str] = frozenset()
+    """Fields of a request that mean something to it, beside those that all have."""
+
+
+def read_source(kind: str, request: ImportRequest) -> Imported:
+    """What a source declares. Raises RlfError for one that cannot be read, and for options of another kind."""
+    for option in ("target", "url"):
+        if getattr(request, option) is not None and option not in IMPORTERS[kind].options:
+            owners = ", ".join(name for name, importer in IMPORTERS.items() if option in importer.options)
+            raise RlfError(f"--{option} belongs to {owners}; got it with {kind}. Remove it.")
+    return IMPORTERS[kind].read(request)
 
 
 def from_mcp(source: str, folder: Path) -> Imported:
@@ -123,9 +184,8 @@ def from_rl_factory(source: str, folder: Path) -> Imported:
         raise RlfError(f"{source}: expected [{{'mcpServers': {{NAME: {{'command': ...}}}}}}].")
     found = Imported()
     for item in items:
-        one = _from_servers(_item(item, _root_of(item, path)), folder)
+        one = _from_servers(_item(item, _root_of(item, path)), folder, has_variables=False)
         found.tools += one.tools
-        found.variables += one.variables
     return found
 
 
@@ -153,22 +213,47 @@ def _read(path: Path) -> Node:
     return found[0]
 
 
-def _from_servers(item: Node, folder: Path) -> Imported:
-    written = with_variables(item)
-    faults: list[Fault] = []
-    filled = interpolate(written, faults)
-    if faults:
-        raise SpecError(faults)
+def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Imported:
+    """The tools of an item's servers.
+
+    Args:
+        has_variables: whether `${NAME}` in the item stands for a variable, as in `mcpServers` of JSON files.
+    """
+    _check_addresses(item)
+    written = with_variables(item) if has_variables else item
+    filled = _filled_in(written) if has_variables else item
     found = Imported()
     pairs = zip(_each(written), _each(filled), strict=True)
     for as_written, one in pairs:
         server = ToolServer.model_validate(plain(one), context={"folder": item.folder})
         said = _said(plain(as_written)["mcp"], server, folder)
+        said = _mark_variables(said) if has_variables else said
         for entry in fresh_listing(server.mcp).entries:
             found.tools.append(_declaration(server, entry, said))
-        found.variables += re.findall(r"oc\.env:(\w+)", json.dumps(said))
-    found.variables = list(dict.fromkeys(found.variables))
     return found
+
+
+def _check_addresses(item: Node) -> None:
+    for path, node in walk(item):
+        if path and path[-1] == "url" and isinstance(node.value, str):
+            refuse_references(node.value)
+
+
+def _filled_in(item: Node) -> Node:
+    """Servers with their variables filled in; of all references, `${oc.env:NAME}` alone stands for anything."""
+    faults: list[Fault] = []
+    filled = interpolate(_with_texts(item, escape_all_but_variables), faults)
+    if faults:
+        raise SpecError(faults)
+    return filled
+
+
+def _with_texts(node: Node, change: Callable[[str], str]) -> Node:
+    if isinstance(node.value, dict):
+        return replace(node, value={key: _with_texts(child, change) for key, child in node.value.items()})
+    if isinstance(node.value, list):
+        return replace(node, value=[_with_texts(child, change) for child in node.value])
+    return replace(node, value=change(node.value)) if isinstance(node.value, str) else node
 
 
 def _each(item: Node) -> list[Node]:
@@ -191,6 +276,15 @@ def _from(folder: Path, path: str) -> str:
     return Path(os.path.relpath(path, folder.absolute())).as_posix()
 
 
+def _mark_variables(value: Any) -> Any:
+    """A server's settings whose texts the environment fills in."""
+    if isinstance(value, dict):
+        return {key: _mark_variables(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_mark_variables(child) for child in value]
+    return FromEnvironment(value) if isinstance(value, str) else value
+
+
 def _declaration(server: ToolServer, entry: Entry, said: Json) -> Json:
     what = {"resource": entry.resource} if entry.resource else {"tool": entry.name}
     about = {"name": server.name_of(entry), "description": entry.description, "inputSchema": dict(entry.input_schema)}
@@ -200,11 +294,11 @@ def _declaration(server: ToolServer, entry: Entry, said: Json) -> Json:
 def from_openapi(source: str, base_url: str | None) -> Imported:
     """The operations of an OpenAPI 3 document: a file or a url, JSON or YAML."""
     try:
-        document = yaml.safe_load(_text(source))
-    except yaml.YAMLError as error:
-        raise RlfError(f"{source}: neither JSON nor YAML: {error}.") from error
+        document = load_document(_text(source))
+    except ValueError as error:
+        raise RlfError(f"{source}: neither JSON nor YAML: {error}. Check the address and the file.") from error
     found = read_operations(document, base_url=base_url)
-    return Imported(found.tools, found.left_out, found.variables)
+    return Imported(found.tools, found.left_out)
 
 
 def from_openai(source: str, target: str | None) -> Imported:
@@ -219,8 +313,8 @@ def from_openai(source: str, target: str | None) -> Imported:
         raise RlfError(f"{source}: OpenAI's functions do not say where calls go. {mend}")
     try:
         value = json.loads(_text(source))
-    except ValueError as error:
-        raise RlfError(f"{source}: no JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise RlfError(f"{source}: not JSON: {error}. Check the file.") from error
     items = value.get("tools", [value]) if isinstance(value, dict) else value
     found = Imported()
     for item in items if isinstance(items, list) else [items]:
@@ -236,7 +330,7 @@ def from_openai(source: str, target: str | None) -> Imported:
 
 def _target(target: str, name: str) -> Json:
     if target.startswith(("http://", "https://")):
-        return {"kind": "http", "url": target.replace("{name}", name), "method": "POST"}
+        return {"kind": "http", "url": FromEnvironment(target.replace("{name}", name)), "method": "POST"}
     return {"kind": "python", "callable": f"{target}:{name}"}
 
 
@@ -297,12 +391,30 @@ def _file(source: str) -> Path:
 def _text(source: str) -> str:
     """A file's text, or what is at a url."""
     if not source.startswith(("http://", "https://")):
-        return _file(source).read_text(encoding="utf-8")
+        try:
+            return _file(source).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise RlfError(f"{source}: not UTF-8 text: {error}. Save it as UTF-8.") from error
     import urllib.error
     import urllib.request
 
     try:
         with urllib.request.urlopen(source, timeout=_TIMEOUT_S) as answer:
-            return str(answer.read(_MAX_BYTES).decode())
+            data: bytes = answer.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise RlfError(
+                    f"{source}: larger than {_MAX_BYTES:,} bytes, the most that are read. Import a part of it."
+                )
+            return data.decode("utf-8-sig")
     except (urllib.error.URLError, OSError, UnicodeDecodeError) as error:
         raise RlfError(f"{source}: cannot be read: {error}. Check the address.") from error
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "mcp": Importer(lambda request: from_mcp(request.source, request.folder)),
+    "openapi": Importer(lambda request: from_openapi(request.source, request.url), frozenset({"url"})),
+    "openai": Importer(lambda request: from_openai(request.source, request.target), frozenset({"target"})),
+    "rl-factory": Importer(lambda request: from_rl_factory(request.source, request.folder)),
+    "python": Importer(lambda request: from_python(request.source, request.folder)),
+}
+"""Every kind of source by its name on the command line."""

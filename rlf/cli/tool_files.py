@@ -98,21 +98,16 @@ def _declared(root: Node) -> list[ToolDeclaration]:
 
 
 def _tool(root: Node) -> ToolDeclaration:
-    """The declaration that a tool file holds."""
+    """The declaration that a tool file holds, filled in already: a text that it was filled in with is data."""
     from pydantic import ValidationError
 
-    from rlf.spec.interpolation import interpolate
     from rlf.spec.nodes import plain
     from rlf.spec.paths import resolve_callables
     from rlf.spec.validate import faults_of
     from rlf.tools import ToolDeclaration
 
-    faults: list[Fault] = []
-    root = resolve_callables(interpolate(root, faults))
+    root = resolve_callables(root)
     try:
-        tool = ToolDeclaration.model_validate(plain(root), context={"folder": root.folder})
+        return ToolDeclaration.model_validate(plain(root), context={"folder": root.folder})
     except ValidationError as error:
-        raise SpecError([*faults, *faults_of(ToolDeclaration, root, error.errors())]) from error
-    if faults:
-        raise SpecError(faults)
-    return tool
+        raise SpecError(faults_of(ToolDeclaration, root, error.errors())) from error

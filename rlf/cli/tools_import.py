@@ -11,7 +11,6 @@ import typer
 
 from rlf.cli.arguments import AsJson
 from rlf.cli.envelope import print_envelope
-from rlf.core.errors import RlfError
 
 
 class Source(StrEnum):
@@ -54,17 +53,7 @@ def import_tools(
     """Write a tool file for each tool that a server, a document or a module declares."""
     from rlf.api import tools_import as api
 
-    _refuse_strays(kind, target, url)
-    if kind is Source.MCP:
-        found = api.from_mcp(source, out)
-    elif kind is Source.OPENAPI:
-        found = api.from_openapi(source, url)
-    elif kind is Source.OPENAI:
-        found = api.from_openai(source, target)
-    elif kind is Source.RL_FACTORY:
-        found = api.from_rl_factory(source, out)
-    else:
-        found = api.from_python(source, out)
+    found = api.read_source(kind, api.ImportRequest(source, out, target, url))
     written = api.import_tools(found, out, source=f"{kind}: {source}", force=force, prefix=prefix)
     if as_json:
         print_envelope("tools import", written)
@@ -72,12 +61,7 @@ def import_tools(
     print("\n".join(map(str, written.files)))
     for reason in written.left_out:
         print(f"left out: {reason}", file=sys.stderr)
+    for note in written.notes:
+        print(note, file=sys.stderr)
     for name in written.variables:
         print(f"set the environment variable {name}", file=sys.stderr)
-
-
-def _refuse_strays(kind: Source, target: str | None, url: str | None) -> None:
-    if target is not None and kind is not Source.OPENAI:
-        raise RlfError(f"--target is for openai; {kind} says itself where calls go.")
-    if url is not None and kind is not Source.OPENAPI:
-        raise RlfError(f"--url is for openapi, not for {kind}.")

@@ -7,44 +7,18 @@ anchors are bounded, so that no file can hang or fill the compiler.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from rlf.core import Fault, Place, nearest
+from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoader, read_integer
 from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 50_000
 MAX_DEPTH = 60
-
-_TAG = "tag:yaml.org,2002:"
-_NULL, _BOOL, _INT, _FLOAT, _STR = (_TAG + name for name in ("null", "bool", "int", "float", "str"))
-_MERGE = _TAG + "merge"
-_RESOLVERS = (
-    (_NULL, r"~|null|Null|NULL|", "~nN"),
-    (_BOOL, r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    (_INT, r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    (
-        _FLOAT,
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
-    (_MERGE, r"<<", "<"),
-)
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe composer with the core schema's plain scalars."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # PyYAML's own way to hold them
-
-
-for _tag, _pattern, _first in _RESOLVERS:
-    _Loader.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), ["", *_first] if _tag == _NULL else [*_first])
 
 
 @dataclass(slots=True)
@@ -75,7 +49,7 @@ class _Reader:
         try:
             if isinstance(node, yaml.ScalarNode):
                 return _scalar(node.tag, node.value)
-            _check_tag(node.tag, (_TAG + "map", _TAG + "seq"))
+            _check_tag(node.tag, (TAG + "map", TAG + "seq"))
         except _BadScalar as bad:
             self.faults.append(Fault(place, dotted(path), str(bad)))
             return None
@@ -98,11 +72,11 @@ class _Reader:
 
     def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
         place = self.place(node.start_mark)
-        if node.tag == _MERGE:
+        if node.tag == MERGE:
             message = "got a merge key `<<`; it is not part of YAML 1.2. Write the keys out, or use `extends`."
         elif not isinstance(node, yaml.ScalarNode):
             message = "got a list or mapping as a key; keys are text. Write a name."
-        elif node.tag != _STR:
+        elif node.tag != STR:
             message = f'got the key {node.value}, which YAML reads as no text; keys are text. Write "{node.value}".'
         else:
             return str(node.value)
@@ -123,28 +97,28 @@ class _BadScalar(ValueError):
 
 
 def _scalar(tag: str, text: str) -> Scalar:
-    if tag == _NULL:
+    if tag == NULL:
         return None
-    if tag == _BOOL:
+    if tag == BOOL:
         return text.lower() == "true"
-    if tag == _INT:
+    if tag == INT:
         return _integer(text)
-    if tag == _FLOAT:
+    if tag == FLOAT:
         return _finite(text)
-    _check_tag(tag, (_STR, _MERGE))
+    _check_tag(tag, (STR, MERGE))
     return text
 
 
 def _check_tag(tag: str, known: tuple[str, ...]) -> None:
     if tag not in known:
-        shown = tag.replace(_TAG, "!!")
+        shown = tag.replace(TAG, "!!")
         raise _BadScalar(f"got the tag {shown}; tags other than !!str are not read. Remove it.")
 
 
 def _integer(text: str) -> int:
     if len(text) > 40:
         raise _BadScalar(f"got a number of {len(text)} digits; at most 40 are read. Quote it if it is text.")
-    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    return read_integer(text)
 
 
 def _finite(text: str) -> float:
@@ -223,10 +197,10 @@ def _neighbour(path: Path) -> str:
 def _read_text(text: str, reader: _Reader) -> Node | None:
     loader = None
     try:
-        loader = _Loader(text)
+        loader = CoreLoader(text)
         document = loader.get_single_node()
         if document is None:
-            document = yaml.ScalarNode(_NULL, "", yaml.Mark("", 0, 0, 0, None, 0))
+            document = yaml.ScalarNode(NULL, "", yaml.Mark("", 0, 0, 0, None, 0))
         start = reader.place(document.start_mark)
         return reader.convert(document, start, reader.inside)
     except _TooLarge as large:
