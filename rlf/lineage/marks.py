@@ -37,7 +37,7 @@ def add_note(store: Store, run_id: str, text: str) -> None:
 
 def add_export(store: Store, run_id: str, export: Export) -> None:
     """Writes down a model that was written for use outside; one at the same path is replaced."""
-    table, path = tables.exports, store.redactor.text(export.path)
+    table, path = tables.exports, store.redactor.text(store.relative(export.path))
     with store.write() as connection:
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.path == path))
         connection.execute(insert(table), {"run_id": run_id, **asdict(export), "path": path})

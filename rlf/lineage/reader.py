@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
@@ -18,6 +19,7 @@ from rlf.lineage.blobs import read_blobs
 from rlf.lineage.records import (
     INTERRUPTED,
     TRAIN,
+    Change,
     Checkpoint,
     Evaluation,
     Export,
@@ -50,7 +52,7 @@ class Reader:
         """Every run, newest first."""
         newest_first = select(tables.runs).order_by(tables.runs.c.started.desc(), tables.runs.c.id.desc())
         with self.store.read() as connection:
-            return _runs(connection, newest_first)
+            return self._runs(connection, newest_first)
 
     def get_run(self, name: str) -> Run:
         """The run whose id is `name` or alone begins with it, or the newest for `latest`.
@@ -62,7 +64,7 @@ class Reader:
         with self.store.read() as connection:
             newest = select(ids).order_by(tables.runs.c.started.desc(), ids.desc())
             run_id = _match(name, list(connection.execute(newest).scalars()))
-            return _runs(connection, select(tables.runs).where(ids == run_id))[0]
+            return self._runs(connection, select(tables.runs).where(ids == run_id))[0]
 
     def files(self, run_id: str) -> list[FileRecord]:
         """The files that the run was made from."""
@@ -83,13 +85,26 @@ class Reader:
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """Complete checkpoints in order of step."""
         rows = self._all(_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
-        return [Checkpoint(row.step, row.path, row.sha256, row.saved) for row in rows]
+        place = self.store.absolute
+        return [Checkpoint(row.step, place(row.path), row.sha256, row.saved, row.dropped) for row in rows]
+
+    def changes(self, run_id: str) -> list[Change]:
+        """What was accepted as changed when the run was resumed, in order of step."""
+        table = tables.changes
+        rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
+        return [Change(*(getattr(row, field.name) for field in fields(Change))) for row in rows]
+
+    def texts(self, names: Collection[str]) -> dict[str, str]:
+        """Texts of source files by the hash that names each, those that are kept."""
+        with self.store.read() as connection:
+            return {name: data.decode() for name, data in read_blobs(connection, names).items()}
 
     def exports(self, run_id: str) -> list[Export]:
         """Models that were written for use outside, in order of step."""
         table = tables.exports
         rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.path))
-        return [Export(row.path, row.kind, row.step, row.sha256, row.made) for row in rows]
+        place = self.store.absolute
+        return [Export(place(row.path), row.kind, row.step, row.sha256, row.made) for row in rows]
 
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of every run that has some, in order of the alphabet."""
@@ -185,6 +200,11 @@ class Reader:
         found = [tool_summary(name, rows) for name, rows in by_name.items()]
         return sorted(found, key=lambda tool: (-tool.num_calls, tool.name))
 
+    def _runs(self, connection: Connection, query: Select[Any]) -> list[Run]:
+        rows = connection.execute(query).all()
+        files = _files(connection, [row.id for row in rows])
+        return [run(row, tuple(files[row.id]), self.store.absolute(row.folder)) for row in rows]
+
     def _all(self, query: Select[Any]) -> Sequence[AnyRow]:
         with self.store.read() as connection:
             return connection.execute(query).all()
@@ -216,19 +236,13 @@ def _some(ids: list[str]) -> str:
     return ", ".join(ids[:_SHOWN]) + (", ..." if len(ids) > _SHOWN else "")
 
 
-def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
-    rows = connection.execute(query).all()
-    files = _files(connection, [row.id for row in rows])
-    return [run(row, tuple(files[row.id])) for row in rows]
-
-
 def _files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRecord]]:
     table = tables.files
     by_run: dict[str, list[FileRecord]] = defaultdict(list)
     few = len(run_ids) == 1
     query = select(table).where(table.c.run_id == run_ids[0]) if few else select(table)
     for row in connection.execute(query.order_by(table.c.role, table.c.path)):
-        by_run[row.run_id].append(FileRecord(row.role, row.path, row.sha256))
+        by_run[row.run_id].append(FileRecord(row.role, row.path, row.sha256, row.text_sha256))
     return by_run
 
 

@@ -116,6 +116,7 @@ class _Transaction:
 
     def __init__(self, connection: Connection, store: Store, run_id: str, now: float) -> None:
         self._connection = connection
+        self._store = store
         self._redactor = store.redactor
         self._run_id = run_id
         self._now = now
@@ -129,7 +130,7 @@ class _Transaction:
             case Interrupted():
                 self._interruption(event)
             case CheckpointSaved():
-                path = self._redactor.text(event.path)
+                path = self._redactor.text(self._store.relative(event.path))
                 self._replace(tables.checkpoints, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
             case Notice():
                 self._notice(event)

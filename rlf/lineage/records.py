@@ -42,6 +42,25 @@ class FileRecord:
     """What the file is to the run: `spec`, `tool`, `reward`, `data`, `model`, ..."""
     path: str
     sha256: str
+    text_sha256: str | None = None
+    """Of its text as the lineage keeps it, without secrets; None where it keeps none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file or package of a run that was replaced, and accepted, when the run was resumed."""
+
+    step: int
+    """The last step before the change."""
+    role: str
+    path: str
+    old_sha256: str
+    """Hash before, a package's version; empty where it was absent."""
+    sha256: str
+    """The same after it."""
+    text_sha256: str | None
+    """Of the new text as the lineage keeps it; None where it keeps none."""
+    accepted: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +82,15 @@ class RunRecord:
     command: str
     folder: str
     """Where the run keeps its checkpoints."""
+    home: str | None = None
+    """The lineage's folder when the run started: what moved with it is found again. None where it has none."""
+    cwd: str | None = None
+    """The folder that relative paths of `files` start at; None where it is not known."""
     files: tuple[FileRecord, ...] = ()
     parent_id: str | None = None
     parent_kind: ParentKind | None = None
+    parent_step: int | None = None
+    """The step of the parent's checkpoint that a fork starts from."""
     patch_sha256: str | None = None
     """Of what the code differs by from the commit that `code_version` names; None when it does not."""
     started: float = field(default_factory=time.time)
@@ -193,6 +218,8 @@ class Checkpoint:
     sha256: str
     """Hash of the checkpoint's manifest."""
     saved: float
+    dropped: float | None = None
+    """When it was deleted, as `checkpoint.keep` says; None: it is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,16 @@ def start_run(store: Store, record: RunRecord, patch: str | None = None) -> None
         "seed": record.seed,
         "parent_id": record.parent_id,
         "parent_kind": record.parent_kind,
+        "parent_step": record.parent_step,
         "plan": redactor.json(record.plan),
         "plan_hash": record.plan_hash,
         "code_version": record.code_version,
         "host": redactor.json(record.host),
         "packages": redactor.json(record.packages),
         "command": redactor.text(record.command),
-        "folder": redactor.text(record.folder),
+        "folder": redactor.text(store.relative(record.folder)),
+        "home": redactor.optional(record.home),
+        "cwd": redactor.optional(record.cwd),
         "patch_sha256": patch_sha256,
         "last_step": 0,
     }
@@ -65,7 +68,7 @@ def begin_resume(store: Store, run_id: str, from_step: int) -> None:
     """
     with store.write() as connection:
         check_stopped(connection, run_id, exempt=current_process())
-        again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports)
+        again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports, tables.changes)
         for table in (*again, tables.collections, tables.tool_totals):
             connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > from_step))
         table = tables.trajectories

@@ -52,6 +52,8 @@ class Store:
 
     def __init__(self, engine: Engine, redactor: Redactor) -> None:
         self.place = _place(engine.url)
+        self.base = _base(engine.url)
+        """The folder that relative paths in the database start at: its file's own; None for a server's database."""
         self.redactor = redactor
         self._engine = engine
         self._writer = engine.execution_options(**{_WRITES: True})
@@ -59,6 +61,17 @@ class Store:
     def hide(self, names: Collection[str], said: Any = None) -> None:
         """Strikes more out of what is stored from now on: values of variables, and what declarations hold."""
         self.redactor = Redactor(os.environ, names, said)
+
+    def relative(self, path: str | Path) -> str:
+        """A path as it is stored: from the database's folder on where it lies below that, else absolute."""
+        whole = Path(path).absolute()
+        if self.base is not None and whole.resolve().is_relative_to(self.base):
+            return whole.resolve().relative_to(self.base).as_posix()
+        return str(whole)
+
+    def absolute(self, stored: str) -> str:
+        """Where a stored path is now."""
+        return stored if self.base is None else str(self.base / stored)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -134,6 +147,11 @@ _URL_FORM = "Write e.g. `sqlite:///runs/rlf.db` or `postgresql+psycopg://user@ho
 def _place(url: URL) -> str:
     file = url.database if url.get_backend_name() == "sqlite" else None
     return file or url.render_as_string(hide_password=True)
+
+
+def _base(url: URL) -> Path | None:
+    sqlite = url.get_backend_name() == "sqlite" and url.database
+    return Path(url.database or "").parent.resolve() if sqlite else None
 
 
 def _check_file(url: URL, *, create: bool) -> None:

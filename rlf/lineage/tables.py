@@ -4,7 +4,8 @@ A trajectory hangs on its run by (run_id, phase, step, k), so that recording a s
 a trajectory goes with it (ON DELETE CASCADE). Payloads stand apart so that scanning trajectories reads no tokens, and
 sums over them are kept as they are written, so that a report scans none. Long contents are blobs that rows name by
 sha256, without a foreign key: many rows share one, and `rlf runs gc` drops those that none names any more.
-JSON is kept as text: the same bytes on every database.
+JSON is kept as text: the same bytes on every database. Paths of what lies below a SQLite file's folder start at that
+folder, so that the folder can be moved or copied.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ runs = Table(
     Column("seed", BigInteger, nullable=False),
     Column("parent_id", String),  # No foreign key: the parent may have been removed or live in another database.
     Column("parent_kind", String),
+    Column("parent_step", Integer),
     _text("plan"),
     _text("plan_hash"),
     _text("code_version"),
@@ -79,6 +81,8 @@ runs = Table(
     _text("packages"),
     _text("command"),
     _text("folder"),
+    Column("home", Text),
+    Column("cwd", Text),
     Column("error", Text),
     Column("patch_sha256", String),
     _count("last_step"),
@@ -96,6 +100,20 @@ files = Table(
     Column("role", String, primary_key=True),
     Column("path", String, primary_key=True),
     _text("sha256"),
+    Column("text_sha256", String),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    _run_key(),
+    _key("step"),
+    Column("role", String, primary_key=True),
+    Column("path", String, primary_key=True),
+    _text("old_sha256"),
+    _text("sha256"),
+    Column("text_sha256", String),
+    _number("accepted"),
 )
 
 tags = Table("tags", metadata, _run_key(), Column("tag", String, primary_key=True))
@@ -253,7 +271,16 @@ parse_failures = Table(
     Column("structural", Boolean, nullable=False),
 )
 
-checkpoints = Table("checkpoints", metadata, _run_key(), _key("step"), _text("path"), _text("sha256"), _number("saved"))
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    _run_key(),
+    _key("step"),
+    _text("path"),
+    _text("sha256"),
+    _number("saved"),
+    Column("dropped", Float),
+)
 
 events = Table(
     "events",

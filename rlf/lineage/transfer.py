@@ -16,6 +16,7 @@ from rlf.lineage.values import blob_names
 
 _OF_RUN = (
     tables.files,
+    tables.changes,
     tables.tags,
     tables.notes,
     tables.exports,
@@ -49,17 +50,37 @@ def copy_run(source: Store, target: Store, run_id: str) -> bool:
                 f"run {run_id}: {target.place} has another state of it, at step {there.last_step} and not "
                 f"{row['last_step']}. Remove that one first with `rlf runs rm {run_id}`."
             )
-        writing.execute(insert(tables.runs), row)
-        if row["patch_sha256"] is not None:
-            write_blobs(writing, read_blobs(reading, [row["patch_sha256"]]))
+        placed = _Placed(source, target)
+        writing.execute(insert(tables.runs), placed.row(row, "folder"))
+        write_blobs(writing, read_blobs(reading, _source_texts(reading, row)))
         for table in _OF_RUN:
-            _copy_rows(reading, writing, table, run_id)
+            _copy_rows(reading, writing, table, run_id, placed)
         _copy_trajectories(reading, writing, run_id)
     return True
 
 
-def _copy_rows(reading: Connection, writing: Connection, table: Table, run_id: str) -> None:
+class _Placed:
+    """Rows as the target stores them: paths that start at the source's folder are named from the target's."""
+
+    def __init__(self, source: Store, target: Store) -> None:
+        self._source, self._target = source, target
+
+    def row(self, row: dict[str, Any], column: str = "path") -> dict[str, Any]:
+        return row | {column: self._target.relative(self._source.absolute(row[column]))}
+
+
+def _source_texts(reading: Connection, run: dict[str, Any]) -> set[str]:
+    """Names of the patch and the texts of source files that a run's rows refer to."""
+    found = {run["patch_sha256"]}
+    for table in (tables.files, tables.changes):
+        found.update(reading.execute(select(table.c.text_sha256).where(table.c.run_id == run["id"])).scalars())
+    return found - {None}
+
+
+def _copy_rows(reading: Connection, writing: Connection, table: Table, run_id: str, placed: _Placed) -> None:
     rows = [dict(row._mapping) for row in reading.execute(select(table).where(table.c.run_id == run_id))]
+    if table in (tables.checkpoints, tables.exports):
+        rows = [placed.row(row) for row in rows]
     _insert(writing, table, [_without_number(table, row) for row in rows])
 
 

@@ -115,7 +115,8 @@ def drop_unnamed_blobs(store: Store) -> Freed:
 def _named(connection: Connection) -> set[str]:
     """Every content that a row refers to."""
     calls = tables.tool_calls.c
-    columns = (tables.trajectories.c.task_sha256, calls.text_sha256, calls.original_sha256, tables.runs.c.patch_sha256)
+    sources = (tables.runs.c.patch_sha256, tables.files.c.text_sha256, tables.changes.c.text_sha256)
+    columns = (tables.trajectories.c.task_sha256, calls.text_sha256, calls.original_sha256, *sources)
     named: set[str] = set()
     for column in columns:
         named.update(connection.execute(select(column).where(column.is_not(None)).distinct()).scalars())

@@ -44,12 +44,12 @@ from rlf.types import (
 AnyRow = Row[tuple[Any, ...]]
 
 
-def run(row: AnyRow, files: tuple[FileRecord, ...]) -> Run:
-    """A run; one that says running while its process is gone was interrupted."""
+def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str) -> Run:
+    """A run whose folder is at `folder` now; one that says running while its process is gone was interrupted."""
     status = RunStatus(row.status)
     gone = status is RunStatus.RUNNING and is_gone(Process(row.pid, row.node, row.boot, row.pid_ticks))
     return Run(
-        record=_record(row, files),
+        record=_record(row, files, folder),
         status=RunStatus.INTERRUPTED if gone else status,
         process_gone=gone,
         last_step=row.last_step,
@@ -58,7 +58,7 @@ def run(row: AnyRow, files: tuple[FileRecord, ...]) -> Run:
     )
 
 
-def _record(row: AnyRow, files: tuple[FileRecord, ...]) -> RunRecord:
+def _record(row: AnyRow, files: tuple[FileRecord, ...], folder: str) -> RunRecord:
     return RunRecord(
         id=row.id,
         name=row.name,
@@ -70,10 +70,13 @@ def _record(row: AnyRow, files: tuple[FileRecord, ...]) -> RunRecord:
         host=json.loads(row.host),
         packages=json.loads(row.packages),
         command=row.command,
-        folder=row.folder,
+        folder=folder,
+        home=row.home,
+        cwd=row.cwd,
         files=files,
         parent_id=row.parent_id,
         parent_kind=ParentKind(row.parent_kind) if row.parent_kind else None,
+        parent_step=row.parent_step,
         patch_sha256=row.patch_sha256,
         started=row.started,
     )

@@ -85,9 +85,9 @@ def test_removing_asks_first(recorded: Rlf) -> None:
 
 
 def test_a_checkpoint_is_walked_back(recorded: Rlf) -> None:
-    nodes = told(recorded("runs", "whence", "runs/synthetic/checkpoints/8", "--json"))
+    nodes = told(recorded("runs", "whence", "/runs/synthetic/checkpoints/8", "--json"))
     assert isinstance(nodes, list)
-    assert [nodes[-1]["kind"], nodes[-1]["name"]] == ["checkpoint", "runs/synthetic/checkpoints/8"]
+    assert [nodes[-1]["kind"], nodes[-1]["name"]] == ["checkpoint", "/runs/synthetic/checkpoints/8"]
     assert {"plan", "rlf", "run", "step"} <= {node["kind"] for node in nodes}
     assert recorded("runs", "whence", "nowhere").exit_code == 2
 

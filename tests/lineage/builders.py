@@ -41,7 +41,7 @@ def run_record(run_id="20260101-000000-aaaa", **fields):
         "host": {"name": "here", "cores": 2},
         "packages": {"torch": "2.13.0"},
         "command": "rlf run specs/search.yaml",
-        "folder": "runs/x",
+        "folder": "/runs/x",
         "files": (FileRecord("spec", "specs/search.yaml", "a" * 64), FileRecord("tool", "tools/s.yaml", "b" * 64)),
     }
     return RunRecord(id=run_id, **(known | fields))

@@ -16,13 +16,13 @@ def recorded(store, run_id, metrics=({"loss": 0.5}, {"loss": 0.25}), patch=None,
         for number, values in enumerate(metrics, start=1):
             recorder(StepFinished(number, values, [scored(8)], [0.0]))
         recorder(EvaluationFinished(2, "greedy", {"success": 1.0}, [scored(8)]))
-        recorder(CheckpointSaved(2, f"runs/{run_id}/2", "c" * 64))
+        recorder(CheckpointSaved(2, f"/runs/{run_id}/2", "c" * 64))
 
 
 def test_a_checkpoint_is_walked_back_to_everything_that_made_it(store, reader):
     recorded(store, "r")
     graph = read_graph(reader, "r")
-    keys = [node.key for node in graph.ancestors("checkpoint:runs/r/2")]
+    keys = [node.key for node in graph.ancestors("checkpoint:/runs/r/2")]
     assert keys[:2] == ["spec:specs/search.yaml", "tool:tools/s.yaml"]
     assert {"plan:pppppppppppp", "rlf:0.1.0+abc", "seed:7", "run:r", "step:1", "step:2"} <= set(keys)
     assert "evaluation:2 greedy" not in keys

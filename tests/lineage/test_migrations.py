@@ -47,7 +47,8 @@ def test_a_database_of_each_revision_is_brought_forward(tmp_path, dump):
     path = database_of(dump, tmp_path)
     with open_store(path) as store:
         reader = Reader(store)
-        assert reader.get_run("latest").record == run_record("old", started=1700000000.0)
+        record = reader.get_run("latest").record
+        assert record == run_record("old", started=1700000000.0, folder=record.folder)
         assert [step.step for step in reader.steps("old")] == [1, 2]
         assert reader.trajectory("old", k=1, step=2).scored == scored(1, num_tokens=20, text_bytes=20)
         with Recorder(store, "old") as recorder:

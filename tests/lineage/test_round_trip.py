@@ -169,12 +169,12 @@ def test_an_evaluation_keeps_its_mode_apart(store, run_id, reader):
 
 def test_checkpoints_notices_and_the_end_are_kept(store, run_id, reader):
     with Recorder(store, run_id) as recorder:
-        recorder(CheckpointSaved(5, "runs/x/step-5", "c" * 64))
+        recorder(CheckpointSaved(5, "/runs/x/step-5", "c" * 64))
         recorder(Notice("warning", "kl is high", {"kl": 2.5}))
         recorder(Notice("info", "and low again", {}))
         recorder(RunFinished(RunStatus.FAILED, 5, "out of memory"))
     saved = reader.checkpoints(run_id)[0]
-    assert saved == Checkpoint(5, "runs/x/step-5", "c" * 64, saved.saved)
+    assert saved == Checkpoint(5, "/runs/x/step-5", "c" * 64, saved.saved)
     assert [(event.level, event.text, event.data) for event in reader.events(run_id)] == [
         ("warning", "kl is high", {"kl": 2.5}),
         ("info", "and low again", {}),

@@ -93,7 +93,7 @@ def events(num_steps: int = 12, eval_every: int = 4, num_questions: int = 30, se
         yield StepFinished(step, step_metrics(rate, source), [scored(0, succeeds=True), broken(1)], [0.5, None])
         if step % eval_every == 0:
             yield from _evaluations(step, rate, num_questions, source)
-            yield CheckpointSaved(step, f"runs/synthetic/checkpoints/{step}", "ab" * 32)
+            yield CheckpointSaved(step, f"/runs/synthetic/checkpoints/{step}", "ab" * 32)
     yield RunFinished(RunStatus.FINISHED, num_steps)
 
 
