@@ -111,4 +111,5 @@ def _told(found: Comparison) -> dict[str, Any]:
         "outcomes": found.outcomes,
         "contrasts": contrasts,
         "verdicts": found.verdicts,
+        "power": found.power,
     }

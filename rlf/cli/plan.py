@@ -51,10 +51,12 @@ def plan(
 
 
 def _told(report: PlanReport) -> Any:
-    """The report with the memory's sum, which is no field of it."""
+    """The report with what it comes to: the memory's sum, and the differences that its evaluations can show."""
     from rlf.cli.envelope import as_json
+    from rlf.reports.power import power_of
 
     values: dict[str, Any] = as_json(report)
+    values["power"] = as_json(power_of(report.work.num_questions)) if report.work.num_evaluations else None
     if report.memory is not None:
         values["memory"]["total_bytes"] = report.memory.total_bytes
     for group, told in zip(report.gpus, values["gpus"], strict=True):
@@ -116,6 +118,8 @@ def _files(report: PlanReport) -> Table:
 
 
 def _work(report: PlanReport) -> Iterator[tuple[str, str]]:
+    from rlf.reports.power import power_of, power_words
+
     work: Work = report.work
     most = "at most " if work.num_trajectories_is_bound else ""
     fewer = "at most " if work.num_updates_is_bound else ""
@@ -123,6 +127,7 @@ def _work(report: PlanReport) -> Iterator[tuple[str, str]]:
     yield "trajectories", f"{most}{work.num_trajectories:,}, {most}{work.num_passes:.2f} passes over the training set"
     if work.num_evaluations:
         yield "evaluations", f"{work.num_evaluations}, {work.num_evaluation_trajectories:,} trajectories"
+        yield "can show", power_words(power_of(work.num_questions))
     yield "tokens", f"at most {work.max_tokens:,} (bound: every trajectory at max_total_tokens)"
     if work.max_tool_calls is None:
         yield "tool calls", "no bound: a turn may hold several calls (rollout.max_tool_calls or chat.stop_after_call)"

@@ -35,6 +35,8 @@ class Work:
     num_updates_is_bound: bool
     """Whether fewer may be made: OpenRLHF replaces dropped groups from the questions of later steps."""
     num_evaluations: int
+    num_questions: int
+    """Of each evaluation; 0 without any."""
     num_evaluation_trajectories: int
     max_tokens: int
     """Bound on the tokens of all trajectories, evaluations included, from max_total_tokens."""
@@ -57,7 +59,8 @@ def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Wor
     rounds = filtering.max_rounds if filtering is not None and not theirs else 1
     prompts = train.steps * train.prompts_per_step * rounds
     evaluations = _num_evaluations(spec) if num_eval_rows else 0
-    per_evaluation = min(num_eval_rows, spec.eval.limit) * (spec.eval.num_samples + spec.eval.greedy)
+    questions = min(num_eval_rows, spec.eval.limit)
+    per_evaluation = questions * (spec.eval.num_samples + spec.eval.greedy)
     trajectories = prompts * rollout.num_generations
     played = trajectories + evaluations * per_evaluation
     calls = calls_per_trajectory(spec)
@@ -68,6 +71,7 @@ def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Wor
         num_trajectories_is_bound=rounds > 1,
         num_updates_is_bound=theirs and filtering is not None,
         num_evaluations=evaluations,
+        num_questions=questions,
         num_evaluation_trajectories=evaluations * per_evaluation,
         max_tokens=played * rollout.max_total_tokens,
         max_tool_calls=None if calls is None else played * calls,

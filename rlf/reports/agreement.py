@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -43,7 +44,8 @@ def accuracy(pairs: Sequence[tuple[Hashable, Hashable]]) -> Estimate:
 def kappa(pairs: Sequence[tuple[Hashable, Hashable]], num_resamples: int = 2_000) -> Estimate:
     """Cohen's kappa with the percentile bootstrap interval over pairs, Efron 1979; the same pairs give the same one.
 
-    Resamples in which kappa cannot be told are left out.
+    Resamples without a kappa are left out. Where every pair agrees all resamples do too and the interval would have no
+    width: its lower end is then that of Wilson's interval of the agreement, corrected for the same chance agreement.
     """
     value = cohen_kappa(pairs)
     if value is None or len(pairs) < 2:
@@ -57,6 +59,9 @@ def kappa(pairs: Sequence[tuple[Hashable, Hashable]], num_resamples: int = 2_000
     if not found:
         return Estimate(value, None)
     low, high = np.quantile(found, [0.025, 0.975])
+    if all(one == other for one, other in pairs):
+        by_chance = math.fsum((count / len(pairs)) ** 2 for count in Counter(one for one, _ in pairs).values())
+        low = (wilson_interval(len(pairs), len(pairs)).low - by_chance) / (1 - by_chance)
     return Estimate(value, Interval(float(low), float(high)))
 
 

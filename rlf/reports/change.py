@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter, TrajectorySummary
+from rlf.reports.evidence import Evidence, Finding, judge, paired_evidence
 from rlf.reports.statistics import Interval, mcnemar, wilson_interval
 
 if TYPE_CHECKING:
@@ -42,6 +44,16 @@ class Flips:
     num_lost: int
     p: float
     """Exact McNemar test that gains and losses are equally likely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What a mode's change comes to, over the questions scored both times."""
+
+    finding: Finding
+    flips: Flips | None
+    """None unless every success is 0 or 1."""
+    num_questions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,37 @@ def flips(change: Change) -> Flips | None:
         return None
     gained, lost = outcomes.count((0.0, 1.0)), outcomes.count((1.0, 0.0))
     return Flips(len(outcomes), gained, lost, mcnemar(gained, lost))
+
+
+def shifts(changes: Sequence[Change]) -> list[Shift | None]:
+    """What each mode's change shows, the modes taken together as one report; None for fewer than two questions.
+
+    A question's samples are averaged where it has several.
+    """
+    sides = [_successes(change) for change in changes]
+    findings = judge([_evidence(*side) for side in sides])
+    return [
+        None if finding is None else Shift(finding, flips(change), len(before.keys() & after.keys()))
+        for change, (before, after), finding in zip(changes, sides, findings, strict=True)
+    ]
+
+
+def _successes(change: Change) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean success of each question before and after, within 0 to 1 as in the evaluation's own figure."""
+    return _by_task(change.before), {} if change.after is None else _by_task(change.after)
+
+
+def _by_task(trial: Trial) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for item in trial.tries:
+        if item.success is not None:
+            values.setdefault(item.task_id, []).append(min(1.0, max(0.0, item.success)))
+    return {task: fmean(found) for task, found in values.items()}
+
+
+def _evidence(before: dict[str, float], after: dict[str, float]) -> Evidence | None:
+    binary = all(_is_binary(value) for side in (before, after) for value in side.values())
+    return paired_evidence(before, after, binary=binary)
 
 
 def gained_pair(changes: Sequence[Change]) -> Pair | None:

@@ -22,6 +22,11 @@ def percent_range(low: float, high: float) -> str:
     return f"{100 * low:.1f}–{100 * high:.1f} %"
 
 
+def level(confidence: float) -> str:
+    """`95 %`, `98.3 %`, `99.75 %`: of an interval."""
+    return f"{100 * confidence:.4g} %"
+
+
 def points(difference: float, *, signed: bool = False) -> str:
     """`6.1 points`: a difference of shares."""
     return f"{100 * difference:+.1f} points" if signed else f"{100 * difference:.1f} points"

@@ -56,28 +56,27 @@ def mcnemar(num_gained: int, num_lost: int) -> float:
     return min(1.0, 2 * tail / (1 << changed))
 
 
-def bootstrap_interval(values: Sequence[float], confidence: float = 0.95, num_resamples: int = 10_000) -> Interval:
-    """The percentile bootstrap interval of a mean, Efron 1979; the same values in the same order give the same one.
+def share_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
+    """The interval of a mean of values from 0 to 1, each of another question: Wilson's where all are 0 or 1.
 
-    Args:
-        values: Independent draws, at least two; for a paired difference one for each question.
+    Else Student's, of the values with their smallest and their largest added once more (0 and 1 where all are equal),
+    so that it does not vanish where few differ. None for a single graded value.
     """
-    import numpy as np
-
-    counted = np.asarray(values, dtype=np.float64)
-    assert counted.size > 1, f"{counted.size} values have no interval"
-    shares = np.full(counted.size, 1 / counted.size)
-    random = np.random.default_rng(0)
-    means = [counted @ random.multinomial(counted.size, shares) / counted.size for _ in range(num_resamples)]
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(low), float(high))
+    if all(value in (0.0, 1.0) for value in values):
+        return wilson_interval(math.fsum(values), len(values), confidence)
+    if len(values) < 2:
+        return None
+    low, high = min(values), max(values)
+    found = mean_interval([*values, *((low, high) if high > low else (0.0, 1.0))], confidence)
+    assert found is not None, "values that differ have an interval"
+    return Interval(max(0.0, found.low), min(1.0, found.high))
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
     """Student's interval of a mean, as over seeds: mean ± t(n - 1) s / sqrt(n). None where nothing varies."""
     if len(values) < 2 or variance(values) == 0:
         return None
-    half = _student(confidence, len(values) - 1) * math.sqrt(variance(values) / len(values))
+    half = student_quantile(confidence, len(values) - 1) * math.sqrt(variance(values) / len(values))
     return Interval(fmean(values) - half, fmean(values) + half)
 
 
@@ -86,15 +85,31 @@ def welch_interval(left: Sequence[float], right: Sequence[float], confidence: fl
 
     (m2 - m1) ± t(df) sqrt(a + b) with a = s1²/n1, b = s2²/n2 and df = (a + b)² / (a²/(n1 - 1) + b²/(n2 - 1)).
     """
+    found = _welch(left, right)
+    if found is None:
+        return None
+    error, freedom = found
+    half = student_quantile(confidence, freedom) * error
+    difference = fmean(right) - fmean(left)
+    return Interval(difference - half, difference + half)
+
+
+def welch_p(left: Sequence[float], right: Sequence[float]) -> float | None:
+    """The two-sided p-value of Welch's test that two means are equal. None where nothing varies."""
+    found = _welch(left, right)
+    return None if found is None else student_p((fmean(right) - fmean(left)) / found[0], found[1])
+
+
+def _welch(left: Sequence[float], right: Sequence[float]) -> tuple[float, float] | None:
+    """Standard error of the difference and its degrees of freedom."""
     if len(left) < 2 or len(right) < 2:
         return None
     a, b = variance(left) / len(left), variance(right) / len(right)
     if a + b == 0:
         return None
-    freedom = (a + b) ** 2 / (a**2 / (len(left) - 1) + b**2 / (len(right) - 1))
-    half = _student(confidence, freedom) * math.sqrt(a + b)
-    difference = fmean(right) - fmean(left)
-    return Interval(difference - half, difference + half)
+    share = a / (a + b)
+    freedom = 1 / (share**2 / (len(left) - 1) + (1 - share) ** 2 / (len(right) - 1))
+    return math.sqrt(a + b), freedom
 
 
 def newcombe_interval(left: tuple[float, int], right: tuple[float, int], confidence: float = 0.95) -> Interval:
@@ -116,7 +131,45 @@ def area_under(steps: Sequence[float], values: Sequence[float]) -> float | None:
     return sum((x2 - x1) * (y1 + y2) / 2 for x1, x2, y1, y2 in pieces) / (steps[-1] - steps[0])
 
 
-def _student(confidence: float, freedom: float) -> float:
-    from scipy.stats import t
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for being several, in the same order, Holm 1979.
 
-    return float(t.ppf((1 + confidence) / 2, freedom))
+    With p(1) <= ... <= p(k): max over i <= j of min(1, (k - i + 1) p(i)). Those at most alpha hold together with a
+    chance of error of at most alpha.
+    """
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, at in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = highest
+    return adjusted
+
+
+def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
+    """The level at which Holm's procedure tests each p-value, in the same order: alpha / k for the smallest.
+
+    The j-th smallest is tested at alpha / (k - j + 1); from the first that is not rejected on, all have its level.
+    Thus p <= level exactly where the adjusted p-value is at most alpha.
+    """
+    levels = [alpha] * len(p_values)
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
+    stopped: float | None = None
+    for rank, at in enumerate(order):
+        levels[at] = alpha / (len(order) - rank) if stopped is None else stopped
+        if stopped is None and p_values[at] > levels[at]:
+            stopped = levels[at]
+    return levels
+
+
+def student_quantile(confidence: float, freedom: float) -> float:
+    """The t beyond which, on both sides, 1 - confidence of Student's distribution lies."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+def student_p(t: float, freedom: float) -> float:
+    """The two-sided p-value of Student's t."""
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(freedom, -abs(t)))

@@ -11,9 +11,19 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from rlf.reports.change import Change, Example, Trial, flips, gained_pair, kind_interval, read_changes, read_example
+from rlf.reports.change import (
+    Change,
+    Example,
+    Shift,
+    Trial,
+    gained_pair,
+    kind_interval,
+    read_changes,
+    read_example,
+    shifts,
+)
 from rlf.reports.evaluation import interval_of, kinds_of
-from rlf.reports.quantities import MISSING, p_value, percent, percent_range, visible
+from rlf.reports.quantities import MISSING, level, p_value, percent, percent_range, points, points_range, visible
 from rlf.reports.statistics import Interval
 from rlf.reports.trajectory import legend, trajectory_view
 
@@ -48,22 +58,33 @@ def summary_view(summary: Summary, options: str = "") -> RenderableType:
     """
     if not summary.changes:
         return Text("no evaluation yet", style="dim")
-    parts: list[RenderableType] = [_table(summary.changes), *_flip_lines(summary.changes)]
+    found = shifts(summary.changes)
+    parts: list[RenderableType] = [Text(words, "bold") for words in shift_lines(summary.changes, found)]
+    parts += [_table(summary.changes, found), Text("in brackets: 95 % confidence intervals", style="dim")]
     if summary.example is not None:
         parts += _example(summary.example, f"rlf runs show {summary.run_id}{options}")
     return Group(*parts)
 
 
-def _table(changes: Sequence[Change]) -> Table:
+def _table(changes: Sequence[Change], found: Sequence[Shift | None]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("held-out success", no_wrap=True)
     for header in (_header("before", changes[0].before), _header("after", changes[0].after), "change"):
         table.add_column(header, justify="right", no_wrap=True)
-    for change in changes:
-        for name, before, after in _rows(change):
-            figures = (_rate(before), _rate(after), _difference(before.share, after.share))
-            table.add_row(Text(visible(name)), *figures, style=None if name.startswith("  ") else "bold")
+    for change, shift in zip(changes, found, strict=True):
+        for name, before, after in rate_rows(change):
+            whole = not name.startswith("  ")
+            style = _direction(shift) if whole else "none"
+            figures = (_rate(before), _rate(after), Text(difference_words(before.share, after.share), style))
+            table.add_row(Text(visible(name)), *figures, style="bold" if whole else None)
     return table
+
+
+def _direction(shift: Shift | None) -> str:
+    """Colour is a claim too: there is none where no change is shown."""
+    if shift is None or not shift.finding.shown:
+        return "none"
+    return "green" if shift.finding.difference > 0 else "red"
 
 
 def _header(word: str, trial: Trial | None) -> str:
@@ -71,12 +92,14 @@ def _header(word: str, trial: Trial | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rate:
+class Rate:
+    """A share with its interval."""
+
     share: float | None
     interval: Interval | None = None
 
 
-def _rows(change: Change) -> Iterator[tuple[str, _Rate, _Rate]]:
+def rate_rows(change: Change) -> Iterator[tuple[str, Rate, Rate]]:
     """The mode's rows: all questions, each kind, pass@k."""
     before, after = change.before, change.after
     metrics = before.evaluation.metrics
@@ -85,40 +108,52 @@ def _rows(change: Change) -> Iterator[tuple[str, _Rate, _Rate]]:
     for kind in sorted(kinds_of(metrics)):
         yield f"  {kind}", _of_kind(before, kind), _of_kind(after, kind)
     for name in sorted(name for name in metrics if name.startswith("pass@")):
-        yield f"  {name}", _Rate(_metrics(before).get(name)), _Rate(_metrics(after).get(name))
+        yield f"  {name}", Rate(_metrics(before).get(name)), Rate(_metrics(after).get(name))
 
 
-def _overall(trial: Trial | None) -> _Rate:
-    return _Rate(_metrics(trial).get("success"), interval_of(_metrics(trial)))
+def _overall(trial: Trial | None) -> Rate:
+    return Rate(_metrics(trial).get("success"), interval_of(_metrics(trial)))
 
 
-def _of_kind(trial: Trial | None, kind: str) -> _Rate:
-    return _Rate(None) if trial is None else _Rate(kinds_of(_metrics(trial)).get(kind), kind_interval(trial, kind))
+def _of_kind(trial: Trial | None, kind: str) -> Rate:
+    return Rate(None) if trial is None else Rate(kinds_of(_metrics(trial)).get(kind), kind_interval(trial, kind))
 
 
 def _metrics(trial: Trial | None) -> Mapping[str, float]:
     return {} if trial is None else trial.evaluation.metrics
 
 
-def _rate(rate: _Rate) -> Text:
+def _rate(rate: Rate) -> Text:
     text = Text(percent(rate.share))
     return text if rate.interval is None else text.append(f" ({percent_range(*rate.interval)})", "not bold dim")
 
 
-def _difference(before: float | None, after: float | None) -> Text:
-    if before is None or after is None:
-        return Text(MISSING, "dim")
-    points = 100 * (after - before)
-    return Text(f"{points:+.1f} points", "green" if points > 0 else "red" if points < 0 else "dim")
+def difference_words(before: float | None, after: float | None) -> str:
+    """`+6.1 points`."""
+    return MISSING if before is None or after is None else points(after - before, signed=True)
 
 
-def _flip_lines(changes: Sequence[Change]) -> Iterator[Text]:
-    yield Text("in brackets: 95 % confidence intervals", style="dim")
-    for change in changes:
-        flipped = flips(change)
-        if flipped is not None:
-            words = f"{flipped.num_gained} gained, {flipped.num_lost} lost of {flipped.num_questions} questions"
-            yield Text(f"{change.mode}: {words} (exact McNemar test, {p_value(flipped.p)})", style="dim")
+def shift_lines(changes: Sequence[Change], found: Sequence[Shift | None]) -> Iterator[str]:
+    """What each mode's change shows, a sentence each."""
+    for change, shift in zip(changes, found, strict=True):
+        if shift is not None:
+            yield f"{change.mode}: {_shift_words(shift, len(changes))}"
+
+
+def _shift_words(shift: Shift, num_modes: int) -> str:
+    found, flipped = shift.finding, shift.flips
+    low, high = found.interval
+    if not found.shown:
+        words = f"no change is shown ({points(found.difference, signed=True)}, "
+    elif found.difference > 0:
+        words = f"success rose by {points(found.difference)} ("
+    else:
+        words = f"success fell by {points(-found.difference)} ("
+        low, high = -high, -low
+    words += f"{level(found.confidence)} CI {points_range(low, high)}, n = {shift.num_questions}"
+    if flipped is not None:
+        words += f", {flipped.num_gained} gained, {flipped.num_lost} lost"
+    return f"{words}, {p_value(found.p_adjusted)}{f' by Holm over {num_modes} modes' if num_modes > 1 else ''})"
 
 
 def _example(example: Example, command: str) -> Iterator[RenderableType]:

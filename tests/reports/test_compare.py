@@ -164,7 +164,8 @@ def test_several_seeds_on_both_sides_are_contrasted_run_by_run() -> None:
     found = contrast(left, right, "sampled")
     assert found is not None
     # means 0.5 and 0.8, both variances 0.01: standard error sqrt(0.02 / 3), 4 degrees of freedom, t = 2.776445
-    assert (found.basis, found.p) == (Basis.SEEDS, None)
+    assert found.basis is Basis.SEEDS
+    assert found.p == pytest.approx(0.021312, abs=1e-6)  # t = 0.3 / sqrt(0.02 / 3) = 3.674235, two-sided, 4 degrees
     assert found.interval == pytest.approx((0.3 - 2.776445 * (0.02 / 3) ** 0.5, 0.3 + 2.776445 * (0.02 / 3) ** 0.5))
 
 
@@ -198,7 +199,10 @@ def test_metrics_are_of_the_last_tenth_of_the_steps() -> None:
     ("right", "words"),
     [
         (questions(32, 8), "B is better than A by 50.0 points (95 % CI "),
-        (questions(12, 28), "B and A agree on each of 40 questions; nothing that the lineage records differs"),
+        (
+            questions(12, 28),
+            "B and A agree on each of 40 questions (95 % CI -8.8 to 8.8 points); nothing that the lineage",
+        ),
         (questions(13, 27), "No difference between B and A is shown (+2.5 points, "),
         (questions(2, 38), "B is worse than A by 25.0 points (95 % CI "),
     ],
@@ -222,13 +226,14 @@ def test_one_question_has_no_interval() -> None:
 
 
 def test_seeds_that_all_came_out_alike_are_told_question_by_question() -> None:
-    said = verdict_of([questions(5, 5)] * 2, [questions(9, 1)] * 2)
-    assert "n = 10)" in said and "With seeds that all came out alike this speaks of these models" in said
+    said = verdict_of([questions(5, 15)] * 2, [questions(15, 5)] * 2)
+    assert said.startswith("B is better than A by 50.0 points (95 % CI ")
+    assert ", n = 20, p = " in said and "With seeds that all came out alike this speaks of these models" in said
 
 
 def test_questions_that_only_one_side_was_asked_do_not_count_and_are_told() -> None:
     said = verdict_of([questions(5, 5)], [dict(list(questions(5, 5).items())[:6])])
-    assert said.startswith("B and A agree on each of 6 questions;")
+    assert said.startswith("B and A agree on each of 6 questions (95 % CI -39.0 to 39.0 points);")
     assert "4 further questions were not asked of all and do not count." in said
 
 

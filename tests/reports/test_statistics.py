@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +12,15 @@ from scipy import stats
 
 from rlf.reports.statistics import (
     area_under,
-    bootstrap_interval,
+    holm,
+    holm_levels,
     mcnemar,
     mean_interval,
     newcombe_interval,
     pass_at_k,
+    share_interval,
     welch_interval,
+    welch_p,
     wilson_interval,
 )
 
@@ -98,14 +100,28 @@ def test_statistics_equal_scipy() -> None:
     assert math.isclose(wilson_interval(8, 10, 0.9).low, stats.binomtest(8, 10).proportion_ci(0.9, "wilson").low)
 
 
-VALUES = [0.0, 1.0, 0.0, 1.0, 1.0, -1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.5, -0.5, 1.0, 0.0]
+def test_the_interval_of_graded_shares_is_students_with_both_extremes_once_more() -> None:
+    values = [0.5, 0.75, 1.0, 0.25, 0.5]
+    theirs = stats.ttest_1samp([*values, 0.25, 1.0], 0.0).confidence_interval(0.95)
+    assert share_interval(values) == pytest.approx((theirs.low, theirs.high))
+    assert share_interval([1.0, 0.0, 1.0]) == wilson_interval(2, 3)
+    same = share_interval([0.5] * 16)
+    assert same is not None and same.low < 0.45 and same.high > 0.55
+    assert share_interval([0.5]) is None
 
 
-def test_the_bootstrap_interval_is_scipys_up_to_the_draws() -> None:
-    theirs = stats.bootstrap((VALUES,), np.mean, n_resamples=50_000, method="percentile", rng=np.random.default_rng(1))
-    ours = bootstrap_interval(VALUES, num_resamples=50_000)
-    assert ours == pytest.approx(tuple(theirs.confidence_interval), abs=0.02)
-    assert ours == bootstrap_interval(VALUES, num_resamples=50_000)
+def test_holms_adjustment_is_the_published_one_and_agrees_with_the_level_of_each_step() -> None:
+    # k = 4, alpha = 0.05: 0.005 x 4, 0.01 x 3, then 0.03 x 2 = 0.06 which 0.04 x 1 cannot go below
+    p_values = [0.01, 0.04, 0.03, 0.005]
+    assert holm(p_values) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm_levels(p_values) == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
+    assert holm([]) == holm_levels([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_a_p_value_is_within_its_level_exactly_where_the_adjusted_one_is_within_alpha(p_values: list[float]) -> None:
+    for p, adjusted, level in zip(p_values, holm(p_values), holm_levels(p_values), strict=True):
+        assert (p <= level) == (adjusted <= 0.05) or abs(adjusted - 0.05) < 1e-12
 
 
 def test_the_interval_of_a_mean_is_scipys() -> None:
@@ -120,6 +136,8 @@ def test_welchs_interval_is_scipys() -> None:
     left, right = [0.41, 0.44, 0.52], [0.91, 0.94, 0.99, 0.97]
     theirs = stats.ttest_ind(right, left, equal_var=False).confidence_interval(0.95)
     assert welch_interval(left, right) == pytest.approx((theirs.low, theirs.high))
+    assert welch_p(left, right) == pytest.approx(stats.ttest_ind(right, left, equal_var=False).pvalue)
+    assert welch_p([0.4], right) is None
     assert welch_interval([0.4], right) is None
     assert welch_interval([0.4, 0.4], [0.5, 0.5]) is None
 

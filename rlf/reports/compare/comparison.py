@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from rlf.core.errors import RlfError
 from rlf.reports.compare.arms import Arm
 from rlf.reports.compare.differences import Cause, Difference, differences
-from rlf.reports.compare.outcomes import Basis, Contrast, Outcome, contrast, default_threshold, outcome
-from rlf.reports.quantities import p_value, points, points_range
+from rlf.reports.compare.outcomes import Basis, Contrast, Outcome, contrasts, default_threshold, outcome
+from rlf.reports.power import Power, power_of
+from rlf.reports.quantities import level, p_value, points, points_range
 from rlf.types.events import RunStatus
 
 _NAMED = 3
@@ -31,6 +32,9 @@ class Comparison:
     """By arm after the first; None where nothing can be compared."""
     verdicts: tuple[str, ...]
     """One sentence or more, by arm after the first."""
+    power: Power | None
+    """What a comparison of so many questions and arms can show, whatever comes out; None where arms are several runs,
+    were asked different questions, or nothing is compared."""
 
 
 def compare(arms: Sequence[Arm], mode: str | None = None, threshold: float | None = None) -> Comparison:
@@ -50,16 +54,24 @@ def compare(arms: Sequence[Arm], mode: str | None = None, threshold: float | Non
         )
     chosen = mode or (shared[0] if shared else None)
     level = default_threshold(arms, chosen or "") if threshold is None else threshold
-    contrasts = tuple(None if chosen is None else contrast(arms[0], arm, chosen) for arm in arms[1:])
+    found = (None,) * (len(arms) - 1) if chosen is None else contrasts(arms, chosen)
     return Comparison(
         arms=tuple(arms),
         mode=chosen,
         threshold=level,
         differences=tuple(differences(arms)),
         outcomes=tuple(outcome(arm, chosen or "", level) for arm in arms),
-        contrasts=contrasts,
-        verdicts=tuple(verdict(arms[0], arm, found) for arm, found in zip(arms[1:], contrasts, strict=True)),
+        contrasts=found,
+        verdicts=tuple(verdict(arms[0], arm, one) for arm, one in zip(arms[1:], found, strict=True)),
+        power=_power(found),
     )
+
+
+def _power(found: Sequence[Contrast | None]) -> Power | None:
+    paired = [one for one in found if one is not None and one.binary]
+    if not paired or len(paired) < len(found):
+        return None
+    return power_of(min(one.num_questions for one in paired), len(paired))
 
 
 def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
@@ -79,32 +91,32 @@ def _finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
         both = f"{arm.letter} {words}" if found.difference else f"{arm.letter} and {baseline.letter} come out the same"
         return f"{both}, which one question says too little of for an interval"
     low, high = found.interval
-    if found.basis is Basis.QUESTIONS and not found.flips and low == high == 0:
-        return f"{arm.letter} and {baseline.letter} agree on each of {found.num_questions} questions"
-    if low <= 0 <= high:
-        shown = points(max(abs(low - found.difference), abs(high - found.difference)))
+    if not found.shown:
+        same = found.binary and not found.flips
+        if same:
+            words = f"{arm.letter} and {baseline.letter} agree on each of {found.num_questions} questions"
+            return f"{words} ({level(found.confidence)} CI {points_range(low, high)} points)"
         span = f"{points(found.difference, signed=True)}, {_evidence(found, low, high)}"
-        return (
-            f"No difference between {arm.letter} and {baseline.letter} is shown ({span}), "
-            f"and one of less than about {shown} would not be"
-        )
+        return f"No difference between {arm.letter} and {baseline.letter} is shown ({span})"
     ends = (low, high) if found.difference > 0 else (-high, -low)
     word = "better" if found.difference > 0 else "worse"
     return f"{arm.letter} is {word} than {baseline.letter} by {size} ({_evidence(found, *ends)})"
 
 
 def _evidence(found: Contrast, low: float, high: float) -> str:
-    span = f"95 % CI {points_range(low, high)}"
+    parts = [f"{level(found.confidence)} CI {points_range(low, high)}"]
     match found.basis:
         case Basis.SEEDS:
-            return f"{span} over {found.num_seeds[0]} and {found.num_seeds[1]} seeds"
+            parts[0] += f" over {found.num_seeds[0]} and {found.num_seeds[1]} seeds"
         case Basis.QUESTIONS:
-            paired = (
-                "" if found.p is None else f", {found.num_gained} gained, {found.num_lost} lost, {p_value(found.p)}"
-            )
-            return f"{span}, n = {found.num_questions}{paired}"
+            parts.append(f"n = {found.num_questions}")
+            parts += [f"{found.num_gained} gained, {found.num_lost} lost"] if found.binary else []
         case Basis.UNPAIRED:
-            return f"{span}, unpaired, n = {found.num_questions} or more on each side"
+            parts.append(f"unpaired, n = {found.num_questions} or more on each side")
+    if found.p_adjusted is not None:
+        several = f" by Holm over {found.num_compared} arms" if found.num_compared > 1 else ""
+        parts.append(p_value(found.p_adjusted) + several)
+    return ", ".join(parts)
 
 
 def _where(told: Sequence[Difference]) -> str:

@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import fsum
 from statistics import fmean
 
 from rlf.lineage.records import TrajectorySummary
 from rlf.reports.compare.arms import Arm, Member
-from rlf.reports.statistics import (
-    Interval,
-    area_under,
-    bootstrap_interval,
-    mcnemar,
-    mean_interval,
-    newcombe_interval,
-    welch_interval,
-    wilson_interval,
-)
+from rlf.reports.evidence import Evidence, judge, paired_evidence, seeds_evidence, unpaired_evidence
+from rlf.reports.statistics import Interval, area_under, mean_interval, share_interval
 
 _TAIL = 0.1
 """Share of a run's steps, the last ones, that a metric's figure is the mean of."""
@@ -73,7 +64,7 @@ class Basis(StrEnum):
     SEEDS = "seeds"
     """Welch's interval over the runs of each arm."""
     QUESTIONS = "questions"
-    """A bootstrap over the questions that both sides were asked."""
+    """Tango's score interval over the questions that both sides were asked, or one of the mean of graded ones."""
     UNPAIRED = "unpaired"
     """Newcombe's interval: the sides were asked different questions."""
 
@@ -99,7 +90,9 @@ class Contrast:
     difference: float
     """Mean success of the arm minus the baseline's."""
     interval: Interval | None
-    """95 %; None where there are too few values."""
+    """Holds 0 exactly where the difference is not shown; None where there are too few values."""
+    confidence: float
+    """Of the interval: 0.95 for two arms; for more that of the step at which Holm's procedure tests the arm."""
     basis: Basis
     num_questions: int
     """Asked on both sides; for UNPAIRED the smaller number."""
@@ -108,8 +101,16 @@ class Contrast:
     num_seeds: tuple[int, int]
     num_gained: int
     num_lost: int
+    binary: bool
+    """Whether each side is one run and every success is 0 or 1: then the test is the exact one on the flips."""
     p: float | None
-    """Exact McNemar test on the flips; None unless each side is one run and every success is 0 or 1."""
+    """Of the arm alone: the exact McNemar test, Welch's over seeds, Fisher's for other questions."""
+    p_adjusted: float | None
+    """Adjusted by Holm for all arms."""
+    num_compared: int
+    """Arms that were compared with the baseline."""
+    shown: bool
+    """Whether the arm may be called better or worse: the adjusted p is at most 0.05 and the interval excludes 0."""
     flips: tuple[Flip, ...]
 
 
@@ -143,11 +144,7 @@ def _figure(values: Sequence[float]) -> Figure | None:
 
 def _over_questions(tries: Sequence[TrajectorySummary]) -> Interval | None:
     values = list(_success_by_task(tries).values())
-    if not values:
-        return None
-    if all(value in (0.0, 1.0) for value in values):
-        return wilson_interval(sum(values), len(values))
-    return bootstrap_interval(values) if len(values) > 1 else None
+    return share_interval(values) if values else None
 
 
 def default_threshold(arms: Sequence[Arm], mode: str) -> float:
@@ -185,54 +182,98 @@ def _tail_of(member: Member) -> dict[str, float]:
     return {name: fmean(step.metrics[name] for step in last if name in step.metrics) for name in names}
 
 
-def contrast(left: Arm, right: Arm, mode: str) -> Contrast | None:
-    """An arm against the baseline. None where a side was not evaluated in the mode."""
-    sides = [[_success_by_task(member.last_tries.get(mode, ())) for member in arm.members] for arm in (left, right)]
-    if not all(found for side in sides for found in side):
-        return None
-    means = [[fmean(found.values()) for found in side] for side in sides]
-    difference = fmean(means[1]) - fmean(means[0])
-    asked = [set(found) for side in sides for found in side]
-    shared = set.intersection(*asked)
-    interval, basis = _interval(sides, means, shared)
-    single = all(len(side) == 1 for side in sides)
-    flips = _flips(left.members[0], right.members[0], mode)
-    gained = sum(flip.gained for flip in flips)
-    binary = all(value in (0.0, 1.0) for side in sides for found in side for value in found.values())
-    if basis is Basis.QUESTIONS:
-        difference = fmean(_paired(sides, shared))
-    return Contrast(
-        difference=difference,
-        interval=interval,
-        basis=basis,
-        num_questions=min(len(found) for side in sides for found in side) if basis is Basis.UNPAIRED else len(shared),
-        num_not_shared=len(set.union(*asked) - shared),
-        num_seeds=(len(sides[0]), len(sides[1])),
-        num_gained=gained,
-        num_lost=len(flips) - gained,
-        p=mcnemar(gained, len(flips) - gained) if single and binary and basis is Basis.QUESTIONS else None,
-        flips=tuple(flips),
+def contrasts(arms: Sequence[Arm], mode: str) -> tuple[Contrast | None, ...]:
+    """Each arm after the first against it, all as one report. None where a side was not evaluated in the mode."""
+    matches = [_match(arms[0], arm, mode) for arm in arms[1:]]
+    findings = judge([None if match is None else match.evidence for match in matches])
+    num_compared = sum(finding is not None for finding in findings)
+    return tuple(
+        None
+        if match is None
+        else Contrast(
+            difference=match.difference,
+            interval=None if finding is None else finding.interval,
+            confidence=0.95 if finding is None else finding.confidence,
+            basis=match.basis,
+            num_questions=match.num_questions,
+            num_not_shared=match.num_not_shared,
+            num_seeds=match.num_seeds,
+            num_gained=sum(flip.gained for flip in match.flips),
+            num_lost=sum(not flip.gained for flip in match.flips),
+            binary=match.binary,
+            p=None if finding is None else finding.p,
+            p_adjusted=None if finding is None else finding.p_adjusted,
+            num_compared=num_compared,
+            shown=finding is not None and finding.shown,
+            flips=match.flips,
+        )
+        for match, finding in zip(matches, findings, strict=True)
     )
+
+
+def contrast(left: Arm, right: Arm, mode: str) -> Contrast | None:
+    """An arm against the baseline, as the only one. None where a side was not evaluated in the mode."""
+    return contrasts([left, right], mode)[0]
 
 
 Side = list[dict[str, float]]
 
 
-def _interval(sides: list[Side], means: list[list[float]], shared: set[str]) -> tuple[Interval | None, Basis]:
-    over_seeds = welch_interval(means[0], means[1])
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Two arms brought together, before it is known how many others there are."""
+
+    difference: float
+    evidence: Evidence | None
+    basis: Basis
+    num_questions: int
+    num_not_shared: int
+    num_seeds: tuple[int, int]
+    binary: bool
+    flips: tuple[Flip, ...]
+
+
+def _match(left: Arm, right: Arm, mode: str) -> _Match | None:
+    sides = [[_success_by_task(member.last_tries.get(mode, ())) for member in arm.members] for arm in (left, right)]
+    if not all(found for side in sides for found in side):
+        return None
+    asked = [set(found) for side in sides for found in side]
+    shared = set.intersection(*asked)
+    single = all(len(side) == 1 for side in sides)
+    binary = single and all(value in (0.0, 1.0) for side in sides for value in side[0].values())
+    evidence, basis = _evidence(sides, shared, binary=binary)
+    return _Match(
+        difference=_difference(sides, shared) if evidence is None else evidence.difference,
+        evidence=evidence,
+        basis=basis,
+        num_questions=min(map(len, asked)) if basis is Basis.UNPAIRED else len(shared),
+        num_not_shared=len(set.union(*asked) - shared),
+        num_seeds=(len(sides[0]), len(sides[1])),
+        binary=binary and basis is Basis.QUESTIONS,
+        flips=tuple(_flips(left.members[0], right.members[0], mode)),
+    )
+
+
+def _evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
+    left, right = ([fmean(found.values()) for found in side] for side in sides)
+    over_seeds = seeds_evidence(left, right)
     if over_seeds is not None:
         return over_seeds, Basis.SEEDS
     if shared:
-        paired = _paired(sides, shared)
-        return (bootstrap_interval(paired) if len(paired) > 1 else None), Basis.QUESTIONS
-    left, right = ((fsum(side[0].values()), len(side[0])) for side in sides)
-    return newcombe_interval(left, right), Basis.UNPAIRED
+        means = [_means(side, shared) for side in sides]
+        return paired_evidence(means[0], means[1], binary=binary), Basis.QUESTIONS
+    one, other = (list(side[0].values()) for side in sides)
+    return unpaired_evidence(one, other), Basis.UNPAIRED
 
 
-def _paired(sides: list[Side], shared: set[str]) -> list[float]:
-    """For each shared question the arm's mean over its runs minus the baseline's, in the order of the names."""
-    left, right = sides
-    return [fmean(run[task] for run in right) - fmean(run[task] for run in left) for task in sorted(shared)]
+def _means(side: Side, shared: set[str]) -> dict[str, float]:
+    """Each shared question's mean success over the runs of a side."""
+    return {task: fmean(run[task] for run in side) for task in shared}
+
+
+def _difference(sides: list[Side], shared: set[str]) -> float:
+    left, right = (fmean(_means(side, shared).values()) for side in sides)
+    return right - left
 
 
 def _success_by_task(tries: Iterable[TrajectorySummary]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from statistics import fmean
 from rlf.reports.compare.comparison import Comparison
 from rlf.reports.compare.outcomes import Figure, Reached
 from rlf.reports.judges import judge_totals
+from rlf.reports.power import power_words
 from rlf.reports.quantities import MISSING, count, decimal, dollars, duration, latency, percent, percent_range, visible
 
 _METRICS = (
@@ -147,6 +148,8 @@ def _judges(found: Comparison) -> Iterator[tuple[str, ...]]:
 def markdown(found: Comparison) -> str:
     """The comparison as Markdown."""
     parts = [f"# {' against '.join(arm.label for arm in found.arms)}", *(f"**{words}**" for words in found.verdicts)]
+    if found.power is not None:
+        parts.append(power_words(found.power))
     for sheet in sheets(found):
         parts.append(f"## {sheet.title}" + (f"\n\n{sheet.note}" if sheet.note else ""))
         parts.append("\n".join(_markdown_rows([sheet.header, ("---",) * len(sheet.header), *sheet.rows])))

@@ -13,6 +13,7 @@ from rlf.reports.compare.arms import Arm
 from rlf.reports.compare.comparison import Comparison
 from rlf.reports.compare.examples import Example
 from rlf.reports.compare.sheets import Sheet, sheets
+from rlf.reports.power import power_words
 from rlf.reports.quantities import percent
 from rlf.reports.sparkline import sparkline
 from rlf.reports.trajectory import trajectory_view
@@ -22,12 +23,14 @@ _EXAMPLE_LINES = 8
 
 
 def comparison_view(found: Comparison, examples: Sequence[Example] = ()) -> RenderableType:
-    """Renders a comparison: tables, curves, verdicts, then questions that came out differently."""
-    parts: list[RenderableType] = []
+    """Renders a comparison: verdicts, results, curves, then what the arms are made of and what came out differently."""
+    parts: list[RenderableType] = [Text(words, "bold") for words in found.verdicts]
+    if found.power is not None:
+        parts.append(Text(power_words(found.power), "dim"))
+    parts.append(Text())
     for sheet in sheets(found):
         parts += [_table(sheet), Text()]
     parts += _curves(found)
-    parts += [Text(words, "bold") for words in found.verdicts]
     for example in examples:
         parts += [Text(), _example(example)]
     return Group(*parts)

@@ -1,0 +1,168 @@
+"""Differences of two sides that answered the same questions: score interval, exact tests, what can be detected.
+
+Pure functions of numbers. A claim about several differences is made in `rlf.reports.evidence`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from statistics import NormalDist, fmean, variance
+from typing import TYPE_CHECKING
+
+from rlf.reports.statistics import Interval, student_p, student_quantile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_BISECTIONS = 60
+_NUM_SIGN_DRAWS = 9_999
+_MAX_ENUMERATED = 13
+"""Changed questions up to which every assignment of signs is counted: 2^13 are fewer than the draws."""
+
+
+def tango_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: float = 0.95) -> Interval:
+    """The score interval of a difference of paired proportions, (gained - lost) / n, Tango 1998.
+
+    It holds every difference D with |g - l - n D| / sqrt(n (2 q + D (1 - D))) <= z, where q is the share of lost
+    pairs that is most likely under D: the larger root of 2 n q² - (g + l - (2 n - g + l) D) q - l D (1 - D) = 0,
+    his equations 5 and 6. Its width is not 0 where all pairs changed or none did.
+
+    Raises:
+        ValueError: there is no pair, or the counts are not of so many pairs.
+    """
+    if num_pairs < 1 or min(num_gained, num_lost) < 0 or num_gained + num_lost > num_pairs:
+        raise ValueError(f"got {num_gained} gained and {num_lost} lost of {num_pairs} pairs; expected n >= 1 of both")
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    return Interval(
+        -_upper_limit(num_lost, num_gained, num_pairs, z),
+        _upper_limit(num_gained, num_lost, num_pairs, z),
+    )
+
+
+def _upper_limit(gained: int, lost: int, n: int, z: float) -> float:
+    """The largest difference whose score is at most z; the score falls while the difference grows."""
+    low, high = (gained - lost) / n, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if _score(gained, lost, n, middle) >= -z:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _score(gained: int, lost: int, n: int, difference: float) -> float:
+    b = (2 * n - gained + lost) * difference - gained - lost
+    c = -lost * difference * (1 - difference)
+    share_lost = (math.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)
+    spread = n * (2 * share_lost + difference * (1 - difference))
+    distance = gained - lost - n * difference
+    if spread <= 0:
+        return 0.0 if distance >= 0 else -math.inf
+    return distance / math.sqrt(spread)
+
+
+def graded_interval(differences: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The interval of a mean of paired differences within -1 to 1, for outcomes that are not only 0 and 1.
+
+    Bonett and Price 2012 add one pair that was gained and one that was lost to the counts; here one difference of +s
+    and one of -s are added to the values, with s the largest size of any (1 where none differs), and Student's
+    interval is taken of all. For outcomes of 0 and 1 that is theirs with t in place of z.
+    """
+    mean, error = _adjusted(differences)
+    half = student_quantile(confidence, len(differences) + 1) * error
+    return Interval(max(-1.0, mean - half), min(1.0, mean + half))
+
+
+def _adjusted(differences: Sequence[float]) -> tuple[float, float]:
+    """Mean and its standard error once both signs are added."""
+    size = max(map(abs, differences)) or 1.0
+    values = [*differences, size, -size]
+    return fmean(values), math.sqrt(variance(values) / len(values))
+
+
+def graded_p(differences: Sequence[float]) -> float:
+    """The two-sided p-value that a mean of paired differences is 0: the larger one of two tests.
+
+    One is Fisher's randomisation test, which flips the signs of the differences: exact where neither side is better.
+    The other is the test that belongs to `graded_interval`, so that both agree about 0.
+    """
+    mean, error = _adjusted(differences)
+    return max(sign_flip_p(differences), student_p(mean / error, len(differences) + 1))
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """Share of the assignments of signs whose sum is at least as far from 0, Fisher 1935.
+
+    Every assignment up to 13 differences that are not 0, else 9,999 random ones with the one that was seen (the same
+    values give the same p).
+    """
+    import numpy as np
+
+    sizes = np.abs([value for value in differences if value != 0])
+    seen = abs(math.fsum(differences)) - 1e-9
+    if sizes.size <= _MAX_ENUMERATED:
+        bits = np.arange(1 << sizes.size)[:, None] >> np.arange(sizes.size) & 1
+        return float(np.mean(np.abs((2.0 * bits - 1) @ sizes) >= seen))
+    random = np.random.default_rng(0)
+    signs = random.choice((-1.0, 1.0), size=(_NUM_SIGN_DRAWS, sizes.size))
+    return float((1 + np.sum(np.abs(signs @ sizes) >= seen)) / (1 + _NUM_SIGN_DRAWS))
+
+
+def mcnemar_power(num_pairs: int, share_gained: float, share_lost: float, alpha: float = 0.05) -> float:
+    """Probability that the exact McNemar test of n pairs rejects at `alpha`.
+
+    The number m of changed pairs is binomial(n, gained + lost); of m, those lost are binomial(m, lost / (gained +
+    lost)), and the test rejects where the smaller of the two counts is at most the critical one of m.
+    """
+    import numpy as np
+    from scipy.special import bdtr
+
+    changed = share_gained + share_lost
+    counts = np.arange(num_pairs + 1)
+    at_most = bdtr(counts, num_pairs, changed)
+    chances = np.diff(at_most, prepend=0.0)
+    critical = _critical_counts(num_pairs, alpha)
+    able = critical >= 0
+    few_lost = bdtr(critical[able], counts[able], share_lost / changed)
+    few_gained = bdtr(critical[able], counts[able], share_gained / changed)
+    return float(chances[able] @ (few_lost + few_gained))
+
+
+@lru_cache(maxsize=32)
+def _critical_counts(most: int, alpha: float) -> NDArray[np.int64]:
+    """For each number of changed pairs the largest smaller count that the exact test rejects; -1 where none is."""
+    import numpy as np
+    from scipy.special import bdtr
+
+    critical = np.full(most + 1, -1)
+    for changed in range(1, most + 1):
+        last = critical[changed - 1]
+        critical[changed] = last + (2 * bdtr(last + 1, changed, 0.5) <= alpha)
+    return critical
+
+
+def detectable_difference(
+    num_pairs: int, share_lost: float = 0.0, alpha: float = 0.05, power: float = 0.8
+) -> float | None:
+    """The smallest difference that the exact McNemar test of n pairs finds with a probability of `power`.
+
+    Args:
+        share_lost: Share of the pairs that change against the difference all the same.
+
+    Returns:
+        None where no difference is large enough for so few pairs.
+    """
+    low, high = 0.0, 1.0 - 2 * share_lost
+    if num_pairs < 1 or mcnemar_power(num_pairs, high + share_lost, share_lost, alpha) < power:
+        return None
+    for _ in range(20):
+        middle = (low + high) / 2
+        if mcnemar_power(num_pairs, middle + share_lost, share_lost, alpha) >= power:
+            high = middle
+        else:
+            low = middle
+    return high
