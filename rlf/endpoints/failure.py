@@ -1,8 +1,47 @@
-"""How a request fails: a typed outcome and words that hold no address path, header or key."""
+"""How a request fails: a typed outcome and words that hold no address path, header or key.
+
+The one rule of what a service's failure means. A status of 5xx, a refused key, or an answer that is none says nothing
+about the request: it is infrastructure. Any other status is the service's verdict on the request.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
 from rlf.types import Outcome
+
+if TYPE_CHECKING:
+    from rlf.endpoints.spec import EndpointSpec
+
+KEY_REFUSED: Final = frozenset({401, 403})
+"""Statuses by which a service refuses the caller's key."""
+_SERVICE_STATUSES: Final = KEY_REFUSED | {402, 407, 408}
+"""Statuses below 500 that say nothing about the request: payment, a proxy's key, a request that came too slowly."""
+_NO_MODEL: Final = re.compile(
+    r"model_not_found|invalid_model|\b(invalid|unknown|unsupported|valid|no such|unable to access) model\b"
+    r"|\bmodel\b.{0,120}\b(not exist|not found)\b",
+    re.IGNORECASE,
+)
+"""Words of hosts that answer with 400 where OpenAI and vLLM answer with 404."""
+_LASTING: Final = KEY_REFUSED | {402, 404, 407}
+"""Statuses of a service error that the same request gets again."""
+
+
+def outcome_of_status(status: int, *, has_pause: bool = False, tool_errors: Collection[int] = ()) -> Outcome:
+    """What a status that is no success means.
+
+    Args:
+        has_pause: whether the answer has a `Retry-After`.
+        tool_errors: statuses that this service uses for a verdict on the request, whatever HTTP says.
+    """
+    if status in tool_errors:
+        return Outcome.TOOL_ERROR
+    if status == 429 or (status == 503 and has_pause):
+        return Outcome.RATE_LIMITED
+    is_service = status >= 500 or status in _SERVICE_STATUSES
+    return Outcome.SERVICE_ERROR if is_service else Outcome.TOOL_ERROR
 
 
 class EndpointFailure(Exception):
@@ -22,6 +61,22 @@ class EndpointFailure(Exception):
     @property
     def may_pass(self) -> bool:
         """Whether the same request may succeed later: the fault is the host's, and not a verdict on the request."""
-        if self.outcome is Outcome.TOOL_ERROR:
-            return self.status is not None and (self.status == 200 or self.status >= 500)
+        if self.outcome is Outcome.SERVICE_ERROR:
+            return self.status not in _LASTING
         return self.outcome in (Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.TIMEOUT)
+
+
+def request_failure(failure: EndpointFailure, spec: EndpointSpec) -> EndpointFailure:
+    """The failure of a request to a model: an unknown model is its declaration's fault, a refused key has a name."""
+    if failure.status in KEY_REFUSED:
+        text = f"{failure.text} ({spec.credentials or 'no `api_key_env` is given'})"
+        return EndpointFailure(failure.outcome, text, status=failure.status)
+    if failure.status == 404 or (failure.status in (400, 422) and _NO_MODEL.search(failure.text)):
+        text = f"the endpoint has no model {spec.model!r}, or nothing at this `url`: {failure.text}"
+        return EndpointFailure(Outcome.SERVICE_ERROR, text, status=404)
+    return failure
+
+
+def unusable(what: str) -> EndpointFailure:
+    """The failure of an answer that arrived and cannot be used."""
+    return EndpointFailure(Outcome.SERVICE_ERROR, f"the endpoint answered with {what}", status=200)

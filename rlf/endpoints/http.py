@@ -6,7 +6,7 @@ one of them may use is kept open under a name that another may not reach.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
@@ -20,7 +20,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from rlf.core.timers import Timers
-from rlf.endpoints.failure import EndpointFailure
+from rlf.endpoints.failure import EndpointFailure, outcome_of_status
 from rlf.endpoints.guard import Blocked, Guard, GuardedResolver
 from rlf.endpoints.spec import Redirects
 from rlf.types import Outcome
@@ -72,6 +72,7 @@ class HttpClient:
         max_bytes: int,
         redirects: Redirects = Redirects.SAME_HOST,
         resolver: AbstractResolver | None = None,
+        tool_errors: Collection[int] = (),
     ) -> None:
         """Sets what holds for every request.
 
@@ -79,12 +80,14 @@ class HttpClient:
             max_connections: to one host.
             max_bytes: of a decompressed answer.
             resolver: what looks names up; the guard judges its answers.
+            tool_errors: statuses that are this service's verdict on the request, see `outcome_of_status`.
         """
         self._guard = guard
         self._max_connections = max_connections
         self._max_bytes = max_bytes
         self._redirects = redirects
         self._resolver = resolver
+        self._tool_errors = tool_errors
         self._checked = lru_cache(_NUM_KEPT)(partial(_checked, guard))
         self._open: _Open | None = None
 
@@ -94,8 +97,8 @@ class HttpClient:
         Raises:
             EndpointFailure: UNREACHABLE when nothing was delivered, or when a repeatable request broke off; UNKNOWN
                 when any other broke off; TIMEOUT; RATE_LIMITED; OUTPUT_REJECTED when the answer is too large;
-                TOOL_ERROR for an address that is refused, for a status that is no success, and for a host that
-                cannot be had and is not the declaration's.
+                SERVICE_ERROR and TOOL_ERROR by status; TOOL_ERROR also for an address that is refused, and for any
+                failure of a host that an argument chose.
         """
         deadline, hop, limit_s, redirected = monotonic() + deadline_s, request, deadline_s, False
         session, timers = self._open or self._opened()
@@ -121,7 +124,7 @@ class HttpClient:
 
     def _attributed(self, failure: EndpointFailure, request: HttpRequest) -> EndpointFailure:
         """The failure; the caller's own, not the infrastructure's, where it chose a host that cannot be had."""
-        is_infrastructure = failure.outcome in (Outcome.UNREACHABLE, Outcome.RATE_LIMITED)
+        is_infrastructure = failure.outcome in (Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.SERVICE_ERROR)
         if is_infrastructure and not self._guard.trusts(URL(request.url)):
             return EndpointFailure(Outcome.TOOL_ERROR, failure.text, status=failure.status)
         return failure
@@ -143,7 +146,7 @@ class HttpClient:
             body = await self._read(response)
             if 200 <= response.status < 300:
                 return HttpResponse(body, response.content_type.lower(), response.charset)
-            raise _refused(response, body)
+            raise _refused(response, body, self._tool_errors)
         finally:
             response.release()
 
@@ -240,13 +243,12 @@ def _failure(fault: Exception, sent: bool, request: HttpRequest, deadline_s: flo
     return EndpointFailure(Outcome.UNKNOWN, f"{text}; the request may have been carried out")
 
 
-def _refused(response: aiohttp.ClientResponse, body: bytes) -> EndpointFailure:
+def _refused(response: aiohttp.ClientResponse, body: bytes, tool_errors: Collection[int]) -> EndpointFailure:
     words = body[: 4 * _MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
     text = f"HTTP {response.status} {response.reason or ''}".rstrip()
     text += f": {words[:_MAX_ERROR_CHARS]}" if words else ""
     pause_s = retry_after_s(response.headers.get("Retry-After"))
-    limited = response.status == 429 or (response.status == 503 and pause_s is not None)
-    outcome = Outcome.RATE_LIMITED if limited else Outcome.TOOL_ERROR
+    outcome = outcome_of_status(response.status, has_pause=pause_s is not None, tool_errors=tool_errors)
     return EndpointFailure(outcome, text, retry_after_s=pause_s, status=response.status)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlf.endpoints.failure import EndpointFailure
+from rlf.endpoints.failure import EndpointFailure, unusable
 from rlf.types import Image, Outcome
 
 _MAX_WORDS = 300
@@ -198,11 +198,6 @@ def count_images(answer: Mapping[str, Any]) -> int:
     """Pictures that an answer holds."""
     items = answer.get("data")
     return len(items) if isinstance(items, list) else 0
-
-
-def unusable(what: str) -> EndpointFailure:
-    """The failure of an answer that arrived and cannot be used."""
-    return EndpointFailure(Outcome.TOOL_ERROR, f"the endpoint answered with {what}", status=200)
 
 
 def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
-from rlf.endpoints.failure import EndpointFailure
+from rlf.endpoints.failure import EndpointFailure, request_failure
 from rlf.endpoints.guard import Guard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.endpoints.openai import (
@@ -31,6 +31,7 @@ from rlf.endpoints.openai import (
     read_completion,
     read_images,
 )
+from rlf.endpoints.probe import endpoint_fault
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.types import Outcome
 
@@ -238,19 +239,18 @@ class _Endpoint:
             return value
 
     async def check(self, deadline_s: float) -> EndpointFailure | None:
-        """Why the endpoint cannot be used, by `/models`, which not every server has."""
-        request = HttpRequest("GET", f"{self.spec.url}/models", self._headers)
-        try:
-            await self.client.send(request, deadline_s=deadline_s)
-        except EndpointFailure as failure:
-            return None if failure.status in (404, 405, 429) else failure
-        return None
+        """Why the endpoint cannot be used."""
+        fault = await endpoint_fault(self.client, self.spec, self._headers, deadline_s)
+        return None if fault is None else request_failure(fault, self.spec)
 
     async def _send(self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float) -> T:
         self._num_requests += 1
         data = json.dumps({"model": self.spec.model, **body}).encode()
         request = HttpRequest("POST", self.spec.url + path, self._headers, data, repeatable=True)
-        response = await self.client.send(request, deadline_s=limit_s)
+        try:
+            response = await self.client.send(request, deadline_s=limit_s)
+        except EndpointFailure as failure:
+            raise request_failure(failure, self.spec) from failure
         answer = read_answer(response.body)
         usage = self.spec.prices.of(*count_tokens(answer), count_images(answer))
         self._usage += usage

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
 from rlf.core.redact import SECRET_NAME
+from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.openai import Usage
 
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
@@ -82,6 +83,11 @@ class EndpointSpec(_Section):
             reason = f"got {name!r}; expected a name with KEY, TOKEN, SECRET or PASSWORD, which is never stored"
             raise PydanticCustomError("secret_name", "{reason}", {"reason": reason})
         return name
+
+    @property
+    def credentials(self) -> str:
+        """Where the key comes from, in words without the key; empty for an endpoint without one."""
+        return describe_credentials(self.headers, self.api_key_env)
 
     def request_headers(self) -> dict[str, str]:
         """The headers of each request, the key among them. Raises RlfError where the environment lacks the key."""

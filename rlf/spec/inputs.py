@@ -5,14 +5,18 @@ Apart from `rlf.plan`, which opens nothing: this reads data files whole and impo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from rlf.chat import FORMATS
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.data import load_tasks
+from rlf.endpoints import EndpointSpec
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec.budget import PromptSizes, check_budget
@@ -63,6 +67,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     faults += [*about_model, *unless_broken(loaded, _heads, loaded), *unless_broken(loaded, _trackers, loaded)]
     faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
     faults += [fault for index in range(len(loaded.spec.rewards)) for fault in _term(loaded, index)]
+    faults += [fault for key in ("tools", "rewards") for fault in _keys(loaded, key)]
     faults += [*_columns(loaded, "train", train), *_columns(loaded, "eval", evaluation)]
     faults += [*_images(loaded, "train", train), *_images(loaded, "eval", evaluation)]
     return LookedAt(sorted(faults), train, evaluation, sizes)
@@ -208,6 +213,27 @@ def _term(loaded: LoadedSpec, index: int) -> list[Fault]:
     except RlfError as error:
         return [loaded.fault(("rewards", index), str(error))]
     return []
+
+
+def _keys(loaded: LoadedSpec, key: str) -> list[Fault]:
+    """Endpoints whose key the environment lacks."""
+    return [
+        loaded.fault((*path, "api_key_env"), f"the environment variable {endpoint.api_key_env} is not set. Set it.")
+        for path, endpoint in _endpoints(getattr(loaded.spec, key), (key,))
+        if endpoint.api_key_env is not None and not os.environ.get(endpoint.api_key_env)
+    ]
+
+
+def _endpoints(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, EndpointSpec]]:
+    """Every endpoint within a part of a spec, also those of an agent's tools."""
+    if isinstance(value, EndpointSpec):
+        yield path, value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _endpoints(getattr(value, name), (*path, name))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _endpoints(item, (*path, index))
 
 
 def _trackers(loaded: LoadedSpec) -> list[Fault]:

@@ -30,6 +30,8 @@ class CallContext(NamedTuple):
     """Number of agent tools that this call is made inside of."""
     idempotent: bool = False
     """Whether the declaration says that calling twice does no more than calling once."""
+    wants_json: bool = False
+    """Whether the declaration has an outputSchema, which takes JSON alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class ToolRuntime(Protocol):
         """Calls that were given up while their work could not be stopped and still goes on."""
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
-        """Runs one call.
+        """Runs one call. A runtime whose process or session may have to be started first does so in a method
+        `make_ready(trajectory_id)`, which is awaited right before and whose time is not the call's.
 
         Raises:
             ToolFailure: the call failed in a way that the kind can name.

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rlf.core import nearest
 from rlf.endpoints import EndpointFailure
+from rlf.endpoints.credentials import describe_credentials
+from rlf.endpoints.failure import KEY_REFUSED
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext
 from rlf.types import Outcome
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 _MARGIN = 0.1
 """Share of a call's time that is kept for telling how it ended."""
 _MAX_MARGIN_S = 0.05
@@ -22,9 +26,12 @@ def inner_deadline_s(context: CallContext) -> float:
     return context.deadline_s - min(context.deadline_s * _MARGIN, _MAX_MARGIN_S)
 
 
-def tool_failure(failure: EndpointFailure) -> ToolFailure:
-    """The same failure as the executor takes it."""
-    return ToolFailure(failure.outcome, failure.text, failure.retry_after_s)
+def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = _NONE) -> ToolFailure:
+    """The same failure as the executor takes it; where the key in `headers` was refused, with where it comes from."""
+    is_about_key = failure.outcome is Outcome.SERVICE_ERROR and failure.status in KEY_REFUSED
+    credentials = describe_credentials(headers) if is_about_key else ""
+    text = f"{failure.text} ({credentials})" if credentials else failure.text
+    return ToolFailure(failure.outcome, text, failure.retry_after_s)
 
 
 class Prompt:

@@ -16,7 +16,7 @@ class Outcome(StrEnum):
     OK = "ok"
     """The tool answered."""
     TOOL_ERROR = "tool_error"
-    """The tool said no or raised: the model reads why."""
+    """The tool refused the arguments or raised: the model reads why."""
     TIMEOUT = "timeout"
     """The deadline passed."""
     INVALID_ARGUMENTS = "invalid_arguments"
@@ -31,6 +31,8 @@ class Outcome(StrEnum):
     """The tool's host refused for load, beyond the retry budget."""
     CIRCUIT_OPEN = "circuit_open"
     """The tool failed too often lately; the call was refused at once."""
+    SERVICE_ERROR = "service_error"
+    """The service behind the tool failed (HTTP 5xx), refused its caller's key, or sent what is no answer."""
     CANCELLED = "cancelled"
     """The trajectory was cancelled while the call ran, or waited to."""
     UNKNOWN = "unknown"
@@ -51,6 +53,7 @@ _INFRASTRUCTURE = frozenset(
         Outcome.UNREACHABLE,
         Outcome.RATE_LIMITED,
         Outcome.CIRCUIT_OPEN,
+        Outcome.SERVICE_ERROR,
         Outcome.CANCELLED,
         Outcome.UNKNOWN,
         Outcome.INFRA,

@@ -72,8 +72,14 @@ def test_a_refused_connection_and_an_unknown_name_are_unreachable_unless_the_cal
     ("status", "headers", "outcome", "pause_s"),
     [
         (404, {}, Outcome.TOOL_ERROR, None),
-        (500, {}, Outcome.TOOL_ERROR, None),
-        (503, {}, Outcome.TOOL_ERROR, None),
+        (400, {}, Outcome.TOOL_ERROR, None),
+        (422, {}, Outcome.TOOL_ERROR, None),
+        (401, {}, Outcome.SERVICE_ERROR, None),
+        (403, {}, Outcome.SERVICE_ERROR, None),
+        (500, {}, Outcome.SERVICE_ERROR, None),
+        (502, {}, Outcome.SERVICE_ERROR, None),
+        (503, {}, Outcome.SERVICE_ERROR, None),
+        (504, {}, Outcome.SERVICE_ERROR, None),
         (503, {"Retry-After": "7"}, Outcome.RATE_LIMITED, 7.0),
         (429, {}, Outcome.RATE_LIMITED, None),
         (429, {"Retry-After": "31536000"}, Outcome.RATE_LIMITED, 31_536_000.0),
@@ -243,7 +249,7 @@ def test_a_server_that_misbehaves_ends_a_request_typed_and_in_time(
 def test_a_redirect_is_followed_within_its_host_and_refused_beyond_it_or_not_at_all() -> None:
     async def main() -> None:
         async def elsewhere(request: web.Request) -> web.Response:
-            raise web.HTTPFound(request.query["to"])
+            raise web.HTTPFound(request.query.get("to", "/elsewhere"))
 
         async def here(request: web.Request) -> web.Response:
             return web.Response(text=f"{request.method} {request.headers.get('X-Key')}")

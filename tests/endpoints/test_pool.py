@@ -124,7 +124,7 @@ def test_a_dead_endpoint_a_cut_stream_and_an_error_body_are_typed() -> None:
     asyncio.run(main())
     _, handler = scripted((200, {"error": "dead"}, {}))
     failure = failing(chat(deadline_s=1), handler)
-    assert (failure.outcome, failure.text) == (Outcome.TOOL_ERROR, "the endpoint answered with an error: dead")
+    assert (failure.outcome, failure.text) == (Outcome.SERVICE_ERROR, "the endpoint answered with an error: dead")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_pictures_are_read_and_paid_for() -> None:
 def test_what_is_no_picture_is_a_failure(item: Any) -> None:
     _, handler = scripted((200, {"data": [item]}, {}))
     failure = failing(lambda pool: pool.images("a cat", deadline_s=0.5), handler)
-    assert failure.outcome is Outcome.TOOL_ERROR
+    assert failure.outcome is Outcome.SERVICE_ERROR
     assert "image" in failure.text
 
 

@@ -144,8 +144,8 @@ def test_a_path_that_leads_nowhere_is_told(path: str) -> None:
         ("text/plain; charset=latin-1", "grün".encode("latin-1"), Outcome.OK),
         ("text/plain; charset=klingon", b"x", Outcome.OUTPUT_REJECTED),
         ("text/plain", b"\xff\xfe\x00", Outcome.OUTPUT_REJECTED),
-        ("application/json", b'{"a": ', Outcome.OUTPUT_REJECTED),
-        ("application/json", b"[" * 100_000, Outcome.OUTPUT_REJECTED),
+        ("application/json", b'{"a": ', Outcome.SERVICE_ERROR),
+        ("application/json", b"[" * 100_000, Outcome.SERVICE_ERROR),
         ("application/json", b"[NaN]", Outcome.OUTPUT_REJECTED),
         ("image/png", b"no image", Outcome.OUTPUT_REJECTED),
         ("text/plain", b"x" * 3_000, Outcome.OUTPUT_REJECTED),
@@ -177,7 +177,7 @@ def test_a_service_that_is_not_there_is_unreachable() -> None:
     assert asyncio.run(main()).outcome is Outcome.UNREACHABLE
 
 
-@pytest.mark.parametrize(("idempotent", "outcome", "count"), [(True, Outcome.OK, 3), (False, Outcome.TOOL_ERROR, 1)])
+@pytest.mark.parametrize(("idempotent", "outcome", "count"), [(True, Outcome.OK, 3), (False, Outcome.SERVICE_ERROR, 1)])
 def test_500_500_200_is_retried_only_when_declared_idempotent(idempotent: bool, outcome: Outcome, count: int) -> None:
     asked = []
 
@@ -370,7 +370,7 @@ def test_a_call_alone_waits_no_longer_than_declared() -> None:
     assert 0.02 <= result.run_s < 2
 
 
-@pytest.mark.parametrize(("query", "outcome"), [("boom", Outcome.TOOL_ERROR), ("few", Outcome.OUTPUT_REJECTED)])
+@pytest.mark.parametrize(("query", "outcome"), [("boom", Outcome.SERVICE_ERROR), ("few", Outcome.SERVICE_ERROR)])
 def test_a_batch_that_fails_fails_each_of_its_calls_and_no_other(query: str, outcome: Outcome) -> None:
     async def story(executor: Executor) -> None:
         results = await asyncio.gather(*(call(executor, query=q) for q in ("a", query, "b")))

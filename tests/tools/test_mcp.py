@@ -20,6 +20,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.mcp import stdio
 from rlf.tools.mcp.listing import listing_of
 from rlf.tools.mcp.server import McpServer
 from rlf.types import Outcome, ToolCall, ToolResult
@@ -297,6 +298,46 @@ def test_what_a_server_writes_beside_its_messages_harms_nothing(rough: Any, mode
         assert (await invoke(executor, "say", text="again")).outcome is result.outcome
 
     during([declare(rough(mode), limits={"timeout_s": 60})], story)
+
+
+def test_twenty_thousand_log_messages_before_an_answer_never_reach_the_sdk(
+    rough: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def counted(line: bytes | stdio.Oversized) -> Any:
+        read.append(line)
+        return message_of(line)
+
+    async def story(executor: Executor) -> None:
+        assert (await invoke(executor, "say", text="fine")).text == "fine"
+
+    message_of = stdio._message
+    monkeypatch.setattr(stdio, "_message", counted)
+    during([declare(rough("logs"), limits={"timeout_s": 60})], story)
+    assert 0 < len(read) < 20
+
+
+def test_a_server_with_resources_that_lists_no_templates_is_used(rough: Any) -> None:
+    async def story(executor: Executor) -> None:
+        assert (await invoke(executor, "say", text="fine")).text == "fine"
+
+    server = rough("no templates")
+    assert [entry.name for entry in listing_of(McpServer.model_validate(server)).entries] == ["say", "memo"]
+    during([declare(server)], story)
+
+
+def test_the_start_of_a_server_is_not_the_time_of_the_call_that_waits_for_it(rough: Any, tmp_path: Path) -> None:
+    async def story(executor: Executor) -> None:
+        os.kill(int(log_of(tmp_path)[-1].split()[1]), signal.SIGKILL)
+        await eventually(lambda: not processes(mark))
+        result = await invoke(executor, "say", text="fine")
+        assert (result.outcome, result.text) == (Outcome.OK, "fine")
+        assert result.queue_s > 1.5
+
+    server = rough("slow start")
+    mark = server["env"][MARK]
+    during([declare(server, limits={"timeout_s": 1})], story)
 
 
 def test_a_cancelled_call_and_one_past_its_deadline_are_cancelled_on_the_server(rough: Any, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_picture_larger_than_allowed_or_none_at_all_is_no_result() -> None:
     assert answered(drawing(wide), {"api": "image"}).outcome is Outcome.OUTPUT_REJECTED
     limits = {"max_image_bytes": 10}
     assert answered(drawing(PNG), {"api": "image"}, limits=limits).outcome is Outcome.OUTPUT_REJECTED
-    assert answered(drawing(b"none"), {"api": "image"}, limits={"timeout_s": 1}).outcome is Outcome.TOOL_ERROR
+    assert answered(drawing(b"none"), {"api": "image"}, limits={"timeout_s": 1}).outcome is Outcome.SERVICE_ERROR
 
 
 def test_an_endpoint_that_is_not_there_is_told_when_the_tool_opens() -> None:

@@ -83,9 +83,7 @@ def test_a_loop_that_never_ends_is_killed_at_the_deadline_and_replaced(declare: 
     assert children() <= before
 
 
-def test_a_worker_that_is_killed_from_outside_is_infrastructure_and_one_that_exits_is_the_tools_fault(
-    declare: Any,
-) -> None:
+def test_a_worker_that_ends_during_a_call_is_infrastructure_and_the_next_call_has_another(declare: Any) -> None:
     async def story() -> None:
         async with Executor([killable(declare)]) as executor:
             pid = int((await ask(executor, "pid")).text)
@@ -95,11 +93,97 @@ def test_a_worker_that_is_killed_from_outside_is_infrastructure_and_one_that_exi
             killed = await call
             assert (killed.outcome, killed.outcome.is_infrastructure) == (Outcome.INFRA, True)
             ended = await ask(executor, "exit")
-            assert ended.outcome is Outcome.TOOL_ERROR
-            assert "ended its own process (exit code 3)" in ended.text
+            assert ended.outcome is Outcome.INFRA
+            assert "the process of the tool ended during the call (exit code 3)" in ended.text
             assert (await ask(executor, "print")).text == "quiet"
 
     asyncio.run(story())
+
+
+SLOW = """\
+import os, resource, signal, threading, time
+
+time.sleep(float(os.environ.get("RLF_TEST_IMPORT_S", "0")))
+TOLD = []
+
+
+def state():
+    soft = {name: resource.getrlimit(getattr(resource, name)) for name in ("RLIMIT_NOFILE", "RLIMIT_CORE")}
+    umask = os.umask(0o022)
+    os.umask(umask)
+    timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    return repr([os.getcwd(), os.environ.get("RLF_TEST_LEFT"), soft, umask, timer, signal.getsignal(signal.SIGALRM)])
+
+
+def work(what: str) -> str:
+    if what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "leave":
+        os.chdir("/")
+        os.environ["RLF_TEST_LEFT"] = "yes"
+        os.environ.pop("HOME", None)
+        os.umask(0o000)
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 3600)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return state()
+"""
+
+
+def slow_to_import(tmp_path: Path, processes: int = 1, **limits: Any) -> ToolDeclaration:
+    """A tool in a file of its own, which takes the seconds of RLF_TEST_IMPORT_S to import."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    target = {"kind": "python", "callable": "slow.py:work", "isolation": "process", "processes": processes}
+    mapping = {"name": "in_process", "description": "d", "inputSchema": WHAT, "target": target, "limits": limits}
+    return ToolDeclaration.model_validate(mapping, context={"folder": tmp_path})
+
+
+def test_the_start_of_a_worker_is_not_the_time_of_the_call_that_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(declaration: ToolDeclaration) -> list[ToolResult]:
+        async with Executor([declaration]) as executor:
+            asked = ["a", "die", "b", "c", "die", "d", "e", "f"]
+            return await asyncio.gather(*(ask(executor, what) for what in asked))
+
+    declaration = slow_to_import(tmp_path, processes=2, timeout_s=1)
+    declaration.target.complaints(WHAT)  # imports it here, before that takes its time
+    monkeypatch.setenv("RLF_TEST_IMPORT_S", "1.2")
+    results = asyncio.run(story(declaration))
+    dead = [result for result in results if result.outcome is Outcome.INFRA]
+    assert [result.outcome for result in results if result not in dead] == [Outcome.OK] * 6
+    assert len(dead) == 2 and all(result.outcome.is_infrastructure for result in dead)
+    assert max(result.queue_s for result in results) > 1.2 > max(result.run_s for result in results)
+
+
+def test_a_worker_that_cannot_start_again_is_infrastructure(tmp_path: Path) -> None:
+    async def story(declaration: ToolDeclaration) -> list[ToolResult]:
+        async with Executor([declaration]) as executor:
+            results = [await ask(executor, "die")]
+            (tmp_path / "slow.py").write_text("raise SystemError('no licence')")
+            return [*results, await ask(executor, "a")]
+
+    died, absent = asyncio.run(story(slow_to_import(tmp_path)))
+    assert (died.outcome, absent.outcome) == (Outcome.INFRA, Outcome.INFRA)
+    assert "no licence" in absent.text
+
+
+def test_what_a_call_changes_of_its_process_is_put_back_and_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> list[ToolResult]:
+        async with Executor([slow_to_import(tmp_path)]) as executor:
+            return [await ask(executor, what) for what in ("look", "leave", "look", "leave", "look")]
+
+    before, left, after, *_, last = [result.text for result in asyncio.run(story())]
+    assert before == after == last != left
+    reports = [record.getMessage() for record in caplog.records if "of its process" in record.getMessage()]
+    for name in ("a timer", "signal handlers", "the working folder", "environment variables", "the file mode mask"):
+        assert sum(f"changes {name} of its process: put back after each call" in line for line in reports) == 1
+    for name in ("the limit RLIMIT_NOFILE", "the limit RLIMIT_CORE", "threads"):
+        assert sum(f"changes {name} of its process" in line for line in reports) == 1
 
 
 def test_what_a_killed_call_started_is_killed_with_it(declare: Any) -> None:

@@ -9,7 +9,9 @@ from typing import Final
 from rlf.tools.limits import BreakerSpec
 from rlf.types import Outcome
 
-FAILURES: Final = frozenset({Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.UNKNOWN, Outcome.INFRA})
+FAILURES: Final = frozenset(
+    {Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.SERVICE_ERROR, Outcome.UNKNOWN, Outcome.INFRA}
+)
 """Outcomes that say the tool did not answer. What a tool answers, an error too, shows that it lives."""
 
 

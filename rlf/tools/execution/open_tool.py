@@ -9,7 +9,7 @@ import json
 import logging
 import random
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from rlf.core import derive_seed
 from rlf.core.quick import quickly
 from rlf.core.timers import Timers
 from rlf.tools.declaration import CacheScope, ToolDeclaration
-from rlf.tools.execution.breaker import Breaker
+from rlf.tools.execution.breaker import FAILURES, Breaker
 from rlf.tools.execution.budget import Budget, CountTokens
 from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow, Window
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.05
 """Upper bound of the pause before the first retry; it doubles with each further one."""
-_RETRIED = frozenset({Outcome.TOOL_ERROR, Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.UNKNOWN, Outcome.INFRA})
+_RETRIED = FAILURES | {Outcome.TOOL_ERROR}
 """What another attempt may mend; only tools declared idempotent have one."""
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -85,6 +85,8 @@ class OpenTool:
         self._timers = Timers()
         self._ends_when_cancelled = getattr(runtime, "ends_when_cancelled", False)
         """Whether calls run none of the tool's code on the loop, so that none can swallow its cancellation."""
+        self._make_ready: Callable[[str], Awaitable[None]] | None = getattr(runtime, "make_ready", None)
+        """Starts what calls run in, where it is not there; bounded in time by the runtime, and not the call's time."""
         self._ends_in_time = getattr(runtime, "ends_in_time", False)
         """Whether such calls also end by themselves before the time that they are given."""
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
@@ -165,14 +167,14 @@ class OpenTool:
         attempts: list[Attempt] = []
         started = perf_counter()
         try:
-            ending = await self._try(arguments, started, trajectory_id, depth, attempts)
+            ending, ready_s = await self._try(arguments, started, trajectory_id, depth, attempts)
         except asyncio.CancelledError:
             if self._breaker is not None:
                 self._breaker.forget()
             result = self._result(_CUT_OFF, attempts, started - asked, perf_counter() - started)
             raise asyncio.CancelledError(result) from None
         self._note(ending, started)
-        return self._result(ending, attempts, started - asked, perf_counter() - started)
+        return self._result(ending, attempts, started - asked + ready_s, perf_counter() - started - ready_s)
 
     def _refusal(self) -> ToolResult | None:
         """Why no call may pass at the moment."""
@@ -195,29 +197,47 @@ class OpenTool:
 
     async def _try(
         self, arguments: Mapping[str, Any], started: float, trajectory_id: str, depth: int, attempts: list[Attempt]
-    ) -> Ending:
-        """How the last attempt ended; each is added to `attempts`, also one that is cancelled."""
-        deadline, left_s = started + self._timeout_s, self._timeout_s
+    ) -> tuple[Ending, float]:
+        """How the last attempt ended, and the time that the tool took to get ready, which is not the call's.
+
+        Each attempt is added to `attempts`, also one that is cancelled.
+        """
+        deadline, left_s, ready_s = started + self._timeout_s, self._timeout_s, 0.0
         while True:
             try:
-                ending = await self._attempt(arguments, CallContext(trajectory_id, left_s, depth, self._idempotent))
+                unready = None if self._make_ready is None else await self._unready(self._make_ready, trajectory_id)
+                if self._make_ready is not None:
+                    took_s = perf_counter() - started
+                    started, deadline, ready_s = started + took_s, deadline + took_s, ready_s + took_s
+                ending = unready or await self._attempt(arguments, self._context(trajectory_id, left_s, depth))
             except asyncio.CancelledError:
                 attempts.append(Attempt(Outcome.CANCELLED, perf_counter() - started))
                 raise
             if ending.outcome is Outcome.OK:
                 attempts.append(_new_attempt(Outcome.OK, perf_counter() - started))
-                return ending
+                return ending, ready_s
             attempts.append(Attempt(ending.outcome, perf_counter() - started, self._around.redact(ending.text)))
             if ending.outcome not in _RETRIED or len(attempts) > self._num_retries:
-                return ending
+                return ending, ready_s
             pause_s = backoff_s(len(attempts), derive_seed(self._around.seed, trajectory_id))
             pause_s = max(pause_s, ending.retry_after_s)
             if perf_counter() + pause_s >= deadline:
-                return ending
+                return ending, ready_s
             await asyncio.sleep(pause_s)
             await self._gate.again()
             started = perf_counter()
             left_s = deadline - started
+
+    async def _unready(self, make_ready: Callable[[str], Awaitable[None]], trajectory_id: str) -> Ending | None:
+        """Why the tool cannot take a call; None once it can."""
+        try:
+            await make_ready(trajectory_id)
+        except ToolFailure as failure:
+            return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
+        return None
+
+    def _context(self, trajectory_id: str, left_s: float, depth: int) -> CallContext:
+        return CallContext(trajectory_id, left_s, depth, self._idempotent, self._output is not None)
 
     async def _attempt(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         work = self._guarded(arguments, context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from pydantic_core import from_json
 
@@ -16,6 +16,7 @@ from rlf.endpoints.http import HttpClient, HttpResponse
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.tools.failure import ToolFailure
 from rlf.tools.http.batcher import Batcher
+from rlf.tools.http.probe import refuse_wrong_key
 from rlf.tools.http.request import RequestMaker
 from rlf.tools.json_path import NoSuchPart, part_at
 from rlf.tools.kind import CallContext
@@ -52,10 +53,22 @@ class HttpRuntime:
             max_connections=limits.max_concurrency,
             max_bytes=tool.max_bytes,
             redirects=tool.redirects,
+            tool_errors=tool.tool_error_statuses,
         )
+        self._garbled = Outcome.SERVICE_ERROR if tool.has_fixed_host else Outcome.OUTPUT_REJECTED
+        """What an answer that is not JSON is: of a host that an argument chose, the result of that choice."""
         batch = tool.batch
         self._timers = Timers()
         self._batcher = None if batch is None else Batcher(self._send_batch, batch.max_size, batch.max_wait_ms / 1000)
+
+    async def opened(self) -> Self:
+        """The runtime, once the service has not refused its key. Raises RlfError."""
+        try:
+            await refuse_wrong_key(self._tool, self._client)
+        except BaseException:
+            await self.close()
+            raise
+        return self
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call, alone or within a batch."""
@@ -63,12 +76,12 @@ class HttpRuntime:
         try:
             if self._batcher is None:
                 request = self._maker.make(arguments, repeatable=context.idempotent)
-                answer = _read(await self._client.send(request, deadline_s=limit_s), as_json=self._response is not None)
+                answer = self._read(await self._client.send(request, deadline_s=limit_s), wants_json=context.wants_json)
             else:
                 answer = await self._in_batch((arguments, context.idempotent), limit_s)
             return self._output(answer, arguments)
         except EndpointFailure as failure:
-            raise tool_failure(failure) from failure
+            raise tool_failure(failure, self._tool.headers) from failure
         except TemplateFault as fault:
             raise ToolFailure(Outcome.INVALID_ARGUMENTS, f"the arguments make no request: {fault}") from fault
         except NoSuchPart as fault:
@@ -97,12 +110,36 @@ class HttpRuntime:
         batch = self._tool.batch
         assert batch is not None, "a batch for a tool without one"
         request = self._maker.make({"calls": [arguments for arguments, _ in calls]}, repeatable=calls[0][1])
-        answers = part_at(_json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers)
+        answers = part_at(self._json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers)
         if not isinstance(answers, list) or len(answers) != len(calls):
             got = f"{len(answers)} items" if isinstance(answers, list) else f"a {type(answers).__name__}"
             text = f"the service answered {len(calls)} calls with {got} at {batch.answers!r}"
-            raise ToolFailure(Outcome.OUTPUT_REJECTED, text)
+            raise ToolFailure(self._garbled, text)
         return answers
+
+    def _read(self, response: HttpResponse, *, wants_json: bool) -> Any:
+        """JSON where the answer is or must be that, an image, or text."""
+        must_be_json = self._response is not None or (wants_json and self._result is None)
+        if must_be_json or response.content_type.endswith("json"):
+            return self._json(response.body)
+        if response.content_type.startswith("image/"):
+            return Image(response.body, response.content_type)
+        try:
+            return response.body.decode(response.charset or "utf-8")
+        except (UnicodeDecodeError, LookupError) as fault:
+            text = f"the answer is {len(response.body)} bytes of {response.content_type}, which is no text"
+            raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
+
+    def _json(self, body: bytes) -> Any:
+        try:
+            return from_json(body)
+        except ValueError:  # json also reads deeper nesting, lone surrogates and other encodings
+            pass
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as fault:
+            start = body[:_MAX_SHOWN].decode("utf-8", "replace")
+            raise ToolFailure(self._garbled, f"the answer is not JSON; it begins {start!r}") from fault
 
     def _output(self, answer: Any, arguments: Mapping[str, Any]) -> ToolOutput:
         """What the model is told of an answer: an image, or JSON or text by the declared path and template."""
@@ -116,31 +153,3 @@ class HttpRuntime:
 
 
 _new_output = quickly(ToolOutput)
-
-
-def _read(response: HttpResponse, *, as_json: bool) -> Any:
-    """JSON where the answer is or must be that, an image, or text."""
-    if as_json or response.content_type.endswith("json"):
-        return _json(response.body)
-    if response.content_type.startswith("image/"):
-        return Image(response.body, response.content_type)
-    try:
-        return response.body.decode(response.charset or "utf-8")
-    except (UnicodeDecodeError, LookupError) as fault:
-        text = f"the answer is {len(response.body)} bytes of {response.content_type}, which is no text"
-        raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return from_json(body)
-    except ValueError:  # json also reads deeper nesting, lone surrogates and other encodings
-        return _json_of_any_form(body)
-
-
-def _json_of_any_form(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as fault:
-        start = body[:_MAX_SHOWN].decode("utf-8", "replace")
-        raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the answer is not JSON; it begins {start!r}") from fault

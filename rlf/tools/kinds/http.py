@@ -9,7 +9,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -80,6 +80,9 @@ class HttpTool(ToolKind):
     """Text of the result, over the arguments and `response`, the part found there; by default that part as it is."""
     batch: BatchSpec | None = None
     """By default each call is a request of its own."""
+    tool_error_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
+    """Statuses with which this service answers the call itself, e.g. `[500]`: the model reads them as an error. By
+    default a status of 5xx, 401, 402, 403, 407 or 408 says that the service failed: the trajectory is unscorable."""
     redirects: Redirects = Redirects.SAME_HOST
     allow_private: tuple[str, ...] = ()
     """Hosts, as `name` or `name:port`, that may lie at private addresses though an argument or redirect names them."""
@@ -149,10 +152,10 @@ class HttpTool(ToolKind):
         return None
 
     async def open(self, limits: Limits) -> ToolRuntime:
-        """Makes a client; the service is first asked by the first call."""
+        """Makes a client, and asks whether the service takes the key, where there is one."""
         from rlf.tools.http.runtime import HttpRuntime
 
-        return HttpRuntime(self, limits)
+        return await HttpRuntime(self, limits).opened()
 
 
 def _parse(value: Any, parser: Callable[[Any], Any]) -> None:

@@ -17,6 +17,8 @@ import anyio
 from mcp import ClientSession, MCPError
 from mcp_types import CONNECTION_CLOSED, Notification, ToolListChangedNotification
 
+from rlf.endpoints.credentials import describe_credentials
+from rlf.endpoints.failure import KEY_REFUSED
 from rlf.tools.failure import ToolFailure, describe, shorten
 from rlf.tools.mcp.http import http_streams
 from rlf.tools.mcp.listing import Listing, read_listing
@@ -45,6 +47,8 @@ class Connection:
         """What the server offers, as it last said."""
         self.why_it_ended = ""
         """How the last session ended, in words; empty while one lives."""
+        self.refusal = 0
+        """Status with which the host of a url last refused a request; 0: none did."""
         self._owners: set[asyncio.Task[None]] = set()
         """The owner of the live session, and those that are still closing theirs."""
         self._live: asyncio.Future[ClientSession] | None = None
@@ -140,7 +144,10 @@ class Connection:
         def on_end(why: str) -> None:
             self._end(ended, why)
 
-        streams = stdio_streams(self.server, on_end) if self.server.command else http_streams(self.server)
+        def on_refusal(status: int) -> None:
+            self.refusal = status
+
+        streams = stdio_streams(self.server, on_end) if self.server.command else http_streams(self.server, on_refusal)
         with anyio.fail_after(self.server.start_timeout_s) as scope:
             async with streams as (read, write), ClientSession(read, write, message_handler=on_message) as session:
                 try:
@@ -159,6 +166,8 @@ class Connection:
                 await ended.wait()
 
     def _unreachable(self, why: str) -> ToolFailure:
+        credentials = describe_credentials(self.server.headers) if self.refusal in KEY_REFUSED else ""
+        why += f" (HTTP {self.refusal}{'; ' if credentials else ''}{credentials})" if self.refusal else ""
         return ToolFailure(Outcome.UNREACHABLE, f"MCP server {shorten(self.server.shown, 120)}: {shorten(why, 300)}")
 
 

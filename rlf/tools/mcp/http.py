@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import httpx2
@@ -18,37 +18,44 @@ _EVENT_STREAM = "text/event-stream"
 
 
 @contextlib.asynccontextmanager
-async def http_streams(server: McpServer) -> AsyncIterator[tuple[Any, Any]]:
-    """Reaches the server; its transport ends with an exception when a request cannot be sent."""
+async def http_streams(server: McpServer, on_refusal: Callable[[int], None]) -> AsyncIterator[tuple[Any, Any]]:
+    """Reaches the server; its transport ends with an exception when a request cannot be sent.
+
+    Args:
+        on_refusal: takes each status of 4xx and 5xx, which the SDK does not report.
+    """
     assert server.url is not None, "a command has no url"
     if server.transport is Transport.SSE:
-        async with sse_client(server.url, httpx_client_factory=lambda *_, **__: _client(server)) as streams:
+        async with sse_client(server.url, httpx_client_factory=lambda *_, **__: _client(server, on_refusal)) as streams:
             yield streams
         return
     async with (
-        _client(server) as client,
+        _client(server, on_refusal) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
 
-def _client(server: McpServer) -> httpx2.AsyncClient:
+def _client(server: McpServer, on_refusal: Callable[[int], None]) -> httpx2.AsyncClient:
     """No bound on connections and reading: the executor bounds how many calls run, and how long."""
     return httpx2.AsyncClient(
         headers={**server.headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-        transport=_Bounded(httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None))),
+        transport=_Bounded(httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None)), on_refusal),
     )
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
     """A transport that stops reading an answer over the bound, and refuses a compressed one, whose size is unknown."""
 
-    def __init__(self, inner: httpx2.AsyncHTTPTransport) -> None:
+    def __init__(self, inner: httpx2.AsyncHTTPTransport, on_refusal: Callable[[int], None]) -> None:
         self._inner = inner
+        self._on_refusal = on_refusal
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._inner.handle_async_request(request)
+        if response.status_code >= 400:
+            self._on_refusal(response.status_code)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.DecodingError("the server compresses although it was asked not to", request=request)

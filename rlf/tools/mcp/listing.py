@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from rlf.tools.mcp.server import McpServer
 
 if TYPE_CHECKING:
     from mcp import ClientSession
+
+logger = logging.getLogger(__name__)
 
 _MAX_PAGES = 100
 _FORMAT = 1
@@ -71,9 +74,24 @@ async def read_listing(session: ClientSession) -> Listing:
     if has is None or has.tools is not None:
         found += map(entry_of_tool, await _pages(session.list_tools, "tools"))
     if has is not None and has.resources is not None:
-        found += map(entry_of_resource, await _pages(session.list_resources, "resources"))
-        found += map(entry_of_template, await _pages(session.list_resource_templates, "resource_templates"))
+        found += map(entry_of_resource, await _pages_if_any(session.list_resources, "resources"))
+        found += map(entry_of_template, await _pages_if_any(session.list_resource_templates, "resource_templates"))
     return Listing(tuple(found))
+
+
+async def _pages_if_any(ask: Any, key: str) -> list[Any]:
+    """The pages, of a server that has them: one with resources need not list templates, and its tools work without."""
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
+
+    try:
+        return await _pages(ask, key)
+    except MCPError as error:
+        if error.code == CONNECTION_CLOSED:
+            raise
+        if error.code != METHOD_NOT_FOUND:
+            logger.warning("MCP server: its %s cannot be listed: %s", key.replace("_", " "), error.message)
+        return []
 
 
 async def _pages(ask: Any, key: str) -> list[Any]:

@@ -10,6 +10,7 @@ from mcp import ClientSession, MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
     PARSE_ERROR,
     CallToolResult,
     InputRequiredResult,
@@ -21,7 +22,7 @@ from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.kind import CallContext
 from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
-from rlf.tools.mcp.limits import TOO_LARGE
+from rlf.tools.mcp.limits import TOO_LARGE, too_large
 from rlf.tools.mcp.pool import Pool, release
 from rlf.tools.mcp.words import OUTCOME, TRAJECTORY
 from rlf.types import Outcome, ToolOutput
@@ -34,6 +35,7 @@ _CLOSED = "Connection closed"
 _SESSION_GONE = "Session terminated"
 _HTTP_ERROR = "Server returned an error response"
 _BROKEN_EVENT = "SSE stream failed"
+_NO_MESSAGE = "Unexpected content type"
 """Words of the SDK for what it has no code of its own for."""
 
 
@@ -48,6 +50,10 @@ class McpRuntime:
         self._digest = digest
         self.isolation = "process" if target.server.command else "remote"
 
+    async def make_ready(self, trajectory_id: str) -> None:
+        """Has the trajectory's session open: a server's start is not the call's time, and fails by its own bound."""
+        await self._pool.connection_for(trajectory_id).session()
+
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call; a cancelled one is cancelled on the server too."""
         connection = self._pool.connection_for(context.trajectory_id)
@@ -57,7 +63,9 @@ class McpRuntime:
             output = await self._ask(session, arguments, context)
         except MCPError as error:
             raise _failure(error, connection, session) from error
-        except (ValidationError, RuntimeError) as fault:  # how the SDK says that a result breaks protocol or schema
+        except ValidationError as fault:  # how the SDK says that a result breaks the protocol
+            raise ToolFailure(Outcome.SERVICE_ERROR, shorten(f"the server's result is not valid: {fault}")) from fault
+        except RuntimeError as fault:  # how it says that a result breaks the server's own schema
             raise ToolFailure(Outcome.OUTPUT_REJECTED, shorten(f"the server's result is not valid: {fault}")) from fault
         connection.succeeded()
         return output
@@ -102,8 +110,10 @@ def _as_it_ended(result: CallToolResult, output: ToolOutput) -> ToolOutput:
 def _failure(error: MCPError, connection: Connection, session: ClientSession) -> ToolFailure:
     """The SDK's error as an outcome: the tool's own word, or what became of the way to it."""
     said = error.message
-    if error.code in (TOO_LARGE, PARSE_ERROR) or said.startswith(_BROKEN_EVENT):
+    if error.code == TOO_LARGE or too_large() in said or said.startswith(_BROKEN_EVENT):
         return ToolFailure(Outcome.OUTPUT_REJECTED, shorten(said))
+    if error.code in (PARSE_ERROR, METHOD_NOT_FOUND) or said.startswith(_NO_MESSAGE):
+        return ToolFailure(Outcome.SERVICE_ERROR, shorten(said))
     if said == _SESSION_GONE:
         connection.lost(session, "forgot the session")
         return ToolFailure(Outcome.UNREACHABLE, "the server forgot the session, as after a restart")
@@ -113,5 +123,7 @@ def _failure(error: MCPError, connection: Connection, session: ClientSession) ->
         why = connection.why_it_ended or f"broke off ({said})"
         return ToolFailure(Outcome.UNKNOWN, shorten(f"the server {why}, during the call"))
     if error.code == INTERNAL_ERROR and said == _HTTP_ERROR:
-        return ToolFailure(Outcome.UNKNOWN, "the server's host answered with an HTTP error")
+        return ToolFailure(
+            Outcome.SERVICE_ERROR, f"the server's host answered with HTTP {connection.refusal or 'error'}"
+        )
     return ToolFailure(Outcome.TOOL_ERROR, said)

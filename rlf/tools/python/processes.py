@@ -12,12 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import RlfError
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext
+from rlf.tools.python.process_state import Leftover
 from rlf.tools.python.worker import LENGTH
 from rlf.types import Image, Outcome, ToolOutput
 
@@ -27,7 +28,9 @@ MAX_REPLY_BYTES = 64_000_000
 """Longest reply that is read; with a longer one the worker is killed."""
 _START_S = 60.0
 _END_S = 2.0
-_KILLED_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_KEPT = {"threads": "they cannot be stopped, and may run during later calls"}
+"""What stays in a process that serves on."""
+_RETIRED = "it cannot be put back, so each such process ends after its call"
 
 
 class ProcessRuntime:
@@ -41,6 +44,8 @@ class ProcessRuntime:
         self._callable = callable_name
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
+        self._reported: set[str] = set()
+        """What calls leave in their process, by name: each is reported once."""
 
     async def open(self) -> None:
         """Starts a first worker. Raises RlfError when it cannot import the function."""
@@ -50,15 +55,26 @@ class ProcessRuntime:
             await self.close()
             raise
 
+    async def make_ready(self, trajectory_id: str) -> None:
+        """Has a worker for the call that follows before anything else is awaited: its start is not the call's time."""
+        while self._idle and self._idle[-1].is_gone:
+            self._lose(self._idle.pop())
+        if self._idle:
+            return
+        try:
+            self._idle.append(await self._start())
+        except (RlfError, OSError, ToolFailure) as fault:
+            raise ToolFailure(Outcome.INFRA, f"the process of the tool cannot be started again: {fault}") from fault
+
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call; cancelling it kills its worker."""
-        worker = self._idle.pop() if self._idle else await self._start()
+        worker = self._idle.pop()
         try:
             reply = await worker.ask(dict(arguments))
         except BaseException:
             self._lose(worker)
             raise
-        self._idle.append(worker)
+        self._keep(worker, [Leftover(*item) for item in reply["leftovers"]])
         return _output(reply)
 
     async def end_trajectory(self, trajectory_id: str) -> None:
@@ -71,11 +87,26 @@ class ProcessRuntime:
         await asyncio.gather(*(worker.ended() for worker in self._all))
         self._all.clear()
 
+    def _keep(self, worker: _Worker, leftovers: Sequence[Leftover]) -> None:
+        """Has the worker serve again, unless a call changed something of its process that cannot be put back."""
+        for leftover in leftovers:
+            if leftover.name not in self._reported:
+                self._reported.add(leftover.name)
+                how = "put back after each call" if leftover.is_reset else _KEPT.get(leftover.name, _RETIRED)
+                logger.warning("%s changes %s of its process: %s", self._callable, leftover.name, how)
+        if all(leftover.is_reset or leftover.name in _KEPT for leftover in leftovers):
+            self._idle.append(worker)
+        else:
+            self._lose(worker)
+
     async def _start(self) -> _Worker:
         worker = _Worker()
         self._all = {known for known in self._all if not known.is_gone} | {worker}
         try:
             await asyncio.wait_for(worker.start(self._callable), _START_S)
+        except TimeoutError as fault:
+            self._lose(worker)
+            raise RlfError(f"{self._callable}: its process did not import it within {_START_S:g} s.") from fault
         except BaseException:
             self._lose(worker)
             raise
@@ -142,10 +173,8 @@ class _Worker:
 
     async def _death(self) -> ToolFailure:
         code = await self.ended()
-        if code is not None and -code not in _KILLED_FROM_OUTSIDE:
-            how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-            return ToolFailure(Outcome.TOOL_ERROR, f"the tool ended its own process ({how})")
-        return ToolFailure(Outcome.INFRA, "the process of the tool was killed from outside")
+        how = "no exit code" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        return ToolFailure(Outcome.INFRA, f"the process of the tool ended during the call ({how})")
 
 
 def _output(reply: Mapping[str, Any]) -> ToolOutput:

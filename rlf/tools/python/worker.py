@@ -22,6 +22,7 @@ from typing import Any
 from rlf.core import RlfError
 from rlf.core.callables import load_callable
 from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.python.process_state import ProcessState
 from rlf.tools.results import to_output
 from rlf.types import Outcome
 
@@ -43,8 +44,10 @@ def main() -> None:
             _send(connection, {"fault": str(fault)})
             return
         _send(connection, {})
+        state = ProcessState()
         while (arguments := _receive(connection)) is not None:
-            _send(connection, _answer(function, arguments))
+            answer = _answer(function, arguments)
+            _send(connection, {**answer, "leftovers": state.restore()})
 
 
 def _answer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def send(message):
 def result_of(method):
     if method == "initialize":
         about = {"name": "rough", "version": "1"}
-        return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+        has = {"tools": {}, "resources": {}} if MODE == "no templates" else {"tools": {}}
+        return {"protocolVersion": "2025-06-18", "capabilities": has, "serverInfo": about}
     if method == "tools/list":
         return {"tools": [TOOL]}
     return {}
@@ -43,6 +44,10 @@ def call(number, text):
         os._exit(9)
     if MODE == "garbage":
         sys.stdout.write("Loading model... 100%\n\n{not json\n\x00\x01\n" + "[" * 100_000 + "\n")
+    if MODE == "logs":
+        params = {"level": "info", "data": "x" * 80}
+        note = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+        sys.stdout.write((note + "\n") * 20_000)
     if MODE == "flood":
         for _ in range(500):
             sys.stderr.write("x" * 99_999 + "\n")
@@ -71,5 +76,10 @@ for line in sys.stdin:
         log(f"cancelled {message['params']['requestId']}")
     elif message["method"] == "tools/call":
         call(message["id"], message["params"]["arguments"]["text"])
+    elif message["method"] == "resources/list":
+        memo = {"uri": "memo://insights", "name": "memo"}
+        send({"jsonrpc": "2.0", "id": message["id"], "result": {"resources": [memo]}})
+    elif message["method"] == "resources/templates/list":
+        send({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
     elif "id" in message:
         send({"jsonrpc": "2.0", "id": message["id"], "result": result_of(message["method"])})
