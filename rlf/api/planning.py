@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import ClassVar
 
 from rlf.api.plans import check_spec
 from rlf.core.errors import RlfError
@@ -20,6 +21,7 @@ from rlf.plan.estimate import Memory, Work, estimate_memory, estimate_work
 from rlf.plan.layout import Layout
 from rlf.plan.model_shape import ModelShape, shape_of
 from rlf.plan.values import Difference, PlannedValue, differences, planned_values
+from rlf.reports.power import Power, power_of
 from rlf.spec import InputFile, LoadedSpec
 from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
@@ -72,6 +74,12 @@ class PlanReport:
     fit: Fit | None
     step_time: StepTime | None
     """None where no run of the same plan has made a step."""
+    JSON_PROPERTIES: ClassVar = ("power",)
+
+    @property
+    def power(self) -> Power | None:
+        """The differences that its evaluations can show; None where it has none."""
+        return power_of(self.work.num_questions) if self.work.num_evaluations else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +17,70 @@ from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rlf.reports.compare.comparison import Comparison
+    from rlf.reports.compare.differences import Difference
+    from rlf.reports.compare.outcomes import Basis, Contrast, Outcome
+    from rlf.reports.power import Power
+    from rlf.reports.statistics import Interval
 
 _PAGE_FLIPS = 100
 """Questions for each arm that a page holds in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownArm:
+    """Runs of one plan but for the seed."""
+
+    letter: str
+    label: str
+    runs: tuple[str, ...]
+    """Ids of its runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownContrast:
+    """An arm against the baseline, at the last evaluation of each."""
+
+    difference: float
+    """Mean success of the arm minus the baseline's."""
+    interval: Interval | None
+    """Holds 0 exactly where the difference is not shown; null where there are too few values."""
+    confidence: float
+    """Of the interval: 0.95 for two arms; for more that of the step at which Holm's procedure tests the arm."""
+    basis: Basis
+    num_questions: int
+    num_not_shared: int
+    num_seeds: tuple[int, int]
+    num_gained: int
+    num_lost: int
+    binary: bool
+    """Whether each side is one run and every success is 0 or 1: then the test is the exact one on the flips."""
+    p: float | None
+    """Of the arm alone: the exact McNemar test, Welch's over seeds, Fisher's for other questions."""
+    p_adjusted: float | None
+    """Adjusted by Holm for all arms."""
+    num_compared: int
+    """Arms that were compared with the baseline."""
+    shown: bool
+    """Whether the arm may be called better or worse: the adjusted p is at most 0.05 and the interval excludes 0."""
+    flips: tuple[str, ...]
+    """Ids of the questions whose outcome differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownComparison:
+    """A comparison without curves and attempts, which `--csv` and `rlf runs show` have."""
+
+    arms: tuple[ShownArm, ...]
+    mode: str | None
+    threshold: float
+    differences: tuple[Difference, ...]
+    outcomes: tuple[Outcome, ...]
+    """By arm."""
+    contrasts: tuple[ShownContrast | None, ...]
+    """By arm after the first; null where nothing can be compared."""
+    verdicts: tuple[str, ...]
+    power: Power | None
+    """What differences so many questions can show."""
 
 
 def compare_runs(
@@ -70,7 +131,7 @@ def compare_runs(
         if html is not None:
             _write_page(html, found, read_examples(reader, found, _PAGE_FLIPS))
     if as_json:
-        print_envelope("runs compare", _told(found))
+        print_envelope("runs compare", _shown(found))
     elif as_csv or as_markdown:
         print(_text(found, as_csv=as_csv), end="")
     else:
@@ -93,23 +154,23 @@ def _text(found: Comparison, *, as_csv: bool) -> str:
     return csv_text(found) if as_csv else markdown(found)
 
 
-def _told(found: Comparison) -> dict[str, Any]:
-    """The comparison without curves and tries, which `--csv` and `rlf runs show` have."""
+def _shown(found: Comparison) -> ShownComparison:
     arms = [
-        {"letter": arm.letter, "label": arm.label, "runs": [member.run.record.id for member in arm.members]}
-        for arm in found.arms
+        ShownArm(arm.letter, arm.label, tuple(member.run.record.id for member in arm.members)) for arm in found.arms
     ]
-    contrasts = [
-        None if one is None else asdict(replace(one, flips=())) | {"flips": [flip.task_id for flip in one.flips]}
-        for one in found.contrasts
-    ]
-    return {
-        "arms": arms,
-        "mode": found.mode,
-        "threshold": found.threshold,
-        "differences": found.differences,
-        "outcomes": found.outcomes,
-        "contrasts": contrasts,
-        "verdicts": found.verdicts,
-        "power": found.power,
-    }
+    contrasts = [None if one is None else ShownContrast(**_fields(one)) for one in found.contrasts]
+    return ShownComparison(
+        tuple(arms),
+        found.mode,
+        found.threshold,
+        found.differences,
+        found.outcomes,
+        tuple(contrasts),
+        found.verdicts,
+        found.power,
+    )
+
+
+def _fields(contrast: Contrast) -> dict[str, Any]:
+    named = {field.name: getattr(contrast, field.name) for field in fields(contrast)}
+    return named | {"flips": tuple(flip.task_id for flip in contrast.flips)}

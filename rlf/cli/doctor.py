@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -61,8 +60,7 @@ def _attack(as_json: bool) -> NoReturn:
     results = run_attacks((lambda _: None) if as_json else show)
     escaped = [result for result in results if not result.contained]
     if as_json:
-        rows = [{**asdict(result), "contained": result.contained} for result in results]
-        print_envelope("doctor.attack", {"ok": bool(results) and not escaped, "attacks": rows})
+        print_envelope("doctor.attack", {"ok": bool(results) and not escaped, "attacks": results})
     else:
         levels = ", ".join(dict.fromkeys(result.level.value for result in results)) or "none"
         console.print(f"{len(results) - len(escaped)} of {len(results)} attacks contained; levels: {levels}")

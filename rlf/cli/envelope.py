@@ -1,11 +1,15 @@
-"""JSON on stdout: one versioned envelope per command, lines of events before it for a run."""
+"""JSON on stdout: one versioned envelope per command, lines of events before it for a run.
+
+What a command prints has a type, which `rlf.cli.outputs` names; `rlf.cli.output_schema` derives its JSON Schema from
+the type by the same rules as `as_json` here.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ def print_envelope(command: str, data: Any) -> None:
 
 
 def print_event(command: str, event: str, data: Any) -> None:
-    """Prints one event of a command that goes on."""
+    """Prints one event of a command that has not ended yet."""
     _print({"rlf": VERSION, "command": command, "event": event, "data": data})
 
 
@@ -26,10 +30,20 @@ def _print(value: Any) -> None:
     print(json.dumps(as_json(value), allow_nan=False), flush=True)
 
 
+def json_fields(kind: Any) -> list[tuple[str, Field[Any]]]:
+    """The fields of a dataclass with their names in JSON: their own, or `metadata["json"]`; None leaves a field out.
+
+    A run's id is `run_id` everywhere, also where the dataclass is the run's own record.
+    """
+    named = [(field.metadata.get("json", field.name), field) for field in fields(kind)]
+    return [(name, field) for name, field in named if name is not None]
+
+
 def as_json(value: Any) -> Any:
     """A value as plain JSON: dataclasses as objects, numbers that are not finite as null, paths as text."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+        own = {name: as_json(getattr(value, field.name)) for name, field in json_fields(value)}
+        return own | {name: as_json(getattr(value, name)) for name in getattr(value, "JSON_PROPERTIES", ())}
     if isinstance(value, Mapping):
         return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, str | bool | int | None):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +35,7 @@ def whence(
         graph, key = _find(reader, thing)
     found = [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
     if as_json:
-        print_envelope("runs whence", [asdict(node) for node in found])
+        print_envelope("runs whence", found)
     else:
         _print(found)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlf.cli.envelope import print_event
@@ -20,6 +22,33 @@ _NAMES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """A training step without its trajectories, which the lineage holds."""
+
+    step: int
+    metrics: Mapping[str, float]
+    num_trajectories: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationLine:
+    """An evaluation without its trajectories."""
+
+    step: int
+    mode: str
+    metrics: Mapping[str, float]
+    num_trajectories: int
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedLine:
+    """What a stop cut off, without its trajectories."""
+
+    step: int
+    num_trajectories: int
+
+
 class JsonLines:
     """Prints every event as a line of JSON. Trajectories are counted, not printed: the lineage holds them."""
 
@@ -33,20 +62,24 @@ class JsonLines:
 
     def __call__(self, event: RunEvent) -> None:
         """Prints one event."""
-        print_event(self._command, _NAMES[type(event).__name__], _data(event))
+        print_run_event(self._command, event)
 
     def close(self) -> None:
         """Has nothing to give back."""
 
 
-def _data(event: RunEvent) -> object:
+def print_run_event(command: str, event: RunEvent) -> None:
+    """Prints an event of a run as a line."""
+    print_event(command, _NAMES[type(event).__name__], _line(event))
+
+
+def _line(event: RunEvent) -> object:
     match event:
         case StepFinished():
-            return {"step": event.step, "metrics": event.metrics, "num_trajectories": len(event.trajectories)}
+            return StepLine(event.step, event.metrics, len(event.trajectories))
         case EvaluationFinished():
-            counted = {"num_trajectories": len(event.trajectories)}
-            return {"step": event.step, "mode": event.mode, "metrics": event.metrics, **counted}
+            return EvaluationLine(event.step, event.mode, event.metrics, len(event.trajectories))
         case Interrupted():
-            return {"step": event.step, "num_trajectories": len(event.trajectories)}
+            return InterruptedLine(event.step, len(event.trajectories))
         case _:
             return event

@@ -2,15 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, RunName, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.completion import complete_run
+from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
+
+if TYPE_CHECKING:
+    from rlf.api.removal import Leftover, Removed
+    from rlf.api.verification import Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A run with all of its tags."""
+
+    run_id: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A run that has one more note."""
+
+    run_id: str
+    num_notes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRuns:
+    """The runs that were removed."""
+
+    removed: tuple[Removed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """What was freed."""
+
+    num_trajectories: int
+    """That lost tokens, calls and scores."""
+    num_contents: int
+    """Dropped, since no row named them any more."""
+    size_bytes: int
+    """Of those contents, as stored."""
+    leftovers: tuple[Leftover, ...]
+    """Removals that a kill had cut off, finished or undone now."""
 
 
 def tag_run(
@@ -18,6 +61,7 @@ def tag_run(
     tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Tags to give, or to take with --remove.")],
     remove: Annotated[bool, typer.Option("--remove", help="Take the tags off.")] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
 ) -> None:
     """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
     from rlf.lineage.marks import add_tags, remove_tags
@@ -28,21 +72,30 @@ def tag_run(
         run_id = reader.get_run(name).record.id
         change = remove_tags if remove else add_tags
         change(reader.store, run_id, tuple(dict.fromkeys(tags)))
-        print(f"{run_id}: {' '.join(reader.tags().get(run_id, ())) or 'no tags'}")
+        done = Tagged(run_id, reader.tags().get(run_id, ()))
+    if as_json:
+        print_envelope("runs tag", done)
+    else:
+        print(f"{run_id}: {' '.join(done.tags) or 'no tags'}")
 
 
 def note_run(
     name: RunName,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The remark.")],
     runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
 ) -> None:
-    """Add a remark to a run; `rlf runs show` tells it."""
+    """Add a note to a run; `rlf runs show` prints it."""
     from rlf.lineage.marks import add_note
 
     with open_reader(runs_folder) as reader:
         run_id = reader.get_run(name).record.id
         add_note(reader.store, run_id, text)
-        print(f"{run_id}: {len(reader.notes(run_id))} {'note' if len(reader.notes(run_id)) == 1 else 'notes'}")
+        done = Noted(run_id, len(reader.notes(run_id)))
+    if as_json:
+        print_envelope("runs note", done)
+    else:
+        print(f"{run_id}: {done.num_notes} {'note' if done.num_notes == 1 else 'notes'}")
 
 
 def remove_runs(
@@ -52,6 +105,7 @@ def remove_runs(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
 ) -> None:
     """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
     from rlf.api.removal import remove_with_folders
@@ -59,9 +113,12 @@ def remove_runs(
     with open_reader(runs_folder) as reader:
         runs = [reader.get_run(name) for name in names]
         what = ", ".join(f"{run.record.id} ({run.record.name})" for run in runs)
-        if not yes and not typer.confirm(f"Remove {what}?"):
+        if not yes and not typer.confirm(f"Remove {what}?", err=as_json):
             raise typer.Exit(1)
         removed = remove_with_folders(reader, runs, runs_folder, keep_files=keep_files)
+    if as_json:
+        print_envelope("runs rm", RemovedRuns(tuple(removed)))
+        return
     for item in removed:
         print(f"removed {item.run_id}" + ("" if item.folder is None else f" and {item.folder}"))
 
@@ -79,6 +136,7 @@ def thin_runs(
         ),
     ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
 ) -> None:
     """Free room: thin runs by rule, and drop contents that nothing names any more.
 
@@ -99,20 +157,29 @@ def thin_runs(
         num_thinned = sum(thin(reader.store, run_id, rules) for run_id in ids)
         leftovers = finish_removals(reader, runs_folder)
         freed = drop_unnamed_blobs(reader.store)
+    if as_json:
+        print_envelope("runs gc", Thinned(num_thinned, freed.num_blobs, freed.size_bytes, tuple(leftovers)))
+        return
     print(f"{num_thinned:,} trajectories thinned; {freed.num_blobs:,} contents dropped, {freed.size_bytes:,} bytes")
     for item in leftovers:
         print(f"{item.run_id}: " + ("its folder is back in its place" if item.restored else "its removal is finished"))
 
 
-def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS) -> None:
-    """Read the whole lineage and say what is damaged, checkpoints included; exit code 3 when something is."""
+def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
+    """Read the whole lineage and print what is damaged, checkpoints included; exit code 3 when something is."""
     from rlf.api.verification import verify
 
-    console = stdout_console()
     with open_reader(runs_folder) as reader:
         found = verify(reader, runs_folder)
-    for line in (*found.faults, *(f"note: {remark}" for remark in found.remarks)):
-        console.print(line, markup=False, soft_wrap=True)
-    print(f"{found.num_runs} runs, {len(found.faults)} faults" if found.faults else f"{found.num_runs} runs, all whole")
+    if as_json:
+        print_envelope("runs verify", found)
+    else:
+        _print(found)
     if found.faults:
         raise typer.Exit(3)
+
+
+def _print(found: Verification) -> None:
+    for line in (*found.faults, *(f"note: {remark}" for remark in found.remarks)):
+        stdout_console().print(line, markup=False, soft_wrap=True)
+    print(f"{found.num_runs} runs, {len(found.faults)} faults" if found.faults else f"{found.num_runs} runs, all whole")

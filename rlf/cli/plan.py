@@ -47,21 +47,7 @@ def plan(
         found = compare_plans(files[0], files[1], overrides)
         return print_envelope("plan", found) if as_json else _print_difference(stdout_console(), found)
     report = report_plan(files, overrides, gpu=gpu, runs_folder=runs_folder)
-    return print_envelope("plan", _told(report)) if as_json else _print_report(stdout_console(), report)
-
-
-def _told(report: PlanReport) -> Any:
-    """The report with what it comes to: the memory's sum, and the differences that its evaluations can show."""
-    from rlf.cli.envelope import as_json
-    from rlf.reports.power import power_of
-
-    values: dict[str, Any] = as_json(report)
-    values["power"] = as_json(power_of(report.work.num_questions)) if report.work.num_evaluations else None
-    if report.memory is not None:
-        values["memory"]["total_bytes"] = report.memory.total_bytes
-    for group, told in zip(report.gpus, values["gpus"], strict=True):
-        told["peak_bytes"] = group.peak.total_bytes
-    return values
+    return print_envelope("plan", report) if as_json else _print_report(stdout_console(), report)
 
 
 def _print_report(console: Console, report: PlanReport) -> None:
@@ -78,7 +64,7 @@ def _print_report(console: Console, report: PlanReport) -> None:
     elif report.gpus:
         for group in report.gpus:
             _print_gpu(console, group)
-        console.print(_sum(report, max(group.peak.total_bytes for group in report.gpus)), soft_wrap=True)
+        console.print(_sum(report, max(group.peak_bytes for group in report.gpus)), soft_wrap=True)
     else:
         console.print(Text(f"memory   unknown: {report.memory_unknown}"), soft_wrap=True)
 
@@ -118,16 +104,16 @@ def _files(report: PlanReport) -> Table:
 
 
 def _work(report: PlanReport) -> Iterator[tuple[str, str]]:
-    from rlf.reports.power import power_of, power_words
+    from rlf.reports.power import power_words
 
     work: Work = report.work
     most = "at most " if work.num_trajectories_is_bound else ""
     fewer = "at most " if work.num_updates_is_bound else ""
     yield "steps", f"{fewer}{work.num_steps:,}, {work.num_updates:,} optimiser updates"
     yield "trajectories", f"{most}{work.num_trajectories:,}, {most}{work.num_passes:.2f} passes over the training set"
-    if work.num_evaluations:
+    if report.power is not None:
         yield "evaluations", f"{work.num_evaluations}, {work.num_evaluation_trajectories:,} trajectories"
-        yield "can show", power_words(power_of(work.num_questions))
+        yield "can show", power_words(report.power)
     yield "tokens", f"at most {work.max_tokens:,} (bound: every trajectory at max_total_tokens)"
     if work.max_tool_calls is None:
         yield "tool calls", "no bound: a turn may hold several calls (rollout.max_tool_calls or chat.stop_after_call)"

@@ -57,9 +57,12 @@ def list_runs(
         typer.Option(
             "--columns",
             metavar="NAMES",
-            help="Columns, by commas, e.g. `id,engine,started,success`.",
+            help="Columns, by commas, e.g. `run_id,engine,started,success`.",
             show_default="all",
         ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="The first N of them.", show_default="all")
     ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
@@ -69,14 +72,14 @@ def list_runs(
 
     with open_reader(runs_folder) as reader:
         every = read_overviews(reader)
-    overviews = chosen(every, wanted, sort)
+    overviews = chosen(every, wanted, sort)[:limit]
     shown = shown_columns(overviews, columns)
     if as_json:
         print_envelope("runs list", overviews)
     elif overviews:
         stdout_console().print(overview_table(overviews, shown))
     else:
-        print("no run is like that." if every else "no runs yet. Start one with `rlf run SPEC`.")
+        print("no run matches." if every else "no runs yet. Start one with `rlf run SPEC`.")
 
 
 @runs_app.command("show")

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -224,8 +224,7 @@ def _verdict(trial: _Trial) -> Text:
 
 def _told(trial: _Trial) -> dict[str, Any]:
     examples = [
-        {"arguments": run.test.arguments, "ok": not run.shortfalls, "result": _plain(run.result)}
-        for run in trial.examples
+        {"arguments": run.test.arguments, "ok": not run.shortfalls, "result": run.result} for run in trial.examples
     ]
     verdict = {"ok": not trial.shortfalls, "shortfalls": trial.shortfalls}
     return {
@@ -235,12 +234,6 @@ def _told(trial: _Trial) -> dict[str, Any]:
         "examples": examples,
         "drill": trial.drills,
     }
-
-
-def _plain(result: ToolResult) -> dict[str, Any]:
-    """A result as JSON; of images their type and size."""
-    told = {field.name: getattr(result, field.name) for field in fields(result)}
-    return told | {"images": [{"mime_type": i.mime_type, "size_bytes": len(i.data)} for i in result.images]}
 
 
 def _named(tools: Sequence[ToolDeclaration], name: str) -> ToolDeclaration:
@@ -282,7 +275,7 @@ def _call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, A
         raise RlfError(f"--call: {name!r} is declared in several files. Name the file, or a spec, before `--call`.")
     result = _run(_invoke(named or tools, name, arguments))
     if as_json:
-        print_envelope("tools test", {"tool": name, "arguments": arguments, "result": _plain(result)})
+        print_envelope("tools test", {"tool": name, "arguments": arguments, "result": result})
     else:
         print(visible(result.text))
     if result.outcome != "ok":

@@ -13,11 +13,12 @@ from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
+from rlf.core.registry import nearest
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run, StoredTrajectory, TrajectoryFilter
-    from rlf.types import FailureClass
+    from rlf.types import FailureClass, Outcome
 
 _POLL_S = 0.5
 
@@ -46,14 +47,25 @@ def trace(
     heat: Annotated[
         bool, typer.Option("--heat", help="Colour sampled tokens by how likely the sampler held them.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Trajectories to list.")] = 20,
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="List calls of this tool in place of trajectories.")
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            "--outcome",
+            metavar="OUTCOME",
+            help="List calls that ended so, e.g. `timeout`; `failed` is every outcome but `ok`.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Trajectories or calls to list.")] = 20,
     follow: Annotated[
         bool, typer.Option("--follow", help="Show one trajectory that matches of each step as the run makes it.")
     ] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a trajectory turn by turn, or find trajectories: failed, flipped, best, by parse failure or text."""
+    """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
     from rlf.lineage.records import TRAIN, TrajectoryFilter
 
     wanted = TrajectoryFilter(
@@ -68,6 +80,10 @@ def trace(
         if k is not None:
             stored = reader.trajectory(run.record.id, k=k, step=step, phase=phase or TRAIN)
             show_trajectory("trace", run, stored, heat=heat, as_json=as_json)
+        elif tool is not None or outcome is not None:
+            if flipped or follow or text is not None:
+                raise RlfError("--tool and --outcome list calls; --flipped, --follow and --text are for trajectories.")
+            _list_calls(reader, run, wanted, tool, outcome, limit, as_json=as_json)
         elif follow:
             _follow(reader, run, wanted, text, heat=heat)
         else:
@@ -75,13 +91,51 @@ def trace(
 
 
 def _failure_class(name: str | None) -> FailureClass | None:
-    from rlf.core import nearest
     from rlf.types import FailureClass
 
     known = [str(kind) for kind in FailureClass]
     if name is not None and name not in known:
         raise RlfError(f"--failure: unknown class {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
     return None if name is None else FailureClass(name)
+
+
+def _list_calls(
+    reader: Reader,
+    run: Run,
+    wanted: TrajectoryFilter,
+    tool: str | None,
+    outcome: str | None,
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
+    from rlf.reports.trace import calls_table
+
+    run_id = run.record.id
+    outcomes = _outcomes(outcome)
+    called = [summary.name for summary in reader.tool_call_summary(run_id)]
+    if tool is not None and tool not in called:
+        raise RlfError(
+            f"--tool: {run_id} has no call of {tool!r}{nearest(tool, called)} (called: {', '.join(called) or 'none'})."
+        )
+    found = reader.calls(run_id, wanted, tool=tool, outcomes=outcomes, limit=limit)
+    if as_json:
+        print_envelope("trace", found)
+    elif found:
+        stdout_console().print(calls_table(found))
+    else:
+        print("no call matches.")
+
+
+def _outcomes(name: str | None) -> list[Outcome]:
+    from rlf.types import Outcome
+
+    if name is None:
+        return list(Outcome)
+    known = ["failed", *map(str, Outcome)]
+    if name not in known:
+        raise RlfError(f"--outcome: unknown outcome {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
+    return [found for found in Outcome if found is not Outcome.OK] if name == "failed" else [Outcome(name)]
 
 
 def _list(
@@ -103,7 +157,7 @@ def _list(
     elif found:
         stdout_console().print(matches_table(found))
     else:
-        print("no trajectory is like that.")
+        print("no trajectory matches.")
 
 
 def show_trajectory(

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
 from rlf.cli.completion import complete_run
+from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.core.errors import RlfError
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRuns:
+    """Runs that were written."""
+
+    run_ids: tuple[str, ...]
+    path: Path
+    format: ExportFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRuns:
+    """What was done with the runs that were asked for."""
+
+    imported: tuple[str, ...]
+    """Ids of runs that are new here."""
+    present: tuple[str, ...]
+    """Ids of runs that were here already."""
 
 
 class ExportFormat(StrEnum):
@@ -32,6 +53,7 @@ def export_runs(
         ExportFormat, typer.Option("--format", help="A database for `rlf runs import`, or tables.")
     ] = ExportFormat.RLF,
     runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
 ) -> None:
     """Write runs to a file for another machine, or as tables of JSON lines or Parquet."""
     from rlf.lineage.export import write_tables
@@ -48,7 +70,10 @@ def export_runs(
                     copy_run(reader.store, target, run_id)
         else:
             write_tables(reader, ids, out, parquet=format_ is ExportFormat.PARQUET)
-    print(f"{len(ids)} runs written to {out}")
+    if as_json:
+        print_envelope("runs export", ExportedRuns(tuple(ids), out, format_))
+    else:
+        print(f"{len(ids)} runs written to {out}")
 
 
 def import_runs(
@@ -59,6 +84,7 @@ def import_runs(
         list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs to take; all of them without any.")
     ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
 ) -> None:
     """Take runs over from another lineage; those that are here already stay as they are."""
     from rlf.api.lineage import open_lineage
@@ -69,5 +95,9 @@ def import_runs(
     with open_store(source, create=False) as other, open_lineage(runs_folder, create=True) as here:
         reader = Reader(other)
         wanted = names or [run.record.id for run in reversed(reader.list_runs())]
-        taken = [copy_run(other, here, reader.get_run(name).record.id) for name in wanted]
-    print(f"{sum(taken)} runs taken over, {len(taken) - sum(taken)} were here already")
+        new = {run_id: copy_run(other, here, run_id) for run_id in [reader.get_run(name).record.id for name in wanted]}
+    done = ImportedRuns(tuple(name for name in new if new[name]), tuple(name for name in new if not new[name]))
+    if as_json:
+        print_envelope("runs import", done)
+    else:
+        print(f"{len(done.imported)} runs taken over, {len(done.present)} were here already")

@@ -24,6 +24,7 @@ from rlf.lineage.records import (
     Evaluation,
     Export,
     FileRecord,
+    FoundCall,
     LoggedEvent,
     Note,
     Run,
@@ -35,7 +36,8 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.store import Store
-from rlf.lineage.values import AnyRow, blob_names, metrics, run, stored_trajectory, summary, tool_summary
+from rlf.lineage.values import AnyRow, blob_names, found_call, metrics, run, stored_trajectory, summary, tool_summary
+from rlf.types import Outcome
 
 _ANY = TrajectoryFilter()
 _SHOWN = 5
@@ -170,6 +172,26 @@ class Reader:
         """A trajectory that is known by its summary, with all that hangs on it; None when it was thinned."""
         with self.store.read() as connection:
             return _whole(connection, _trajectory_row(connection, run_id, summary.k, summary.step, summary.phase))
+
+    def calls(
+        self, run_id: str, wanted: TrajectoryFilter, *, tool: str | None, outcomes: Collection[Outcome], limit: int
+    ) -> list[FoundCall]:
+        """The calls of a tool, or of all, that ended in one of the outcomes, in the order of their trajectories."""
+        calls, of = tables.tool_calls.c, tables.trajectories.c
+        place = (of.phase, of.step, of.k, of.trajectory_id)
+        query = (
+            select(tables.tool_calls, *place)
+            .join(tables.trajectories, of.id == calls.trajectory_ref)
+            .where(of.run_id == run_id, calls.outcome.in_(outcomes), *_conditions(wanted))
+            .order_by(of.phase, of.step, of.k, calls.turn, calls.position)
+            .limit(limit)
+        )
+        if tool is not None:
+            query = query.where(calls.name == tool)
+        with self.store.read() as connection:
+            rows = connection.execute(query).all()
+            texts = read_blobs(connection, [row.text_sha256 for row in rows if row.text_sha256 is not None])
+        return [found_call(row, texts) for row in rows]
 
     def step_totals(self, run_id: str) -> list[StepTotals]:
         """Tokens and tool calls of the training steps, in order."""

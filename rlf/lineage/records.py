@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rlf.types import FailureClass, Outcome, RunStatus, Scored, StopReason
+from rlf.types import Attempt, FailureClass, Outcome, RunStatus, Scored, StopReason
 
 TRAIN = "train"
 """The phase of a training step's trajectories; an evaluation's phase is its mode."""
@@ -67,7 +67,7 @@ class Change:
 class RunRecord:
     """Everything that is known of a run when it starts."""
 
-    id: str
+    id: str = field(metadata={"json": "run_id"})
     name: str
     engine: str
     """What ran it: an engine's kind, or `sweep`."""
@@ -182,6 +182,27 @@ class StoredTrajectory:
 
     summary: TrajectorySummary
     scored: Scored
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCall:
+    """One call of a tool, with the place where it was made."""
+
+    phase: str
+    step: int
+    k: int
+    """The trajectory's position within its step or evaluation."""
+    turn: int
+    position: int
+    """Of the call within its turn."""
+    trajectory_id: str
+    name: str
+    arguments: Mapping[str, Any]
+    outcome: Outcome
+    text: str
+    """What the model read: the result, or the error."""
+    attempts: tuple[Attempt, ...]
+    run_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rlf.lineage.payload import Payload, decode, decode_task
 from rlf.lineage.process import Process, is_gone
 from rlf.lineage.records import (
     FileRecord,
+    FoundCall,
     ParentKind,
     Run,
     RunRecord,
@@ -183,11 +184,10 @@ def _turns(payload: Payload, calls: Sequence[AnyRow], failures: Sequence[AnyRow]
 
 
 def _call(row: AnyRow, blobs: Blobs) -> CallRecord:
-    attempts = tuple(Attempt(Outcome(outcome), run_s, error) for outcome, run_s, error in json.loads(row.attempts))
     result = ToolResult(
         outcome=Outcome(row.outcome),
         text=row.text if row.text_sha256 is None else blobs[row.text_sha256].decode(),
-        attempts=attempts,
+        attempts=_attempts(row),
         queue_s=row.queue_s,
         run_s=row.run_s,
         cached=row.cached,
@@ -202,6 +202,28 @@ def _call(row: AnyRow, blobs: Blobs) -> CallRecord:
         images=tuple(Image(blobs[name], mime_type) for mime_type, name in json.loads(row.images or "[]")),
     )
     return CallRecord(ToolCall(row.name, json.loads(row.arguments)), result)
+
+
+def found_call(row: AnyRow, texts: Mapping[str, bytes]) -> FoundCall:
+    """A call's row, joined with the place of its trajectory."""
+    return FoundCall(
+        phase=row.phase,
+        step=row.step,
+        k=row.k,
+        turn=row.turn,
+        position=row.position,
+        trajectory_id=row.trajectory_id,
+        name=row.name,
+        arguments=json.loads(row.arguments),
+        outcome=Outcome(row.outcome),
+        text=row.text if row.text_sha256 is None else texts[row.text_sha256].decode(),
+        attempts=_attempts(row),
+        run_s=row.run_s,
+    )
+
+
+def _attempts(row: AnyRow) -> tuple[Attempt, ...]:
+    return tuple(Attempt(Outcome(outcome), run_s, error) for outcome, run_s, error in json.loads(row.attempts))
 
 
 def _failure(row: AnyRow) -> ParseFailure:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlf.plan.model_shape import ModelShape, adapter_parameters
 from rlf.spec import RunSpec
@@ -116,6 +117,7 @@ class Memory:
     device: str
     """`cpu` or `gpu`."""
     parts: tuple[Part, ...]
+    JSON_PROPERTIES: ClassVar = ("total_bytes",)
 
     @property
     def total_bytes(self) -> int:

@@ -71,7 +71,7 @@ def _overview(run: Run, latest: Evaluation | None, tags: tuple[str, ...]) -> Ove
 
 
 NAMES = {
-    "id": "the run's id",
+    "run_id": "the run's id",
     "spec": "the spec's name",
     "engine": "local, openrlhf or sweep",
     "status": "running, finished, failed or interrupted",
@@ -104,7 +104,7 @@ def chosen(overviews: Sequence[Overview], wanted: str | None, sort: str | None) 
 
 def _facts(item: Overview) -> dict[str, Any]:
     return {
-        "id": item.run_id,
+        "run_id": item.run_id,
         "spec": item.name,
         "engine": item.engine,
         "status": str(item.status),
@@ -118,7 +118,7 @@ def _facts(item: Overview) -> dict[str, Any]:
     }
 
 
-_HEADERS = {"id": "run", "spec": "name", "success": "held-out"}
+_HEADERS = {"run_id": "run", "spec": "name", "success": "held-out"}
 """Of columns that are not headed by their name."""
 _NUMBERS = ("step", "seed", "time", "success", "started")
 
@@ -130,7 +130,7 @@ def shown_columns(overviews: Sequence[Overview], wanted: str | None) -> list[str
         RlfError: there is no such name.
     """
     if wanted is None:
-        named = ["id", "spec", "status", "step", "seed", "time", "success", "parent", "tags"]
+        named = ["run_id", "spec", "status", "step", "seed", "time", "success", "parent", "tags"]
         empty = {"parent": not any(o.parent_id for o in overviews), "tags": not any(o.tags for o in overviews)}
         return [name for name in named if not empty.get(name, False)]
     named = [name.strip() for name in wanted.split(",") if name.strip()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from rlf.lineage.records import StoredTrajectory, TrajectoryFilter, TrajectorySummary
+from rlf.lineage.records import FoundCall, StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.reports.change import pairs, read_changes
-from rlf.reports.quantities import MISSING, decimal, visible
+from rlf.reports.quantities import MISSING, decimal, duration, visible
 from rlf.types.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ def _all_text(stored: StoredTrajectory) -> str:
 def _question(stored: StoredTrajectory | None) -> str:
     messages = () if stored is None else stored.scored.trajectory.task.messages
     text = " ".join(messages[-1].content.split()) if messages else ""
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _MAX_QUESTION else text[: _MAX_QUESTION - 1] + "…"
 
 
@@ -80,6 +85,18 @@ def matches_table(matches: Sequence[Match]) -> Table:
         advantage = MISSING if item.advantage is None else f"{item.advantage:+.3f}"
         figures = (str(item.num_turns), str(item.num_calls), decimal(item.reward), advantage)
         table.add_row(item.phase, str(item.step), str(item.k), item.stop, *figures, visible(match.question))
+    return table
+
+
+def calls_table(calls: Sequence[FoundCall]) -> Table:
+    """Renders calls of tools with the trajectories that `rlf trace RUN K --phase PHASE --step STEP` shows."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for header in ("phase", "step", "K", "turn", "tool", "outcome", "time", "arguments", "text"):
+        table.add_column(header, justify="right" if header in ("step", "K", "turn", "time") else "left")
+    for call in calls:
+        place = (call.phase, str(call.step), str(call.k), str(call.turn), visible(call.name), str(call.outcome))
+        words = (json.dumps(dict(call.arguments), ensure_ascii=False), " ".join(call.text.split()))
+        table.add_row(*place, duration(call.run_s), *(visible(_cut(text)) for text in words))
     return table
 
 

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import ClassVar
 
 from rlf.sandbox.attacks import ATTACKS, Attack
 from rlf.sandbox.execution import Execution, Outcome, Request, SqlRequest
@@ -41,6 +42,7 @@ class AttackResult:
     wall_s: float
     escaped: tuple[str, ...]
     """What it achieved, or what was wrong afterwards; empty when it was contained."""
+    JSON_PROPERTIES: ClassVar = ("contained",)
 
     @property
     def contained(self) -> bool:

@@ -106,17 +106,17 @@ def first_paragraph(documented: Any) -> str:
 def field_doc(model: type[BaseModel], name: str) -> str:
     """The description of a field, or the docstring under it, which is read when asked for; empty without either."""
     owner = next(found for found in model.__mro__ if name in inspect.get_annotations(found))
-    return model.model_fields[name].description or _attribute_docs(owner).get(name, "")
+    return model.model_fields[name].description or attribute_docs(owner).get(name, "")
 
 
 def member_docs(enum: type[Enum]) -> dict[str, str]:
     """The docstring under each member of an enum, by the member's value; empty for a member without."""
-    docs = _attribute_docs(enum)
+    docs = attribute_docs(enum)
     return {str(member.value): _folded(docs.get(member.name, "")) for member in enum}
 
 
 @cache
-def _attribute_docs(owner: type) -> dict[str, str]:
+def attribute_docs(owner: type) -> dict[str, str]:
     """The docstring under each attribute of a class; none where its source is not at hand."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]

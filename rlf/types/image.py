@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
     """A picture of a prompt or in a result."""
 
-    data: bytes
-    """The encoded file."""
+    data: bytes = field(metadata={"json": None})
+    """The encoded file; JSON has its size."""
     mime_type: str
+    JSON_PROPERTIES: ClassVar = ("size_bytes",)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the encoded file."""
+        return len(self.data)
 
     @property
     def reference(self) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 from typer.testing import CliRunner, Result
 
 from rlf.api.runs import RunInfo, RunOutcome, View
-from rlf.cli import app
+from rlf.cli import app, envelope
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.types import RunEvent, RunFinished, RunStatus
 
@@ -62,6 +65,29 @@ def script_of(status: RunStatus, error: str | None = None) -> Callable[[], Seque
     if status is RunStatus.FINISHED:
         return lambda: whole
     return lambda: [*whole[:9], RunFinished(status, 4, error)]
+
+
+@pytest.fixture(autouse=True)
+def _every_line_of_json_has_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a command prints with `--json` in these tests is held against the schema of that command."""
+    write = envelope._print
+
+    def check(line: dict[str, Any]) -> None:
+        plain = envelope.as_json(line)
+        name = line["command"] + (f": {line['event']}" if "event" in line else "")
+        error = best_match(validator(name).iter_errors(plain))
+        assert error is None, f"{name}: {error.json_path}: {error.message}"
+        write(line)
+
+    monkeypatch.setattr(envelope, "_print", check)
+
+
+@functools.cache
+def validator(name: str) -> Draft202012Validator:
+    """Of a command's result, or of an event as `command: event`."""
+    from rlf.cli.output_schema import line_schema
+
+    return Draft202012Validator(line_schema(*name.split(": ")))
 
 
 @pytest.fixture

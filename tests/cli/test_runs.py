@@ -85,9 +85,9 @@ def test_reading_without_a_lineage_says_so_and_makes_no_folder(rlf: Rlf, tmp_pat
 
 
 def test_columns_are_chosen_by_name(recorded: Rlf) -> None:
-    result = recorded("runs", "list", "--columns", "id,success,engine")
+    result = recorded("runs", "list", "--columns", "run_id,success,engine")
     assert result.stdout.splitlines()[0].split() == ["run", "held-out", "engine"]
     assert result.stdout.splitlines()[1].split()[0] == RUN
-    wrong = recorded("runs", "list", "--columns", "id,sucess")
+    wrong = recorded("runs", "list", "--columns", "run_id,sucess")
     assert wrong.exit_code == 2
     assert "--columns: unknown name 'sucess'; did you mean 'success'?" in wrong.stderr

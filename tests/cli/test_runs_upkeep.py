@@ -30,7 +30,7 @@ def told(result: Result) -> object:
 def test_runs_are_found_by_a_filter_and_by_tags(recorded: Rlf) -> None:
     assert recorded("runs", "tag", "latest", "best").stdout == f"{RUN}: best\n"
     assert len(told(recorded("runs", "list", "success > 0.5 and 'best' in tags", "--json"))) == 1
-    assert recorded("runs", "list", "success < 0.5").stdout == "no run is like that.\n"
+    assert recorded("runs", "list", "success < 0.5").stdout == "no run matches.\n"
     assert recorded("runs", "list", "succes < 0.5").exit_code == 2
     assert recorded("runs", "list", "--sort", "succes").exit_code == 2
     assert "best" in recorded("runs", "list", "--sort", "success").stdout

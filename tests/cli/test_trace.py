@@ -46,7 +46,7 @@ def test_trajectories_are_found_by_what_they_are(recorded: Rlf) -> None:
     assert {(item["phase"], item["k"]) for item in broken} == {("train", 1)} and len(broken) == 12
     said = found(recorded("trace", "latest", "--text", "NOT MARKUP", "--limit", "99", "--json"))
     assert [item["k"] for item in said] == [1] * 12
-    assert recorded("trace", "latest", "--text", "nowhere said").stdout == "no trajectory is like that.\n"
+    assert recorded("trace", "latest", "--text", "nowhere said").stdout == "no trajectory matches.\n"
 
 
 def test_flipped_questions_are_those_of_the_last_evaluation(recorded: Rlf) -> None:

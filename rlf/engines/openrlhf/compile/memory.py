@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlf.plan.estimate import Part
 from rlf.plan.layout import Layout
@@ -44,11 +45,17 @@ class GpuMemory:
     num_gpus: int
     phases: tuple[Phase, ...]
     """Times that follow each other where models leave the GPU in turn; else one."""
+    JSON_PROPERTIES: ClassVar = ("peak_bytes",)
 
     @property
     def peak(self) -> Phase:
         """The fullest phase."""
         return max(self.phases, key=lambda phase: phase.total_bytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The sum of the fullest phase."""
+        return self.peak.total_bytes
 
 
 def estimate_gpus(spec: RunSpec, shape: ModelShape, gpu_bytes: int | None) -> list[GpuMemory]:

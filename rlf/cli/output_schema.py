@@ -1,0 +1,160 @@
+"""JSON Schema (2020-12) of what commands print with `--json`, from the types in `rlf.cli.outputs`.
+
+The rules are those of `rlf.cli.envelope.as_json`. Objects have exactly the keys of their dataclass or TypedDict.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import sys
+import types
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from rlf.cli.envelope import VERSION, json_fields
+from rlf.cli.outputs import EVENTS, OUTPUTS
+from rlf.spec.facts import attribute_docs, first_paragraph
+
+Schema = dict[str, Any]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    Path: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": ["number", "null"]},  # null: a number that is not finite
+    type(None): {"type": "null"},
+    Any: {},
+    object: {},
+}
+
+
+def output_schema_text() -> str:
+    """The schema of every command's output as JSON, as `docs/schema/output.json` has it."""
+    return json.dumps(output_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+@cache
+def output_schema() -> Schema:
+    """The schema of a line of output; `$defs` has one definition for each command, and one for each event of it."""
+    defs = _Definitions()
+    lines: Schema = {}
+    for command, kind in OUTPUTS.items():
+        lines[command] = _line(command, defs.schema(kind))
+    for command, kinds in EVENTS.items():
+        for event, kind in kinds.items():
+            lines[f"{command}: {event}"] = _line(command, defs.schema(kind), event)
+    return {
+        "$schema": _DIALECT,
+        "title": "A line that rlf prints with --json",
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in lines],
+        "$defs": lines | dict(sorted(defs.found.items())),
+    }
+
+
+def line_schema(command: str, event: str | None = None) -> Schema:
+    """The schema of one command's result, or of one of its events."""
+    name = command if event is None else f"{command}: {event}"
+    return {"$schema": _DIALECT, "$ref": f"#/$defs/{name}", "$defs": output_schema()["$defs"]}
+
+
+def _line(command: str, data: Schema, event: str | None = None) -> Schema:
+    head: Schema = {"rlf": {"const": VERSION}, "command": {"const": command}}
+    if event is not None:
+        head["event"] = {"const": event}
+    return _object({**head, "data": data})
+
+
+def _object(properties: Schema, required: Sequence[str] | None = None) -> Schema:
+    keys = list(properties) if required is None else list(required)
+    return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
+
+
+class _Definitions:
+    """Schemas of types; dataclasses, TypedDicts and enums become definitions."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Schema] = {}
+        self._name_by_type: dict[Any, str] = {}
+
+    def schema(self, kind: Any) -> Schema:
+        """The schema of a type."""
+        if isinstance(kind, types.GenericAlias) or get_origin(kind) is not None:
+            return self._composed(get_origin(kind), get_args(kind))
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+        if kind in (dict, Mapping):
+            return {"type": "object"}
+        assert inspect.isclass(kind), f"{kind!r} has no JSON form"
+        if issubclass(kind, tuple):  # a NamedTuple
+            return self._composed(tuple, tuple(get_type_hints(kind).values()))
+        if not (is_dataclass(kind) or is_typeddict(kind) or issubclass(kind, Enum)):
+            raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON form. Print a dataclass.")
+        return {"$ref": f"#/$defs/{self._name(kind)}"}
+
+    def _composed(self, origin: Any, arguments: tuple[Any, ...]) -> Schema:
+        if origin is Literal:
+            return {"enum": list(arguments)}
+        if origin in (Union, types.UnionType):
+            return {"anyOf": [self.schema(argument) for argument in arguments]}
+        if issubclass(origin, Mapping):
+            return {"type": "object", "additionalProperties": self.schema(arguments[1])}
+        assert issubclass(origin, Sequence | Set), f"{origin!r} has no JSON form"
+        if issubclass(origin, tuple) and arguments[-1] is not ...:
+            size = len(arguments)
+            return {"type": "array", "prefixItems": [*map(self.schema, arguments)], "minItems": size, "maxItems": size}
+        return {"type": "array", "items": self.schema(arguments[0])}
+
+    def _name(self, kind: Any) -> str:
+        """The definition's name: the class's own, or with its module where another class has it."""
+        if kind not in self._name_by_type:
+            taken = kind.__name__ in self.found
+            name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}" if taken else kind.__name__
+            assert name not in self.found, f"two classes {name} in the output of commands"
+            self._name_by_type[kind] = name
+            self.found[name] = {}  # for types that hold themselves
+            self.found[name] = self._definition(kind)
+        return self._name_by_type[kind]
+
+    def _definition(self, kind: Any) -> Schema:
+        if issubclass(kind, Enum):
+            return {"enum": [member.value for member in kind]}
+        hints, docs = get_type_hints(kind, localns=_imported_for_types(kind.__module__)), attribute_docs(kind)
+        if is_typeddict(kind):
+            said = get_type_hints(kind, localns=_imported_for_types(kind.__module__), include_extras=True)
+            required = [name for name in hints if get_origin(said[name]) is not NotRequired]
+            return _object({name: self.schema(hints[name]) for name in hints}, required)
+        properties = {
+            name: self.schema(hints[field.name]) | _described(docs.get(field.name)) for name, field in json_fields(kind)
+        }
+        for name in getattr(kind, "JSON_PROPERTIES", ()):
+            getter = inspect.getattr_static(kind, name).fget
+            own = get_type_hints(getter, localns=_imported_for_types(kind.__module__))
+            properties[name] = self.schema(own["return"]) | _described(first_paragraph(getter))
+        return {"description": first_paragraph(kind), **_object(properties)}
+
+
+def _described(words: str | None) -> Schema:
+    return {"description": " ".join(words.split())} if words else {}
+
+
+@cache
+def _imported_for_types(module: str) -> dict[str, Any]:
+    """What a module imports under `if TYPE_CHECKING:`, which its annotations name."""
+    found: dict[str, Any] = {}
+    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            for imported in statement.body:
+                if isinstance(imported, ast.ImportFrom) and imported.module:
+                    names = [(alias.name, alias.asname or alias.name) for alias in imported.names]
+                    source = importlib.import_module(imported.module)
+                    found |= {known: getattr(source, name) for name, known in names if hasattr(source, name)}
+    return found
