@@ -1,16 +1,20 @@
-"""The checkpoints that the lineage names: whether they are there and whole, and taking those of a collapse away."""
+"""Checkpoints of runs: which are whole, where a run continues, taking some away."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rlf.core.errors import RlfError
 from rlf.core.inside import path_inside
+from rlf.engines.engine import Start
+from rlf.engines.local import manifest
+from rlf.engines.openrlhf.job import checkpoints as openrlhf
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.lineage.marks import forget_checkpoints
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import RunRecord
+from rlf.lineage.records import Checkpoint, RunRecord
 from rlf.lineage.store import Store
 
 
@@ -39,20 +43,75 @@ def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int)
         shutil.rmtree(place, ignore_errors=True)
 
 
-def damaged_checkpoints(reader: Reader) -> Iterator[str]:
-    """Newest checkpoints that are gone or changed, in words. Older ones go as new ones come, by `checkpoint.keep`."""
-    from rlf.engines.local import checkpoint as local
-    from rlf.engines.openrlhf.job import checkpoints as openrlhf
+def kept_checkpoints(reader: Reader, run_id: str) -> list[Checkpoint]:
+    """Those that `checkpoint.keep` has not taken away, in order of step."""
+    return [saved for saved in reader.checkpoints(run_id) if saved.dropped is None]
 
+
+def damaged_checkpoints(reader: Reader) -> Iterator[str]:
+    """Every kept checkpoint that is gone or changed, in words."""
     for run in reader.list_runs():
-        for saved in reader.checkpoints(run.record.id)[-1:]:
-            path = Path(saved.path)
-            match run.record.engine:
-                case "local":
-                    whole = local.is_whole(path)
-                case "openrlhf" if run.record.plan["spec"]["engine"].get("ingest") is None:
-                    whole = openrlhf.is_whole(path, saved.sha256)
-                case _:  # on disks that are not seen from here
-                    whole = True
-            if not whole:
-                yield f"run {run.record.id}: the checkpoint of step {saved.step} is gone or damaged: {path}"
+        for saved in kept_checkpoints(reader, run.record.id):
+            damage = find_damage(run.record, saved)
+            if damage is not None:
+                yield f"run {run.record.id}: the checkpoint of step {saved.step} is damaged: {damage}: {saved.path}"
+
+
+def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
+    """What is wrong with a checkpoint, in words; None where it is whole, or on a disk that is not seen from here."""
+    path = Path(saved.path)
+    if record.engine == "local":
+        return manifest.find_damage(path, saved.sha256)
+    if record.engine != "openrlhf" or record.plan["spec"]["engine"].get("ingest") is not None:
+        return None
+    if not path.is_dir():
+        return "the folder is gone"
+    return None if openrlhf.is_whole(path, saved.sha256) else "a shard is missing or not what was written"
+
+
+def choose_start(reader: Reader, record: RunRecord, wanted: int | None = None) -> Start:
+    """The newest whole checkpoint of a run, or that of a step that was asked for; 0 is the run's beginning.
+
+    One damaged checkpoint is skipped; where more would be lost, the caller has to name the step.
+
+    Raises:
+        RlfError: there is no whole checkpoint of that step, or too many are damaged.
+    """
+    kept = kept_checkpoints(reader, record.id)
+    if wanted is not None:
+        return _start_at(record, kept, wanted)
+    skipped: list[str] = []
+    for saved in reversed(kept):
+        damage = find_damage(record, saved)
+        if damage is None:
+            break
+        skipped.append(f"step {saved.step}: {damage}: {saved.path}")
+    found = kept[-len(skipped) - 1] if len(skipped) < len(kept) else None
+    start = Start(0 if found is None else found.step, None if found is None else Path(found.path), tuple(skipped))
+    if len(skipped) > 1 or (skipped and found is None):
+        raise RlfError(_too_far(record, start, kept[-1].step))
+    return start
+
+
+def _start_at(record: RunRecord, kept: Sequence[Checkpoint], wanted: int) -> Start:
+    if wanted == 0:
+        return Start(0, None, named=True)
+    saved = next((item for item in kept if item.step == wanted), None)
+    damage = "there is none" if saved is None else find_damage(record, saved)
+    if saved is None or damage is not None:
+        there = ", ".join(str(item.step) for item in kept) or "none"
+        raise RlfError(
+            f"run {record.id}: the checkpoint of step {wanted}: {damage}. Checkpoints are kept of steps: {there}; 0 is "
+            "the beginning of the run. Name one of these."
+        )
+    return Start(wanted, Path(saved.path), named=True)
+
+
+def _too_far(record: RunRecord, start: Start, newest: int) -> str:
+    lines = "\n".join(f"  {line}" for line in start.skipped)
+    back = f"step {start.step}" if start.step else "the beginning of the run, step 0"
+    return (
+        f"run {record.id}: {len(start.skipped)} damaged checkpoints are refused:\n{lines}\nThe newest whole state is "
+        f"that of {back}: steps {start.step + 1} to {newest} and later would be trained again. Restore a checkpoint, "
+        f"or accept that with `rlf resume {record.id} --from {start.step}`."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.builtin.names import BUILTIN, builtin_path
@@ -10,6 +11,7 @@ from rlf.core.hashing import hash_bytes, hash_json, hash_path
 from rlf.data import load_tasks
 from rlf.lineage.records import FileRecord
 from rlf.plan import Plan
+from rlf.spec.layers import absolute
 from rlf.spec.model_folder import folder_on_disk, model_location, named_folder
 from rlf.spec.paths import identity
 
@@ -31,12 +33,12 @@ def load_inputs(plan: Plan) -> Inputs:
     return Inputs(model_location(plan.spec.model.path), train, evaluation[: plan.spec.eval.limit])
 
 
-def source_files(plan: Plan) -> list[FileRecord]:
+def source_files(plan: Plan, cwd: Path) -> list[FileRecord]:
     """The tools of a plan by what decides their answers, as far as that can be known: what an import leads to, say.
 
-    Those that name files of the user's are left out: the plan has these.
+    Those that name files of the user's are left out: the plan has these, with paths that start at `cwd`.
     """
-    named = {str(file.absolute) for file in plan.files if file.role == "code"}
+    named = {str(absolute(Path(file.path), cwd)) for file in plan.files if file.role == "code"}
     return [
         FileRecord("source", f"tools.{tool.name}", tool.target.source_hash())
         for tool in plan.spec.tools

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import rlf
 
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+"""A commit without `+dirty`."""
 _MAX_PATCH_CHARS = 1_000_000
 _PACKAGES = (
     "rlf",
@@ -50,6 +53,20 @@ def code_version() -> str:
     except (OSError, subprocess.SubprocessError):
         return rlf.__version__
     return f"{rlf.__version__}-{commit}{dirty}"
+
+
+def same_code(old: str, new: str) -> bool:
+    """Whether two versions of rlf have the same code: commits may differ outside of its folder."""
+    if old == new:
+        return True
+    commits = [version.partition("-")[2] for version in (old, new)]
+    if not all(_COMMIT.fullmatch(commit) for commit in commits):
+        return False
+    try:
+        _git(Path(rlf.__file__).resolve().parents[1], "diff", "--quiet", *commits, "--", "rlf")
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
 
 
 def code_patch() -> str | None:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlf.api.changes import as_they_are
 from rlf.api.lineage import open_lineage
 from rlf.api.replays import RECORDING
-from rlf.api.runs import RunOutcome, View, restore_plan, start, take_environment
+from rlf.api.restoring import Places, restore_plan, take_environment
+from rlf.api.runs import Parent, RunOutcome, View, start
 from rlf.core.inside import run_folder
 from rlf.lineage.graph import NodeDifference, differing, read_graph
 from rlf.lineage.reader import Reader
@@ -43,8 +45,9 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
     """
     with open_lineage(runs_folder) as store:
         record = Reader(store).get_run(name).record
-    take_environment(record)
-    plan = _told_here(restore_plan(record.plan))
+        places = Places.of(record, store)
+    take_environment(record, places)
+    plan = as_they_are(_reported_here(restore_plan(record.plan, places)), places)
     recording = run_folder(runs_folder, record.id) / RECORDING
     replay = str(recording) if recording.is_file() else record.id
     return start(
@@ -53,13 +56,13 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
         runs_folder=runs_folder,
         view=view,
         command=command,
-        parent_id=record.id,
-        parent_kind=ParentKind.REPRODUCTION,
+        parent=Parent(record.id, ParentKind.REPRODUCTION),
+        cwd=places.cwd,
         replay=None if live else replay,
     )
 
 
-def _told_here(plan: Plan) -> Plan:
+def _reported_here(plan: Plan) -> Plan:
     """The plan, to be recorded where its original lies now and reported nowhere else."""
     spec = plan.spec.model_copy(update={name: RunSpec.model_fields[name].default for name in OUTSIDE})
     kept = tuple(item for item in plan.interpolated if item.path[0] not in OUTSIDE)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.algo.health import Action, Alarm, HealthConfig, Watch
 from rlf.api.certificates import certificate_notice
-from rlf.api.checkpoints import drop_checkpoints
+from rlf.api.changes import InputsChanged, accept, change_notices, find_changes, source_texts
+from rlf.api.checkpoints import choose_start, drop_checkpoints
 from rlf.api.inputs import builtin_files, load_inputs, model_files, source_files
 from rlf.api.lineage import open_lineage
 from rlf.api.places import Fitted, fit_here, place_here
 from rlf.api.plans import check_spec
 from rlf.api.provenance import code_patch, code_version, host, packages
 from rlf.api.replays import RECORDING, find_replay
+from rlf.api.restoring import Places, restore_plan, take_environment
 from rlf.api.tracking import Tracking
-from rlf.core.errors import Fault, RlfError, RunError, SpecError
+from rlf.core.errors import Fault, RlfError, RunError
 from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.core.redact import REDACTED
@@ -31,8 +33,8 @@ from rlf.lineage.records import FileRecord, ParentKind, RunRecord
 from rlf.lineage.run import begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
-from rlf.plan import Plan, plan_from_json, plan_to_json
-from rlf.spec.dotenv import forget_env_files, mentioned, take_env_file
+from rlf.plan import Plan, plan_to_json
+from rlf.spec.dotenv import mentioned
 from rlf.trackers import Tracked
 from rlf.types.events import EventSink, Notice, RunEvent, RunFinished, RunStatus, StepFinished
 
@@ -66,6 +68,14 @@ class RunOutcome:
     run_id: str
     status: RunStatus
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The run that another descends from."""
+
+    run_id: str
+    kind: ParentKind
 
 
 View = Callable[[RunInfo], EventSink]
@@ -117,8 +127,8 @@ def start(
     runs_folder: Path,
     view: View,
     command: Sequence[str],
-    parent_id: str | None = None,
-    parent_kind: ParentKind = ParentKind.SWEEP,
+    parent: Parent | None = None,
+    cwd: Path | None = None,
     place: Place | None = None,
     record: bool = False,
     replay: str | None = None,
@@ -126,9 +136,10 @@ def start(
     """Runs a plan to its end.
 
     Args:
-        warnings: what is unwise about it, told before the first step.
-        notices: what else is told then.
-        parent_id: the sweep that the run is a member of, or what `parent_kind` says.
+        warnings: what is unwise about it, reported before the first step.
+        notices: what else is reported then.
+        parent: the run that it descends from; None: it has no parent.
+        cwd: the folder that relative paths of the plan's files start at; None: the current one.
         place: where a job of OpenRLHF runs; None: with this Python, from the environment of rehearsals on this CPU.
         record: whether every tool call and its result are written to a file in the run's folder.
         replay: a run, or such a file, whose results are played back in place of the tools.
@@ -143,56 +154,63 @@ def start(
         engine = _engine(plan, folder, sink, traffic, place)
         unwise = [Notice("warning", str(warning), {"path": warning.path}) for warning in warnings]
         sink.opening = [*notices, *unwise, certificate_notice(plan.spec, engine.chat, runs_folder)]
-        told = _record(plan, run_id, folder, engine, command)
-        if parent_id is not None:
-            told = replace(told, parent_id=parent_id, parent_kind=parent_kind)
-        start_run(store, told, code_patch())
+        record_of_run = _record(plan, run_id, folder, engine, command, cwd or Path.cwd(), store)
+        if parent is not None:
+            record_of_run = replace(record_of_run, parent_id=parent.run_id, parent_kind=parent.kind)
+        places = Places.of(record_of_run, store)
+        start_run(store, record_of_run, code_patch(), source_texts(record_of_run.files, places))
         info = _info(plan, run_id, folder, engine, resumed=False)
         return _to_the_end(store, plan, engine, sink, info, view)
 
 
-def resume(name: str, *, runs_folder: Path, view: View, command: Sequence[str]) -> RunOutcome:
-    """Goes on with a stopped run from its last complete checkpoint, to the numbers it would have had.
+def resume(
+    name: str,
+    *,
+    runs_folder: Path,
+    view: View,
+    command: Sequence[str],
+    accept_changes: bool = False,
+    from_step: int | None = None,
+) -> RunOutcome:
+    """Continues a stopped run from its last complete checkpoint, to the numbers it would have had.
+
+    Args:
+        accept_changes: whether the run continues where its inputs are not what it was made from.
+        from_step: the checkpoint to continue from, 0 for the run's beginning; None: the newest.
 
     Raises:
-        RlfError: there is no such run, it still runs, or it is finished.
+        InputsChanged: inputs changed, and that was not accepted.
+        RlfError: there is no such run, it still runs, it is finished, or its checkpoints are damaged.
     """
     with open_lineage(runs_folder) as store:
         reader = Reader(store)
         stored = reader.get_run(name)
-        run_id = stored.record.id
+        record = stored.record
         if stored.status is RunStatus.FINISHED:
-            raise RlfError(f"run {run_id}: finished already, at step {stored.last_step}; nothing is left to resume.")
-        take_environment(stored.record)
-        plan = _with_its_secrets(restore_plan(stored.record.plan))
+            raise RlfError(f"run {record.id}: finished already, at step {stored.last_step}; nothing is left to resume.")
+        places = Places.of(record, store)
+        take_environment(record, places)
+        plan = _with_its_secrets(restore_plan(record.plan, places))
         store.hide(environment(plan), declared(plan))
-        folder = run_folder(runs_folder, run_id)
+        start_at = choose_start(reader, record, from_step)
+        at_step = start_at.step if record.engine == "local" else stored.last_step
+        changes = find_changes(reader, record, plan, places, at_step=at_step)
+        if any(change.used for change in changes) and not accept_changes:
+            raise InputsChanged(record.id, changes, start_at.step)
+        folder = run_folder(runs_folder, record.id)
         recording = folder / RECORDING
         sink = _Sink(plan.spec.health)
         engine = _engine(plan, folder, sink, Traffic(store.redactor.text, recording if recording.is_file() else None))
-        engine.go_back([Path(saved.path) for saved in reader.checkpoints(run_id)], stored.last_step)
-        begin_resume(store, run_id, engine.step)
-        info = _info(plan, run_id, folder, engine, resumed=True)
+        engine.go_back(start_at, stored.last_step)
+        begin_resume(store, record.id, engine.step)
+        accept(store, record, changes, places, step=engine.step)
+        info = _info(plan, record.id, folder, engine, resumed=True)
         text = f"resumed after step {engine.step}: {shlex.join(command)}"
         certificate = certificate_notice(plan.spec, engine.chat, runs_folder)
-        sink.opening = [Notice("info", text, {"step": engine.step}), certificate]
+        skipped = [Notice("warning", f"damaged checkpoint skipped: {line}", {}) for line in start_at.skipped]
+        sink.opening = [Notice("info", text, {"step": engine.step}), *skipped]
+        sink.opening += [*change_notices(changes, engine.step), certificate]
         return _to_the_end(store, plan, engine, sink, info, view)
-
-
-def take_environment(record: RunRecord) -> None:
-    """Sets the variables of the `.env` files beside a run's specs. Raises SpecError where a file is wrong."""
-    faults: list[Fault] = []
-    forget_env_files()
-    for file in record.files:
-        if file.role == "spec":
-            take_env_file(Path(file.path).absolute().parent, faults)
-    if faults:
-        raise SpecError(faults)
-
-
-def restore_plan(values: Mapping[str, Any]) -> Plan:
-    """The plan that a lineage keeps. Raises RlfError where a variable is not set."""
-    return plan_from_json(json.dumps(values))
 
 
 def _with_its_secrets(plan: Plan) -> Plan:
@@ -200,7 +218,7 @@ def _with_its_secrets(plan: Plan) -> Plan:
     if REDACTED in json.dumps(declared(plan)):
         raise RlfError(
             "a tool or reward of the run has a secret in its file, which is not stored. Write "
-            "`${oc.env:NAME}` there in its place, and start the run anew."
+            "`${oc.env:NAME}` there in its place, and start a new run."
         )
     return plan
 
@@ -257,7 +275,7 @@ class HealthStop(RunError):
         self.alarms = alarms
         super().__init__(
             f"health: {'; '.join(alarm.text for alarm in alarms)}. Look at the trajectories that the alarm names, then "
-            "change the spec, or go on with `rlf resume`."
+            "change the spec, or continue with `rlf resume`."
         )
 
 
@@ -316,7 +334,9 @@ def _engine(plan: Plan, folder: Path, sink: _Sink, traffic: Traffic, place: Plac
     return LocalEngine(plan.spec, inputs, folder, emit=sink, flush=sink.flush, traffic=traffic)
 
 
-def _record(plan: Plan, run_id: str, folder: Path, engine: Engine, command: Sequence[str]) -> RunRecord:
+def _record(
+    plan: Plan, run_id: str, folder: Path, engine: Engine, command: Sequence[str], cwd: Path, store: Store
+) -> RunRecord:
     return RunRecord(
         id=run_id,
         name=plan.spec.name,
@@ -329,11 +349,13 @@ def _record(plan: Plan, run_id: str, folder: Path, engine: Engine, command: Sequ
         packages=packages(),
         command=shlex.join(command),
         folder=str(folder.resolve()),
+        home=None if store.base is None else str(store.base),
+        cwd=str(cwd),
         files=(
             *(FileRecord(file.role, file.path, file.sha256) for file in plan.files),
             *builtin_files(plan),
             *model_files(plan),
-            *source_files(plan),
+            *source_files(plan, cwd),
         ),
     )
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlf.api.changes import InputsChanged, accept, as_they_are, find_changes, source_texts
 from rlf.api.lineage import open_lineage
 from rlf.api.places import fit_here
 from rlf.api.plans import Checked, check_members
 from rlf.api.provenance import code_version, host, packages
-from rlf.api.runs import RunOutcome, View, declared, environment, restore_plan, resume, start, take_environment
+from rlf.api.restoring import Places, restore_plan, take_environment
+from rlf.api.runs import Parent, RunOutcome, View, declared, environment, resume, start
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json
 from rlf.core.ids import new_run_id
@@ -105,8 +107,8 @@ def run_sweep(
     with open_lineage(runs_folder, create=True, url=checked[0].plan.spec.lineage.url) as store:
         names = {name for found in checked for name in environment(found.plan)}
         store.hide(names, [declared(found.plan) for found in checked])
-        record = _record(checked, members, base, runs_folder, command)
-        start_run(store, record)
+        record = _record(checked, members, base, runs_folder, command, store)
+        start_run(store, record, texts=source_texts(record.files, Places.of(record, store)))
 
         def work(member: Member) -> RunOutcome:
             found = fitted[member.number - 1]
@@ -117,17 +119,23 @@ def run_sweep(
                 runs_folder=runs_folder,
                 view=watcher.view,
                 command=[*base, *member.overrides],
-                parent_id=record.id,
+                parent=Parent(record.id, ParentKind.SWEEP),
                 place=found.place,
             )
 
         return _drive(store, record.id, members, work, watcher, {})
 
 
-def resume_sweep(name: str, *, runs_folder: Path, watcher: Watcher, command: Sequence[str]) -> SweepOutcome:
-    """Runs what is unfinished of a sweep: goes on with members that stopped, starts those that never did.
+def resume_sweep(
+    name: str, *, runs_folder: Path, watcher: Watcher, command: Sequence[str], accept_changes: bool = False
+) -> SweepOutcome:
+    """Runs what is unfinished of a sweep: continues members that stopped, starts those that never did.
+
+    Args:
+        accept_changes: whether it continues where its inputs are not what it was made from.
 
     Raises:
+        InputsChanged: inputs changed, and that was not accepted.
         RlfError: there is no such sweep, it still runs, or it is finished.
     """
     with open_lineage(runs_folder) as store:
@@ -138,22 +146,34 @@ def resume_sweep(name: str, *, runs_folder: Path, watcher: Watcher, command: Seq
             raise RlfError(f"sweep {sweep_id}: finished already; nothing is left to resume.")
         planned: list[dict[str, Any]] = stored.record.plan["members"]
         run_by_hash = {run.record.plan_hash: run for run in reversed(reader.list_runs()) if _is_of(run, sweep_id)}
+        places = Places.of(stored.record, store)
+        changes = find_changes(reader, stored.record, None, places, at_step=stored.last_step)
+        if any(change.used for change in changes) and not accept_changes:
+            raise InputsChanged(sweep_id, changes, stored.last_step)
         begin_resume(store, sweep_id, 0)
+        accept(store, stored.record, changes, places, step=0)
         members = [tuple(item["overrides"]) for item in planned]
 
         def work(member: Member) -> RunOutcome:
             item = planned[member.number - 1]
             begun = run_by_hash.get(item["plan_hash"])
             if begun is not None:
-                return resume(begun.record.id, runs_folder=runs_folder, view=watcher.view, command=command)
-            take_environment(stored.record)
+                return resume(
+                    begun.record.id,
+                    runs_folder=runs_folder,
+                    view=watcher.view,
+                    command=command,
+                    accept_changes=accept_changes,
+                )
+            take_environment(stored.record, places)
             return start(
-                restore_plan(item["plan"]),
+                as_they_are(restore_plan(item["plan"], places), places),
                 warnings=(),
                 runs_folder=runs_folder,
                 view=watcher.view,
                 command=shlex.split(item["command"]),
-                parent_id=sweep_id,
+                parent=Parent(sweep_id, ParentKind.SWEEP),
+                cwd=places.cwd,
             )
 
         done = {
@@ -229,6 +249,7 @@ def _record(
     base: Sequence[str],
     runs_folder: Path,
     command: Sequence[str],
+    store: Store,
 ) -> RunRecord:
     """The sweep as a run: its plan holds the members' plans, so that it can go on without their specs."""
     plans = [found.plan for found in checked]
@@ -254,6 +275,8 @@ def _record(
         packages=packages(),
         command=shlex.join(command),
         folder=str((runs_folder / run_id).resolve()),
+        home=None if store.base is None else str(store.base),
+        cwd=str(Path.cwd()),
         files=_files(plans),
     )
 

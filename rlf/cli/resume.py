@@ -1,41 +1,78 @@
-"""`rlf resume`: goes on with a run that was stopped."""
+"""`rlf resume`: continues a run that was stopped."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.run import watch
 from rlf.cli.sweep import watch_sweep
 from rlf.cli.view import RunView
+from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rlf.api.runs import RunOutcome
 
 
-def resume(name: RunName, runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
-    """Go on with a run that was interrupted, killed or failed, from its last checkpoint; or with a sweep.
+def resume(
+    name: RunName,
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes", help="Continue although code, data, model or packages changed, and record it."
+        ),
+    ] = False,
+    from_step: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            min=0,
+            help="Checkpoint to continue from; 0: the beginning.",
+            show_default="newest",
+        ),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a run that was interrupted, killed or failed, from its last checkpoint; or a sweep.
 
-    A cluster's OpenRLHF job that went on, or ended, while nobody followed it is found again, and nothing is run twice.
+    What the run was made from is compared with what is there now before anything runs; changes are refused.
+
+    A cluster's OpenRLHF job that continued, or ended, while nobody followed it is found again, and nothing is run
+    twice.
     """
     from rlf.api import runs, sweeps
 
     if sweeps.is_sweep(name, runs_folder):
-        _resume_sweep(name, runs_folder, as_json=as_json)
+        if from_step is not None:
+            raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
+        _resume_sweep(name, runs_folder, accept_changes=accept_changes, as_json=as_json)
 
     def work(view: RunView) -> RunOutcome:
-        return runs.resume(name, runs_folder=runs_folder, view=view.open, command=["rlf", *sys.argv[1:]])
+        return runs.resume(
+            name,
+            runs_folder=runs_folder,
+            view=view.open,
+            command=["rlf", *sys.argv[1:]],
+            accept_changes=accept_changes,
+            from_step=from_step,
+        )
 
     watch("resume", work, runs_folder, as_json=as_json)
 
 
-def _resume_sweep(name: str, runs_folder: Path, *, as_json: bool) -> NoReturn:
+def _resume_sweep(name: str, runs_folder: Path, *, accept_changes: bool, as_json: bool) -> NoReturn:
     from rlf.api import sweeps
 
     def work(watcher: sweeps.Watcher) -> sweeps.SweepOutcome:
         command = ["rlf", *sys.argv[1:]]
-        return sweeps.resume_sweep(name, runs_folder=runs_folder, watcher=watcher, command=command)
+        return sweeps.resume_sweep(
+            name, runs_folder=runs_folder, watcher=watcher, command=command, accept_changes=accept_changes
+        )
 
     watch_sweep("resume", work, runs_folder, as_json=as_json)

@@ -22,6 +22,20 @@ class Inputs:
     """Empty: no evaluation."""
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a run continues."""
+
+    step: int
+    """Updates that its model has seen."""
+    checkpoint: Path | None
+    """None: from the model that the run began with."""
+    skipped: tuple[str, ...] = ()
+    """Newer checkpoints that are damaged, in words."""
+    named: bool = False
+    """Whether the step was asked for: no newer state is taken."""
+
+
 class Engine(Protocol):
     """One run, from its start or from a checkpoint to its end. Made of a plan, its inputs and the run's folder."""
 
@@ -41,11 +55,10 @@ class Engine(Protocol):
     def threads(self) -> int:
         """CPU cores that the update uses; 0 where that is not the engine's to say."""
 
-    def go_back(self, checkpoints: Sequence[Path], last_step: int) -> None:
-        """Puts the run where the newest usable checkpoint left it; at its start where there is none.
+    def go_back(self, start: Start, last_step: int) -> None:
+        """Puts the run where it is to continue.
 
         Args:
-            checkpoints: those in the lineage, oldest first.
             last_step: the last step in the lineage.
         """
 

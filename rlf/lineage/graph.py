@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rlf.core import hash_json
 from rlf.lineage.records import (
     TRAIN,
+    Change,
     Checkpoint,
     Evaluation,
     Export,
@@ -32,7 +33,8 @@ class Node:
     kind: str
     """`spec`, `tool`, `source` (of a tool), `code` (a file of the user's), `reward`, `data`, `model`, `tokenizer`,
     `template`, `plan`, `rlf`, `packages`, `seed`, `host`, `parent`, `rows` (of the data that were used), `run`,
-    `step`, `evaluation`, `checkpoint`, `export`; and `trajectory`, `call`, `score` of a step that was asked for."""
+    `change` (of an input, accepted on a resume), `step`, `evaluation`, `checkpoint`, `export`; and `trajectory`,
+    `call`, `score` of a step that was asked for."""
     name: str
     sha256: str
     """Of its content; empty where only the name is known."""
@@ -116,6 +118,7 @@ def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
         reader.evaluations(run_id),
         reader.checkpoints(run_id),
         reader.exports(run_id),
+        reader.changes(run_id),
         reader.row_hashes(run_id),
     )
     if step is None:
@@ -149,6 +152,7 @@ def build_graph(
     evaluations: Sequence[Evaluation],
     checkpoints: Sequence[Checkpoint],
     exports: Sequence[Export],
+    changes: Sequence[Change],
     row_hashes: Mapping[str, Sequence[str]],
 ) -> Graph:
     """The graph of what was read. Step metrics that measure time are no part of a step's hash."""
@@ -156,7 +160,7 @@ def build_graph(
     plan = Node("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
     surroundings = [*_surroundings(run), *_rows(row_hashes, sources)]
     whole = Node("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
-    made = list(_made(run, steps, evaluations, checkpoints, exports))
+    made = list(_made(run, steps, evaluations, checkpoints, exports, changes))
     return Graph(run.record.id, (*sources, plan, *surroundings, whole, *made))
 
 
@@ -172,7 +176,8 @@ def _surroundings(run: Run) -> Iterator[Node]:
     yield Node("seed", str(record.seed), "", ())
     yield Node("host", str(record.host.get("name", "")), hash_json(record.host), ())
     if record.parent_id is not None:
-        yield Node("parent", f"{record.parent_id} ({record.parent_kind})", "", ())
+        step = "" if record.parent_step is None else f"@{record.parent_step}"
+        yield Node("parent", f"{record.parent_id}{step} ({record.parent_kind})", "", ())
 
 
 def _rows(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[Node]) -> Iterator[Node]:
@@ -188,12 +193,19 @@ def _made(
     evaluations: Sequence[Evaluation],
     checkpoints: Sequence[Checkpoint],
     exports: Sequence[Export],
+    changes: Sequence[Change],
 ) -> Iterator[Node]:
     before, key_by_step = f"run:{run.record.id}", {0: f"run:{run.record.id}"}
+    pending = list(changes)
     for step in steps:
-        node = Node("step", str(step.step), hash_metrics(step.metrics), (before,))
+        accepted = [_change_node(change, before) for change in pending if change.step < step.step]
+        pending = [change for change in pending if change.step >= step.step]
+        yield from accepted
+        made_of = (before, *(change.key for change in accepted))
+        node = Node("step", str(step.step), hash_metrics(step.metrics), made_of)
         before = key_by_step[step.step] = node.key
         yield node
+    yield from (_change_node(change, before) for change in pending)
     for done in evaluations:
         made_of = (key_by_step.get(done.step, before),)
         yield Node("evaluation", f"{done.step} {done.mode}", hash_metrics(done.metrics), made_of)
@@ -203,6 +215,12 @@ def _made(
     for export in exports:
         source = by_step.get(export.step, key_by_step.get(export.step, before))
         yield Node("export", export.path, export.sha256, (source,))
+
+
+def _change_node(change: Change, before: str) -> Node:
+    """An input that was replaced after a step, by its new hash; a package by its new version."""
+    name = f"{change.role} {change.path} after step {change.step}"
+    return Node("change", name, change.sha256, (before,))
 
 
 _MEASURED = ("time/", "throughput/", "memory/", "tools/wait_share")

@@ -130,8 +130,7 @@ class _Transaction:
             case Interrupted():
                 self._interruption(event)
             case CheckpointSaved():
-                path = self._redactor.text(self._store.relative(event.path))
-                self._replace(tables.checkpoints, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
+                self._checkpoint(event)
             case Notice():
                 self._notice(event)
             case RunFinished():
@@ -148,6 +147,14 @@ class _Transaction:
         metrics = metrics_json(event.metrics, self._redactor)
         self._replace(tables.evaluations, {"step": event.step, "mode": event.mode}, metrics=metrics, finished=self._now)
         self._trajectories(event.mode, event.step, event.trajectories, [None] * len(event.trajectories))
+
+    def _checkpoint(self, event: CheckpointSaved) -> None:
+        """Marks those that are about to be deleted in the same transaction: none is missed that is said to be kept."""
+        path, table = self._redactor.text(self._store.relative(event.path)), tables.checkpoints
+        self._replace(table, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
+        if event.kept is not None:
+            going = (table.c.run_id == self._run_id, table.c.step.not_in(event.kept), table.c.dropped.is_(None))
+            self._connection.execute(update(table).where(*going).values(dropped=self._now))
 
     def _interruption(self, event: Interrupted) -> None:
         """Adds to what earlier stops of the same step cut off; no sums are kept."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -11,19 +14,27 @@ from rlf.core.redact import Redactor
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.process import Process, current_process, is_gone
-from rlf.lineage.records import INTERRUPTED, RunRecord
+from rlf.lineage.records import INTERRUPTED, Change, FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.types import RunStatus
 
+_NONE: Mapping[tuple[str, str], str] = MappingProxyType({})
 
-def start_run(store: Store, record: RunRecord, patch: str | None = None) -> None:
+
+Texts = Mapping[tuple[str, str], str]
+"""Texts of small source files by role and path."""
+
+
+def start_run(store: Store, record: RunRecord, patch: str | None = None, texts: Texts = _NONE) -> None:
     """Writes a new run as running in this process, with its files.
 
     Args:
         patch: what the code differs by from its commit; kept, and named by the record that is read back.
+        texts: what is kept of the record's files, so that a later change of them can be shown.
     """
     redactor, blobs = store.redactor, Blobs()
     patch_sha256 = None if patch is None else blobs.keep(redactor.text(patch).encode())
+    files = [_file_row(file, record.id, texts, blobs, redactor) for file in record.files]
     row = {
         "id": record.id,
         "name": redactor.text(record.name),
@@ -49,13 +60,35 @@ def start_run(store: Store, record: RunRecord, patch: str | None = None) -> None
     with store.write() as connection:
         write_blobs(connection, blobs.data_by_hash)
         connection.execute(insert(tables.runs), row | asdict(current_process()))
-        _insert_files(connection, record, redactor)
+        if files:
+            connection.execute(insert(tables.files), files)
 
 
-def _insert_files(connection: Connection, record: RunRecord, redactor: Redactor) -> None:
-    rows = [{"run_id": record.id, **asdict(file), "path": redactor.text(file.path)} for file in record.files]
-    if rows:
-        connection.execute(insert(tables.files), rows)
+def _file_row(file: FileRecord, run_id: str, texts: Texts, blobs: Blobs, redactor: Redactor) -> dict[str, Any]:
+    text = texts.get((file.role, file.path))
+    kept = None if text is None else blobs.keep(redactor.text(text).encode())
+    return {"run_id": run_id, **asdict(file), "path": redactor.text(file.path), "text_sha256": kept}
+
+
+def accept_changes(store: Store, run_id: str, changes: Sequence[Change], texts: Texts) -> None:
+    """Writes down that a run continues with changed inputs. One that was changed at the same step before is replaced.
+
+    Args:
+        texts: what is kept of the changed files.
+    """
+    redactor, blobs, table = store.redactor, Blobs(), tables.changes
+    with store.write() as connection:
+        for change in changes:
+            text = texts.get((change.role, change.path))
+            key = {"run_id": run_id, "step": change.step, "role": change.role, "path": redactor.text(change.path)}
+            row = asdict(change) | key
+            row["text_sha256"] = None if text is None else blobs.keep(redactor.text(text).encode())
+            earlier = connection.execute(select(table.c.old_sha256).filter_by(**key)).scalar()
+            row["old_sha256"] = change.old_sha256 if earlier is None else earlier
+            connection.execute(delete(table).filter_by(**key))
+            if row["old_sha256"] != change.sha256:
+                connection.execute(insert(table), row)
+        write_blobs(connection, blobs.data_by_hash)
 
 
 def begin_resume(store: Store, run_id: str, from_step: int) -> None:

@@ -20,7 +20,7 @@ from rlf.reports.summary import Summary, read_summary, summary_view
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Checkpoint, LoggedEvent, Note, Run, Step, ToolCallSummary
+    from rlf.lineage.records import Change, Checkpoint, LoggedEvent, Note, Run, Step, ToolCallSummary
 
 _CURVE_WIDTH = 48
 _LABEL_WIDTH = 11
@@ -36,6 +36,8 @@ class Report:
     tools: Sequence[ToolCallSummary]
     judges: Sequence[JudgeTotals]
     checkpoints: Sequence[Checkpoint]
+    changes: Sequence[Change]
+    """Inputs that were replaced, and accepted, when the run was resumed."""
     events: Sequence[LoggedEvent]
     notes: Sequence[Note]
     summary: Summary
@@ -50,6 +52,7 @@ def read_report(reader: Reader, run_id: str) -> Report:
         tools=reader.tool_call_summary(run_id),
         judges=judge_totals(steps, reader.evaluations(run_id)),
         checkpoints=reader.checkpoints(run_id),
+        changes=reader.changes(run_id),
         events=reader.events(run_id),
         notes=reader.notes(run_id),
         summary=read_summary(reader, run_id),
@@ -90,7 +93,8 @@ def _origin(run: Run) -> Iterator[tuple[str, Text]]:
         Text(f"{started:%Y-%m-%d %H:%M:%S %Z}, took {duration(elapsed_s(record.started, run.finished, run.status))}"),
     )
     if record.parent_id is not None:
-        yield "parent", Text(f"{record.parent_id} ({record.parent_kind})")
+        step = "" if record.parent_step is None else f"@{record.parent_step}"
+        yield "parent", Text(f"{record.parent_id}{step} ({record.parent_kind})")
     yield "engine", Text(visible(f"{record.engine}, seed {record.seed}, code {record.code_version}"), overflow="fold")
     yield "command", Text(visible(record.command), overflow="fold")
     yield "folder", Text(visible(record.folder), overflow="fold")
@@ -108,10 +112,18 @@ def _course(report: Report) -> Iterator[tuple[str, Text]]:
     if report.checkpoints:
         newest = report.checkpoints[-1]
         yield "checkpoint", Text(f"step {newest.step}: {visible(newest.path)}", overflow="fold")
+    for change in report.changes:
+        what = f"after step {change.step}: {change.role} {change.path}: {_version(change.old_sha256)}"
+        yield "changed", Text(visible(f"{what} → {_version(change.sha256)}"), "yellow", overflow="fold")
     for note in report.notes:
         yield "note", Text(visible(note.text), overflow="fold")
     for event in report.events[-_NUM_NOTICES:]:
         yield event.level, Text(visible(event.text), overflow="fold")
+
+
+def _version(value: str) -> str:
+    """A hash by its beginning, a package's version as it is."""
+    return value[:12] if len(value) == 64 else value or "absent"
 
 
 def _curve(values: Sequence[float], *, unit: bool) -> Text:

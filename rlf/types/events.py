@@ -63,6 +63,8 @@ class CheckpointSaved:
     path: str
     sha256: str
     """Hash of the checkpoint's manifest."""
+    kept: tuple[int, ...] | None = None
+    """Steps whose checkpoints stay, this one among them; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

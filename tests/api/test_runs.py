@@ -234,11 +234,11 @@ def test_a_run_killed_inside_a_checkpoint_write_resumes_to_the_same_numbers(whol
     killed = subprocess.run([*command, "--runs", str(tmp_path), "--json"], stdout=subprocess.DEVNULL, check=False)
     assert killed.returncode == -signal.SIGKILL
     with open_lineage(tmp_path) as store:
-        assert [saved.step for saved in Reader(store).checkpoints(Reader(store).get_run("latest").record.id)] == [2]
+        assert [saved.step for saved in Reader(store).checkpoints(Reader(store).get_run("latest").record.id)] == [2, 3]
     resumed = resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
     assert history(tmp_path, resumed.run_id) == history(whole[0], whole[1].run_id)
     folders = [path.name for path in (tmp_path / resumed.run_id / "checkpoints").iterdir()]
-    assert sorted(folders) == ["step-000004", "step-000006"]
+    assert sorted(folders) == ["step-000004", "step-000006"], "the newest two, the best among them"
 
 
 def test_a_finished_run_is_not_resumed(whole):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ from safetensors.torch import load_file, save_file
 
 from rlf.core.errors import RunError
 from rlf.core.hashing import hash_path
+from rlf.engines.local.manifest import MANIFEST
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.update import Updater
-
-_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,10 @@ class Progress:
     """Tasks drawn from the training set so far, over all its passes."""
     evaluated: int = -1
     """The last step whose evaluation is complete; -1 before the first."""
+    best_step: int | None = None
+    """The step after the first whose sampled evaluation had the highest success; None before there is one."""
+    best_success: float | None = None
+    """That success."""
 
 
 def save_checkpoint(folder: Path, updater: Updater, progress: Progress) -> tuple[Path, str]:
@@ -53,13 +57,33 @@ def save_checkpoint(folder: Path, updater: Updater, progress: Progress) -> tuple
         (place / "progress.json").write_text(json.dumps(asdict(progress)))
 
     publish_folder(target, write)
-    return target, hash_path(target / _MANIFEST)
+    return target, hash_path(target / MANIFEST)
 
 
-def prune_checkpoints(folder: Path, keep: int) -> None:
-    """Drops all but the newest `keep`; called once the newest one is in the lineage."""
-    for old in sorted(folder.glob("step-*"))[:-keep]:
-        shutil.rmtree(old)
+def note_best(progress: Progress, success: float | None) -> Progress:
+    """The progress after an evaluation: a checkpoint of the best one is kept. The first state is the model itself."""
+    if progress.step == 0 or success is None or not math.isfinite(success):
+        return progress
+    if progress.best_success is not None and success <= progress.best_success:
+        return progress
+    return replace(progress, best_step=progress.step, best_success=success)
+
+
+def kept_steps(folder: Path, keep: int, progress: Progress) -> tuple[int, ...]:
+    """Steps whose checkpoints stay: the newest `keep`, and the one with the best evaluation.
+
+    Those of later steps than the run has made are left over from before it went back.
+    """
+    found = sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
+    steps = [step for step in found if step <= progress.step]
+    return tuple(step for step in steps if step in steps[-keep:] or step == progress.best_step)
+
+
+def prune_checkpoints(folder: Path, kept: Collection[int]) -> None:
+    """Drops all but the kept ones; called once the lineage has the newest and says that the others are dropped."""
+    for old in folder.glob("step-*"):
+        if int(old.name.removeprefix("step-")) not in kept:
+            shutil.rmtree(old)
 
 
 def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
@@ -74,21 +98,12 @@ def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
         files = sorted(p for p in temporary.rglob("*") if p.is_file())
         manifest = {p.relative_to(temporary).as_posix(): hash_path(p) for p in files}
-        (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1))
-        for path in [*files, temporary / _MANIFEST, temporary]:
+        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        for path in [*files, temporary / MANIFEST, temporary]:
             _sync(path)
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
         _sync(target.parent)
-
-
-def is_whole(checkpoint: Path) -> bool:
-    """Whether every file is there with the hash of the manifest."""
-    try:
-        manifest: dict[str, str] = json.loads((checkpoint / _MANIFEST).read_text())
-        return all(hash_path(checkpoint / name) == digest for name, digest in manifest.items())
-    except (OSError, ValueError):
-        return False
 
 
 def read_progress(checkpoint: Path) -> Progress:

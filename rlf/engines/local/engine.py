@@ -21,14 +21,15 @@ import torch
 from rlf.chat.format import ChatFormat
 from rlf.core.machine import usable_cores
 from rlf.core.seeds import derive_seed
-from rlf.engines.engine import Inputs
+from rlf.engines.engine import Inputs, Start
 from rlf.engines.evaluate import evaluation_metrics, evaluation_rollouts
 from rlf.engines.harness import Harness, Traffic, build_harness, order_of_pass
 from rlf.engines.local.batch import make_batch, trainable
 from rlf.engines.local.checkpoint import (
     Progress,
-    is_whole,
+    kept_steps,
     load_checkpoint,
+    note_best,
     prune_checkpoints,
     publish_folder,
     read_progress,
@@ -133,12 +134,11 @@ class LocalEngine:
         """`cpu` or `cuda`."""
         return str(self.device)
 
-    def go_back(self, checkpoints: Sequence[Path], last_step: int) -> None:
-        """Puts the run where the newest whole checkpoint left it."""
-        whole = [checkpoint for checkpoint in checkpoints if is_whole(checkpoint)]
-        if whole:
-            load_checkpoint(whole[-1], self._updater)
-            self.progress = read_progress(whole[-1])
+    def go_back(self, start: Start, last_step: int) -> None:
+        """Puts the run where a checkpoint left it."""
+        if start.checkpoint is not None:
+            load_checkpoint(start.checkpoint, self._updater)
+            self.progress = read_progress(start.checkpoint)
 
     async def run(self) -> None:
         """Runs to the last step. When cancelled, saves what is complete and re-raises."""
@@ -176,7 +176,7 @@ class LocalEngine:
             await self._step(sampler)
             await self._evaluate_if_due(sampler)
             step = self.progress.step
-            if step == self.spec.train.steps or step % self.spec.checkpoint.every == 0:
+            if step in (self.spec.train.steps, self.progress.best_step) or step % self.spec.checkpoint.every == 0:
                 self._checkpoint()
         publish_folder(self.folder / "model", lambda place: save_model(self._model, self._tokenizer, place))
 
@@ -252,15 +252,17 @@ class LocalEngine:
     async def _evaluate_if_due(self, sampler: Sampler) -> None:
         """Evaluates after the steps that the spec names, the first and the last; once each, also after a resume."""
         spec, step = self.spec.eval, self.progress.step
-        due = step in (0, self.spec.train.steps) or (spec.every is not None and step % spec.every == 0)
+        first = self.progress.evaluated < 0
+        due = first or step == self.spec.train.steps or (spec.every is not None and step % spec.every == 0)
         if not due or not self.inputs.evaluation or self.progress.evaluated == step:
             return
-        await self._evaluate_mode(sampler, "sampled", self._harness.evaluation, spec.num_samples)
+        success = await self._evaluate_mode(sampler, "sampled", self._harness.evaluation, spec.num_samples)
         if spec.greedy:
             await self._evaluate_mode(sampler, "greedy", self._harness.greedy, 1)
-        self.progress = replace(self.progress, evaluated=step)
+        self.progress = note_best(replace(self.progress, evaluated=step), success)
 
-    async def _evaluate_mode(self, sampler: Sampler, mode: str, sampling: Sampling, num_samples: int) -> None:
+    async def _evaluate_mode(self, sampler: Sampler, mode: str, sampling: Sampling, num_samples: int) -> float | None:
+        """Evaluates in one mode; its success, None where no trajectory could be scored."""
         started, step = time.perf_counter(), self.progress.step
         rollouts = evaluation_rollouts(
             self.inputs.evaluation, mode=mode, step=step, seed=self.spec.seed, num_samples=num_samples
@@ -275,13 +277,15 @@ class LocalEngine:
         metrics = evaluation_metrics(scored, num_samples)
         metrics["time/total_s"] = time.perf_counter() - started
         self.emit(EvaluationFinished(step, mode, metrics, scored))
+        return metrics.get("success")
 
     def _checkpoint(self) -> None:
         folder = self.folder / "checkpoints"
         path, digest = save_checkpoint(folder, self._updater, self.progress)
-        self.emit(CheckpointSaved(self.progress.step, str(path), digest))
+        kept = kept_steps(folder, self.spec.checkpoint.keep, self.progress)
+        self.emit(CheckpointSaved(self.progress.step, str(path), digest, kept))
         self._flush()
-        prune_checkpoints(folder, self.spec.checkpoint.keep)
+        prune_checkpoints(folder, kept)
 
 
 def _times(

@@ -9,7 +9,7 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from rlf.chat.format import ChatFormat
 from rlf.chat.policy import HistoryPolicy
 from rlf.core.errors import RlfError, RunError
-from rlf.engines.engine import Inputs
+from rlf.engines.engine import Inputs, Start
 from rlf.engines.harness import Harness, build_harness
 from rlf.engines.openrlhf.compile.emit import ENTRY, write_job
 from rlf.engines.openrlhf.follow.ingest import Ingest
@@ -143,9 +143,18 @@ class OpenRlhfEngine:
         """OpenRLHF's own affair."""
         return 0
 
-    def go_back(self, checkpoints: Sequence[Path], last_step: int) -> None:
-        """Goes on with a job that a cluster still has; else from what DeepSpeed wrote last, or the lineage knows."""
+    def go_back(self, start: Start, last_step: int) -> None:
+        """Follows a job that a cluster still has; else continues from what DeepSpeed wrote last, or the lineage knows.
+
+        Raises:
+            RlfError: a step was named, and the checkpoints are not on this machine's disk or the job still runs.
+        """
         self._last_recorded = last_step
+        if start.named and (self._cluster is not None or self._ingest is not None):
+            raise RlfError(
+                "--from: a cluster's job continues from what its nodes wrote last. Leave the option out, or start a "
+                "new run."
+            )
         if self._cluster is not None and self.job.argv.is_file():
             state = self._cluster.state(submission_id(self.job, read_attempt(self.job).number))
             self._goes_on = state in (*GOES_ON, DONE)
@@ -155,8 +164,8 @@ class OpenRlhfEngine:
             saved = asyncio.run(self._settle_alone())
             self.step = saved[-1].step if saved else 0
         else:
-            there = [checkpoint for checkpoint in checkpoints if checkpoint.is_dir()]
-            self._checkpoint = latest_checkpoint(self.job) or (there[-1] if there else None)
+            newer = None if start.named or start.skipped else latest_checkpoint(self.job)
+            self._checkpoint = newer or start.checkpoint
             self.step = 0 if self._checkpoint is None else step_of(self._checkpoint)
 
     async def run(self) -> None:

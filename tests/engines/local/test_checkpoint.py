@@ -7,12 +7,14 @@ from rlf.algo.advantages.gae import Gae
 from rlf.core import RunError
 from rlf.engines.local.checkpoint import (
     Progress,
-    is_whole,
+    kept_steps,
     load_checkpoint,
+    note_best,
     prune_checkpoints,
     read_progress,
     save_checkpoint,
 )
+from rlf.engines.local.manifest import find_damage
 from rlf.engines.local.model import load_model
 from rlf.spec.models import LoraSpec
 from rlf.testing.models import save_random_model
@@ -42,14 +44,15 @@ def test_a_restored_updater_goes_on_to_the_same_bits(tmp_path, lora, algorithm):
 
 
 def test_a_checkpoint_with_a_changed_or_missing_file_is_not_whole(tmp_path):
-    path, _ = save_checkpoint(tmp_path / "c", new_updater(model_in(tmp_path / "m")), Progress(1))
-    assert is_whole(path)
+    path, sha256 = save_checkpoint(tmp_path / "c", new_updater(model_in(tmp_path / "m")), Progress(1))
+    assert find_damage(path, sha256) is None
+    assert find_damage(path, "another") == "manifest.json is not what was written"
     kept = (path / "progress.json").read_text()
     (path / "progress.json").write_text(kept.replace("1", "2"))
-    assert not is_whole(path)
+    assert find_damage(path, sha256) == "progress.json is not what was written"
     (path / "progress.json").unlink()
-    assert not is_whole(path)
-    assert not is_whole(tmp_path / "nowhere")
+    assert find_damage(path, sha256) == "progress.json is gone"
+    assert find_damage(tmp_path / "nowhere") == "the folder is gone"
 
 
 def test_the_manifest_names_every_file(tmp_path):
@@ -64,9 +67,18 @@ def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):
         load_checkpoint(path, new_updater(model_in(tmp_path / "other", vocab_size=64)))
 
 
-def test_only_the_newest_checkpoints_are_kept(tmp_path):
-    updater = new_updater(model_in(tmp_path / "m"))
-    for step in (1, 2, 3):
-        save_checkpoint(tmp_path / "c", updater, Progress(step))
-    prune_checkpoints(tmp_path / "c", 2)
-    assert sorted(p.name for p in (tmp_path / "c").iterdir()) == ["step-000002", "step-000003"]
+def test_the_newest_checkpoints_and_the_best_one_are_kept(tmp_path):
+    for step in (1, 2, 3, 4, 9):
+        (tmp_path / f"step-{step:06d}").mkdir()
+    kept = kept_steps(tmp_path, 2, Progress(4, best_step=1))
+    assert kept == (1, 3, 4), "step 9 is left over from before the run went back"
+    prune_checkpoints(tmp_path, kept)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000001", "step-000003", "step-000004"]
+
+
+def test_the_best_step_is_the_first_after_the_start_with_the_highest_success():
+    progress = note_best(Progress(0, evaluated=0), 0.9)
+    assert progress.best_step is None
+    for step, success in ((3, 0.5), (6, float("nan")), (9, 0.7), (12, 0.7), (15, 0.6)):
+        progress = note_best(Progress(step, 0, step, progress.best_step, progress.best_success), success)
+    assert (progress.best_step, progress.best_success) == (9, 0.7)

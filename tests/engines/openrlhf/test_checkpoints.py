@@ -9,6 +9,7 @@ import torch
 
 from rlf.api.checkpoints import damaged_checkpoints
 from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash
+from rlf.lineage import Checkpoint
 
 SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
 
@@ -21,9 +22,9 @@ def folder(tmp_path):
 
 
 def damage(folder, sha256, engine="openrlhf", **keys):
-    """What `rlf runs verify` says of a run with this checkpoint and an older one that is gone."""
+    """What `rlf runs verify` says of a run with this checkpoint and an older one that was dropped."""
     record = SimpleNamespace(id="r", engine=engine, plan={"spec": {"engine": {"kind": engine, **keys}}})
-    saved = [SimpleNamespace(step=1, path="/gone", sha256=""), SimpleNamespace(step=2, path=str(folder), sha256=sha256)]
+    saved = [Checkpoint(1, "/gone", "", 0.0, dropped=1.0), Checkpoint(2, str(folder), sha256, 0.0)]
     reader = SimpleNamespace(list_runs=lambda: [SimpleNamespace(record=record)], checkpoints=lambda run: saved)
     return list(damaged_checkpoints(reader))
 
@@ -59,7 +60,8 @@ def overwrite(folder):
 def test_a_hurt_checkpoint_is_told(hurt, folder):
     sha256 = checkpoint_hash(folder)
     hurt(folder)
-    assert damage(folder, sha256) == [f"run r: the checkpoint of step 2 is gone or damaged: {folder}"]
+    what = "a shard is missing or not what was written"
+    assert damage(folder, sha256) == [f"run r: the checkpoint of step 2 is damaged: {what}: {folder}"]
 
 
 def test_one_that_is_gone_is_told_unless_it_is_on_disks_of_the_nodes(folder):

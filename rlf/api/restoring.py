@@ -1,0 +1,91 @@
+"""A run's plan and files as they are now: what moved or was copied with its runs folder is found where that is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlf.builtin.names import BUILTIN
+from rlf.core.errors import Fault, SpecError
+from rlf.lineage.records import RunRecord
+from rlf.lineage.store import Store
+from rlf.plan import Plan, plan_from_json
+from rlf.spec.dotenv import forget_env_files, take_env_file
+
+_CALLABLE = re.compile(r"(?P<file>/.+\.py)(?P<name>:[^:/]+)")
+_COMPUTED = ("source", "tokenizer", "template")
+"""Roles whose path is a name: their hash is not that of one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the files of a recorded run are now."""
+
+    home: Path | None
+    """The lineage's folder when the run started; None where it has none."""
+    base: Path | None
+    """The lineage's folder now."""
+    cwd: Path
+    """The folder that relative paths of the run's files start at now."""
+
+    @classmethod
+    def of(cls, record: RunRecord, store: Store) -> Places:
+        """Those of a run."""
+        found = cls(None if record.home is None else Path(record.home), store.base, Path.cwd())
+        return found if record.cwd is None else cls(found.home, found.base, found.find(Path(record.cwd)))
+
+    def find(self, path: Path) -> Path:
+        """Where an absolute path is now: beside the runs folder as it was, if there is such a thing, else unchanged."""
+        if self.home is None or self.base is None or self.home == self.base:
+            return path
+        if os.path.commonpath([self.home, path]) == path.anchor:  # nothing but the root in common
+            return path
+        moved = Path(os.path.normpath(self.base / os.path.relpath(path, self.home)))
+        return moved if os.path.exists(moved) else path  # noqa: PTH110 - Path.exists raises on long texts
+
+    def file(self, role: str, path: str) -> Path | None:
+        """Where a recorded file is now; None for what is named and is no file of its own."""
+        if role in _COMPUTED or path.startswith(BUILTIN):
+            return None
+        if role == "model" and not Path(path).is_absolute() and not (self.cwd / path).exists():
+            return None
+        return self.find(self.cwd / path)
+
+    def text(self, text: str) -> str:
+        """A value of a plan: a path, or a callable in a file, as it is now; any other text unchanged."""
+        if not text.startswith("/"):
+            return text
+        callable_ = _CALLABLE.fullmatch(text)
+        if callable_ is not None:
+            return f"{self.find(Path(callable_['file']))}{callable_['name']}"
+        return str(self.find(Path(text)))
+
+    def values(self, value: Any) -> Any:
+        """The values of a plan's spec, with their paths as they are now."""
+        if isinstance(value, Mapping):
+            return {key: self.values(child) for key, child in value.items()}
+        if isinstance(value, list):
+            return [self.values(child) for child in value]
+        return self.text(value) if isinstance(value, str) else value
+
+
+def restore_plan(values: Mapping[str, Any], places: Places) -> Plan:
+    """The plan that a lineage keeps. Raises RlfError where a variable is not set."""
+    return plan_from_json(json.dumps({**values, "spec": places.values(values["spec"])}))
+
+
+def take_environment(record: RunRecord, places: Places) -> None:
+    """Sets the variables of the `.env` files beside a run's specs. Raises SpecError where a file is wrong."""
+    faults: list[Fault] = []
+    forget_env_files()
+    for file in record.files:
+        found = places.file(file.role, file.path) if file.role == "spec" else None
+        if found is not None:
+            take_env_file(found.parent, faults)
+    if faults:
+        raise SpecError(faults)

@@ -1,0 +1,140 @@
+"""A run is resumed with what it was made from, or not without a word: changes are refused, or become nodes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rlf.api.changes import InputsChanged
+from rlf.api.lineage import open_lineage
+from rlf.api.runs import resume, run
+from rlf.cli import app
+from rlf.lineage import Reader
+from rlf.lineage.graph import read_graph
+from rlf.types import Notice, RunStatus, StepFinished
+
+from .conftest import ROOT
+from .test_runs import Watch
+
+TOOL = """name: search
+description: Find passages.
+inputSchema: {type: object, properties: {query: {type: string}}, required: [query]}
+target: {kind: python, callable: "search.py:search", isolation: inline}
+"""
+SPEC = f"""extends: {ROOT / "specs" / "search_no_tool.yaml"}
+name: small
+tools: [search.yaml]
+data: {{train: {{path: train.jsonl}}, eval: {{path: train.jsonl}}}}
+train: {{steps: 2, prompts_per_step: 2}}
+rollout: {{num_generations: 2}}
+eval: {{limit: 2, greedy: false}}
+checkpoint: {{every: 1}}
+"""
+CODE = "import words\n\n\ndef search(query):\n    return words.answer(query)\n"
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A project with a run that was stopped after its first step."""
+    folder = tmp_path_factory.mktemp("made") / "project"
+    folder.mkdir()
+    rows = [{"question": f"Where is town {n}?", "answer": f"Here {n}", "kind": "one"} for n in range(8)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "words.py").write_text("def answer(query):\n    return 'No passage: ' + query\n")
+    (folder / "search.py").write_text(CODE)
+    (folder / "search.yaml").write_text(TOOL)
+    (folder / "spec.yaml").write_text(SPEC)
+
+    def interrupt(event):
+        if isinstance(event, StepFinished):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        outcome = run([Path("spec.yaml")], [], runs_folder=Path("runs"), view=Watch(interrupt), command=["rlf"])
+    assert (outcome.status, outcome.step) == (RunStatus.INTERRUPTED, 1)
+    return folder
+
+
+@pytest.fixture
+def project(interrupted, tmp_path, monkeypatch):
+    """A copy of that project, in another place."""
+    copy = tmp_path / "copy"
+    shutil.copytree(interrupted, copy)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(copy))
+    return copy
+
+
+def resumed(project, watch=None, **options):
+    return resume("latest", runs_folder=project / "runs", view=watch or Watch(), command=["rlf", "resume"], **options)
+
+
+def rlf(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "shown"),
+    [
+        ("search.py", "answer(query)", "answer('')", ["code search.py", "-    return words.answer(query)"]),
+        ("train.jsonl", "Here 3", "There 3", ["data train.jsonl", "+{", "There 3"]),
+    ],
+)
+def test_a_changed_input_is_refused_with_the_lines_that_changed(name, old, new, shown, project):
+    edit(project / name, old, new)
+    answer = rlf("resume", "latest", "--runs", project / "runs")
+    assert answer.exit_code == 2, answer.output
+    assert all(words in answer.stderr for words in ["1 input changed", "→", "--accept-changes", *shown])
+    with open_lineage(project / "runs") as store:
+        assert Reader(store).get_run("latest").status is RunStatus.INTERRUPTED
+
+
+def test_a_changed_package_is_refused_by_its_versions(project, monkeypatch):
+    monkeypatch.setattr("rlf.api.changes.packages", lambda: {"torch": "9.9"})
+    with pytest.raises(InputsChanged, match=r"package torch: 2\.\S+ → 9\.9"):
+        resumed(project)
+
+
+def test_an_accepted_change_is_a_node_from_its_step_and_is_accepted_once(project):
+    run_id = edited_and_resumed(project)
+    with open_lineage(project / "runs") as store:
+        reader = Reader(store)
+        graph = read_graph(reader, run_id)
+        (change,) = reader.changes(run_id)
+    node = graph.node("change:code search.py after step 1")
+    assert node is not None and node.sha256 == change.sha256 != change.old_sha256
+    assert node in graph.ancestors("step:2") and node not in graph.ancestors("step:1")
+    shown = rlf("runs", "show", run_id, "--runs", project / "runs").stdout
+    assert f"after step 1: code search.py: {change.old_sha256[:12]}" in " ".join(shown.split())
+
+
+def edited_and_resumed(project: Path) -> str:
+    edit(project / "search.py", "answer(query)", "answer('')")
+    watch = Watch()
+    outcome = resumed(project, watch, accept_changes=True)
+    assert outcome.status is RunStatus.FINISHED
+    assert any(isinstance(event, Notice) and "changed after step 1: code" in event.text for event in watch.events)
+    return outcome.run_id
+
+
+def test_an_edited_spec_is_reported_as_not_used(project):
+    edit(project / "spec.yaml", "greedy: false", "greedy: true")
+    watch = Watch()
+    assert resumed(project, watch).status is RunStatus.FINISHED
+    (notice,) = [event for event in watch.events if isinstance(event, Notice) and "spec.yaml" in event.text]
+    assert "not used" in notice.text and "runs fork" in notice.text
+    with open_lineage(project / "runs") as store:
+        assert Reader(store).changes(Reader(store).get_run("latest").record.id) == []
