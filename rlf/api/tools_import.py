@@ -39,6 +39,9 @@ Json = dict[str, Any]
 
 _MAX_BYTES = 20_000_000
 _TIMEOUT_S = 30.0
+_READ_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+_SCRIPTS = {".py": "python", ".js": "node", ".mjs": "node", ".sh": "sh"}
+"""What starts a script, by its suffix."""
 _MAX_SHOWN = 120
 
 
@@ -166,10 +169,22 @@ def from_mcp(source: str, folder: Path) -> Imported:
     """
     if source.startswith(("http://", "https://")):
         return _from_servers(_item({"mcp": {"url": source}}, Path.cwd()), folder)
-    if Path(source).is_file():
-        return _from_servers(_read(Path(source)), folder)
-    command, *arguments = shlex.split(source)
+    path = Path(source)
+    if path.is_file() and not _is_program(path):
+        return _from_servers(_read(path), folder)
+    command, *arguments = [_as_program(source)] if path.is_file() else shlex.split(source)
     return _from_servers(_item({"mcp": {"command": command, "args": arguments}}, Path.cwd()), folder)
+
+
+def _is_program(path: Path) -> bool:
+    """Whether a file is to be started rather than read. Raises RlfError for a script that cannot be."""
+    if path.suffix in _READ_SUFFIXES:
+        return False
+    if not os.access(path, os.X_OK) and path.suffix in _SCRIPTS:
+        raise RlfError(
+            f"{path}: cannot be started. Write the command that starts it, e.g. '{_SCRIPTS[path.suffix]} {path}'."
+        )
+    return os.access(path, os.X_OK)
 
 
 def from_rl_factory(source: str, folder: Path) -> Imported:
@@ -225,7 +240,8 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
     found = Imported()
     pairs = zip(_each(written), _each(filled), strict=True)
     for as_written, one in pairs:
-        server = ToolServer.model_validate(plain(one), context={"folder": item.folder})
+        value = _in_its_folder(plain(one), item.folder)
+        server = ToolServer.model_validate(value, context={"folder": item.folder})
         said = _said(plain(as_written)["mcp"], server, folder)
         said = _mark_variables(said) if has_variables else said
         for entry in fresh_listing(server.mcp).entries:
@@ -260,16 +276,42 @@ def _each(item: Node) -> list[Node]:
     return list(each_server(item)) if SERVERS in item.mapping else [item]
 
 
+def _in_its_folder(value: Json, folder: Path) -> Json:
+    """The item with the folder that its server's arguments are named from, where one of them is a relative path."""
+    server = value["mcp"]
+    if (
+        "command" not in server
+        or server.get("cwd")
+        or not any(_is_path(word, folder) for word in server.get("args", ()))
+    ):
+        return value
+    return {**value, "mcp": {**server, "cwd": str(folder)}}
+
+
+def _is_path(argument: Any, folder: Path) -> bool:
+    """Whether an argument, or its value behind `=`, names something in a folder, or looks like a file still to be made."""
+    path = str(argument).rpartition("=")[2]
+    if not path or path.startswith("-") or "://" in path or Path(path).is_absolute():
+        return False
+    try:
+        return Path(path).suffix != "" or (folder / path).exists()
+    except (OSError, ValueError):  # no path at all: too long, or with a NUL
+        return False
+
+
 def _said(server: Json, entry: ToolServer, folder: Path) -> Json:
-    """The server as a file in `folder` says it: its files from there, variables and headers as they were written."""
-    arguments = [_from(folder, argument) if Path(argument).is_absolute() else argument for argument in entry.mcp.args]
-    command = entry.mcp.command
-    said = {**server, "args": arguments} if arguments else dict(server)
+    """The server as a file in `folder` says it: what it starts and where from there, all else as it was written."""
+    command, said = entry.mcp.command, dict(server)
     if command is not None and command != server["command"]:
-        said["command"] = _from(folder, command)
+        said["command"] = _as_program(_from(folder, command))
     if entry.mcp.cwd is not None:
         said["cwd"] = _from(folder, entry.mcp.cwd)
     return said
+
+
+def _as_program(path: str) -> str:
+    """A path that no command line takes for the name of a program on PATH."""
+    return path if "/" in path else f"./{path}"
 
 
 def _from(folder: Path, path: str) -> str:

@@ -59,8 +59,47 @@ def test_a_live_mcp_server_becomes_files_that_call_it() -> None:
     assert imported("mcp", f"{sys.executable} rough.py", "--prefix", "my_").splitlines() == ["tool_specs/my_say.yaml"]
     text = Path("tool_specs/my_say.yaml").read_text()
     assert "\n# yaml-language-server: $schema=../schema/tool.json\n" in text
-    assert yaml.safe_load(text)["target"]["server"]["args"] == ["../rough.py"]
+    server = yaml.safe_load(text)["target"]["server"]
+    assert (server["args"], server["cwd"]) == (["rough.py"], "..")
     assert call("my_say", text="hello").text == "hello"
+
+
+@pytest.mark.parametrize("form", ["{absolute}", "data", "./data", "--root=data", "--root={absolute}"])
+def test_a_servers_folder_is_found_from_anywhere(
+    form: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/known.txt").touch()
+    imported("mcp", f"{sys.executable} rough.py folder {form.format(absolute=tmp_path / 'data')}")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert call("say", str(tmp_path / "tool_specs"), text="x").text == "known.txt"
+
+
+def test_a_file_that_a_server_makes_is_the_same_from_anywhere(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported("mcp", f"{sys.executable} rough.py file notes.db")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    assert call("say", str(tmp_path / "tool_specs"), text="x").text == "x"
+    assert list(elsewhere.iterdir()) == [] and (tmp_path / "notes.db").is_file()
+
+
+@pytest.mark.parametrize("source", ["bin/server", "{absolute}/bin/server", "server"])
+def test_a_program_by_its_path_is_started_and_not_read(
+    source: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / source.format(absolute=tmp_path)
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path / 'rough.py'}\n")
+    program.chmod(0o755)
+    imported("mcp", source.format(absolute=tmp_path))
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert call("say", str(tmp_path / "tool_specs"), text="x").text == "x"
+
+
+def test_a_script_that_cannot_be_started_is_reported_with_the_command_that_starts_it() -> None:
+    assert "python rough.py" in refused("mcp", "rough.py")
 
 
 def test_mcp_servers_of_a_file_keep_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,9 +120,8 @@ def test_an_rl_factory_config_is_read_from_its_repositorys_root() -> None:
     config = [{"mcpServers": {"search": {"command": sys.executable, "args": ["envs/tools/search.py"]}}}]
     Path("envs/configs/mcp_tools.pydata").write_text(repr(config))
     imported("rl-factory", "envs/configs/mcp_tools.pydata")
-    assert yaml.safe_load(Path("tool_specs/say.yaml").read_text())["target"]["server"]["args"] == [
-        "../envs/tools/search.py"
-    ]
+    server = yaml.safe_load(Path("tool_specs/say.yaml").read_text())["target"]["server"]
+    assert (server["args"], server["cwd"]) == (["envs/tools/search.py"], "..")
     assert call("say", text="x").text == "x"
     Path("wrong.pydata").write_text("__import__('os').getcwd()")
     assert "no Python literal" in refused("rl-factory", "wrong.pydata")

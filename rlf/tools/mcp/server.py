@@ -38,7 +38,8 @@ class McpServer(BaseModel):
     cwd: str | None = None
     """Folder that it starts in, relative to the file that says so; None: where rlf runs."""
     args: tuple[str, ...] = ()
-    """Its arguments. One that names a file beside the file that says so is that file, unless `cwd` is given."""
+    """Its arguments. One that names a file beside the file that says so is that file, and one with a `/` a folder
+    there, unless `cwd` is given."""
     env: dict[str, str] = {}
     """Variables beside HOME, LOGNAME, PATH, SHELL, TERM and USER: a server sees no others."""
     url: str | None = None
@@ -102,24 +103,27 @@ class McpServer(BaseModel):
     def identity(self) -> str:
         """sha256 of what decides which tools there are: the files that the command names count by content."""
         said = self.model_dump(mode="json", include={"command", "args", "url", "type"})
-        said["args"] = [_content(argument) for argument in self.args]
+        said["args"] = [_content(Path(self.cwd or "", argument), argument) for argument in self.args]
         return hash_json([said, sorted(self.env), sorted(self.headers)])
 
 
 def _beside(path: str, info: ValidationInfo, *, always: bool = False) -> str:
-    """The path from the folder of the file that says it; what is no file there stays as it is unless `always`."""
+    """The path from the folder of the file that says it; what is nothing there stays as it is unless `always`.
+
+    A bare word is a file's name, and never a folder's: it may as well be a module or a command.
+    """
     folder = (info.context or {}).get("folder")
     if folder is None:
         return path
     whole = os.path.normpath(Path(folder, path))
     try:
-        return whole if always or Path(whole).is_file() else path
+        is_named = Path(whole).is_file() or (Path(whole).is_dir() and ("/" in path or path in (".", "..")))
+        return whole if always or is_named else path
     except (OSError, ValueError):  # no path at all: too long, or with a NUL
         return path
 
 
-def _content(argument: str) -> str:
-    path = Path(argument)
+def _content(path: Path, argument: str) -> str:
     try:
         return f"sha256:{hash_path(path)}" if path.is_absolute() and path.is_file() else argument
     except OSError:

@@ -53,6 +53,8 @@ def call(number, text):
             sys.stderr.write("x" * 99_999 + "\n")
     if MODE == "hang":
         return
+    if MODE == "folder":  # which its second argument names, by itself or behind `=`
+        text = " ".join(sorted(os.listdir(sys.argv[2].rpartition("=")[2])))
     if MODE == "huge":
         sys.stdout.write(f'{{"jsonrpc": "2.0", "id": {number}, "result": {{"content": [{{"type": "text", "text": "')
         for _ in range(100):
@@ -66,6 +68,8 @@ def call(number, text):
 log(f"start {os.getpid()}")
 if MODE == "refuse":
     sys.exit("no such database")
+if MODE == "file":  # made at the start where it is not there, as a database is
+    Path(sys.argv[2]).touch()
 if MODE == "slow start":
     time.sleep(2)
 if MODE == "late":
