@@ -289,7 +289,7 @@ def _in_its_folder(value: Json, folder: Path) -> Json:
 
 
 def _is_path(argument: Any, folder: Path) -> bool:
-    """Whether an argument, or its value behind `=`, names something in a folder, or looks like a file still to be made."""
+    """Whether an argument, or its value behind `=`, names something in a folder, or looks like a file to be made."""
     path = str(argument).rpartition("=")[2]
     if not path or path.startswith("-") or "://" in path or Path(path).is_absolute():
         return False

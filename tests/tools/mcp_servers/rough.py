@@ -54,7 +54,7 @@ def call(number, text):
     if MODE == "hang":
         return
     if MODE == "folder":  # which its second argument names, by itself or behind `=`
-        text = " ".join(sorted(os.listdir(sys.argv[2].rpartition("=")[2])))
+        text = " ".join(sorted(path.name for path in Path(sys.argv[2].rpartition("=")[2]).iterdir()))
     if MODE == "huge":
         sys.stdout.write(f'{{"jsonrpc": "2.0", "id": {number}, "result": {{"content": [{{"type": "text", "text": "')
         for _ in range(100):
