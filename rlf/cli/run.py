@@ -113,11 +113,13 @@ def watch(command: str, work: Callable[[RunView], RunOutcome], runs_folder: Path
 
 def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None:
     """The summary, what went wrong, and the commands that go on from here."""
+    from rlf.api.openings import Openings
     from rlf.reports.summary import read_summary, summary_view
 
     with open_reader(runs_folder) as reader:
         summary = read_summary(reader, outcome.run_id)
-    console.print(Rule(style="dim"), summary_view(summary, runs_option(runs_folder)), Text(), crop=False)
+        opening = Openings(reader.get_run(outcome.run_id))
+    console.print(Rule(style="dim"), summary_view(summary, runs_option(runs_folder), opening), Text(), crop=False)
     console.print(_commands(outcome, runs_folder), soft_wrap=True)
 
 

@@ -128,6 +128,7 @@ def _show_lineage(reader: Reader, run_id: str, step: int | None, *, as_json: boo
 
 
 def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
+    from rlf.api.openings import Openings
     from rlf.reports.report import read_report, report_view
     from rlf.reports.sweep import is_sweep, read_sweep, sweep_view
 
@@ -142,4 +143,4 @@ def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
     if as_json:
         print_envelope("runs show", report)
     else:
-        stdout_console().print(report_view(report, options), crop=False)
+        stdout_console().print(report_view(report, options, Openings(run)), crop=False)

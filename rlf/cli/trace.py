@@ -164,6 +164,7 @@ def show_trajectory(
     command: str, run: Run, stored: StoredTrajectory, *, heat: bool = False, as_json: bool = False
 ) -> None:
     """Prints a trajectory, as a page or as the JSON of a command."""
+    from rlf.api.openings import Openings
     from rlf.reports.trace import heat_legend, heated
     from rlf.reports.trajectory import legend, trajectory_view
 
@@ -175,7 +176,8 @@ def show_trajectory(
     place = f"{summary.phase} step {summary.step} · trajectory {summary.k}"
     console.print(f"run {run.record.id} · {place}{advantage}", style="dim")
     texts = heated(stored.scored.trajectory, _decoder(run)) if heat else None
-    console.print(trajectory_view(stored.scored, sampled=texts), heat_legend() if heat else legend())
+    opening = Openings(run)(stored.scored.trajectory)
+    console.print(trajectory_view(stored.scored, sampled=texts, opening=opening), heat_legend() if heat else legend())
 
 
 def _decoder(run: Run) -> Callable[[int], str]:

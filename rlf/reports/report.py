@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.reports.judges import JudgeTotals, judge_totals, judges_table
+from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.overview import STATUS_STYLES, elapsed_s
 from rlf.reports.quantities import decimal, duration, latency, percent, visible
 from rlf.reports.sparkline import sparkline
-from rlf.reports.summary import Summary, read_summary, summary_view
+from rlf.reports.summary import Summary, change_view, example_parts, read_summary
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -59,48 +60,64 @@ def read_report(reader: Reader, run_id: str) -> Report:
     )
 
 
-def report_view(report: Report, options: str = "") -> RenderableType:
-    """Renders a report; to be printed, with `options`, as `summary_view` says."""
-    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
-    grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
-    grid.add_column(ratio=1)
-    for label, content in (*_origin(report.run), *_course(report)):
-        grid.add_row(label, content)
-    parts: list[RenderableType] = [_title(report.run), grid]
+def report_view(report: Report, options: str = "", opening: ReadOpening = no_opening) -> RenderableType:
+    """Renders a report, its result first and what it was made from last; to be printed as `summary_view` says."""
+    parts: list[RenderableType] = [_title(report.run), _status(report.run), change_view(report.summary), Text()]
+    parts.append(_grid(_course(report)))
     if report.tools:
         parts += [Text(), _tools_table(report.tools)]
     if report.judges:
         parts += [Text(), judges_table(report.judges)]
-    return Group(*parts, Text(), summary_view(report.summary, options))
+    parts += [*example_parts(report.summary, options, opening), Text()]
+    return Group(*parts, _grid(_origin(report.run, options)))
+
+
+def _grid(rows: Iterable[tuple[str, Text]]) -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
+    grid.add_column(ratio=1)
+    for label, content in rows:
+        grid.add_row(label, content)
+    return grid
 
 
 def _title(run: Run) -> RenderableType:
     return Rule(Text(f"{visible(run.record.name)} · {run.record.id}", "bold"), align="left", style="dim")
 
 
-def _origin(run: Run) -> Iterator[tuple[str, Text]]:
-    """What the run is and what it was made from."""
-    record = run.record
-    status = Text(str(run.status), STATUS_STYLES[run.status]).append(f" at step {run.last_step}", "none")
+def _status(run: Run) -> Text:
+    """How far the run got, and what went wrong."""
+    text = Text(str(run.status), STATUS_STYLES[run.status], overflow="fold")
+    text.append(f" at step {run.last_step}, took {duration(run_elapsed_s(run))}", "none")
     if run.process_gone:
-        status.append(", its process is gone", "none")
-    yield "status", status
-    if run.error is not None:
-        yield "error", Text(visible(run.error), "red", overflow="fold")
-    started = datetime.fromtimestamp(record.started).astimezone()
-    yield (
-        "started",
-        Text(f"{started:%Y-%m-%d %H:%M:%S %Z}, took {duration(elapsed_s(record.started, run.finished, run.status))}"),
-    )
+        text.append(", its process is gone", "none")
+    return text if run.error is None else text.append(f"\n{visible(run.error)}", "red")
+
+
+def run_elapsed_s(run: Run) -> float | None:
+    """Seconds that a run took, or takes so far; None where its end is not known."""
+    return elapsed_s(run.record.started, run.finished, run.status)
+
+
+def _origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:
+    """What the run was made from."""
+    for label, words in origin_facts(run):
+        yield label, Text(visible(words), overflow="fold")
+    count = "1 file" if len(run.record.files) == 1 else f"{len(run.record.files)} files"
+    yield "made from", Text(f"{count}: rlf runs show {run.record.id} --lineage{options}", no_wrap=True)
+
+
+def origin_facts(run: Run) -> Iterator[tuple[str, str]]:
+    """When, by what and from what plan a run was made, by label."""
+    record = run.record
+    yield "started", f"{datetime.fromtimestamp(record.started).astimezone():%Y-%m-%d %H:%M:%S %Z}"
     if record.parent_id is not None:
         step = "" if record.parent_step is None else f"@{record.parent_step}"
-        yield "parent", Text(f"{record.parent_id}{step} ({record.parent_kind})")
-    yield "engine", Text(visible(f"{record.engine}, seed {record.seed}, code {record.code_version}"), overflow="fold")
-    yield "command", Text(visible(record.command), overflow="fold")
-    yield "folder", Text(visible(record.folder), overflow="fold")
-    yield "plan", Text(record.plan_hash[:12])
-    for file in record.files:
-        yield file.role, Text(f"{file.sha256[:12]}  {visible(file.path)}", overflow="fold")
+        yield "parent", f"{record.parent_id}{step} ({record.parent_kind})"
+    yield "engine", f"{record.engine}, seed {record.seed}, code {record.code_version}"
+    yield "command", record.command
+    yield "folder", record.folder
+    yield "plan", record.plan_hash[:12]
 
 
 def _course(report: Report) -> Iterator[tuple[str, Text]]:

@@ -23,6 +23,7 @@ from rlf.reports.change import (
     shifts,
 )
 from rlf.reports.evaluation import interval_of, kinds_of
+from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.quantities import MISSING, level, p_value, percent, percent_range, points, points_range, visible
 from rlf.reports.statistics import Interval
 from rlf.reports.trajectory import legend, trajectory_view
@@ -50,20 +51,30 @@ def read_summary(reader: Reader, run_id: str) -> Summary:
     return Summary(run_id, changes, None if pair is None else read_example(reader, run_id, pair))
 
 
-def summary_view(summary: Summary, options: str = "") -> RenderableType:
+def summary_view(summary: Summary, options: str = "", opening: ReadOpening = no_opening) -> RenderableType:
     """Renders a summary. Print it with `crop=False`: the commands in it are lines that must not be broken.
 
     Args:
         options: What the commands in it need beside the run, e.g. ` --runs elsewhere`.
+        opening: Reads what the policy saw before the question.
     """
+    return Group(change_view(summary), *example_parts(summary, options, opening))
+
+
+def change_view(summary: Summary) -> RenderableType:
+    """What the run changed: a sentence for each mode, then the rates."""
     if not summary.changes:
         return Text("no evaluation yet", style="dim")
     found = shifts(summary.changes)
     parts: list[RenderableType] = [Text(words, "bold") for words in shift_lines(summary.changes, found)]
     parts += [_table(summary.changes, found), Text("in brackets: 95 % confidence intervals", style="dim")]
-    if summary.example is not None:
-        parts += _example(summary.example, f"rlf runs show {summary.run_id}{options}")
     return Group(*parts)
+
+
+def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Iterator[RenderableType]:
+    """One question before and after, turn by turn; nothing where none was gained."""
+    if summary.example is not None:
+        yield from _example(summary.example, f"rlf runs show {summary.run_id}{options}", opening)
 
 
 def _table(changes: Sequence[Change], found: Sequence[Shift | None]) -> Table:
@@ -156,11 +167,11 @@ def _shift_words(shift: Shift, num_modes: int) -> str:
     return f"{words}, {p_value(found.p_adjusted)}{f' by Holm over {num_modes} modes' if num_modes > 1 else ''})"
 
 
-def _example(example: Example, command: str) -> Iterator[RenderableType]:
+def _example(example: Example, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
     for title, stored in (("one held-out question, before", example.before), ("the same, after", example.after)):
         place = f"--phase {stored.summary.phase} --step {stored.summary.step} --trajectory {stored.summary.k}"
         yield Text()
         yield Rule(Text(title, "bold"), align="left", style="dim")
-        yield trajectory_view(stored.scored, _EXAMPLE_LINES)
+        yield trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening(stored.scored.trajectory))
         yield Text(f"{command} {place}", style="dim", no_wrap=True, overflow="ignore")
     yield legend()

@@ -31,11 +31,12 @@ _LABEL_WIDTH = 7
 
 
 def trajectory_view(
-    scored: Scored, max_lines: int | None = None, sampled: Sequence[Text] | None = None
+    scored: Scored, max_lines: int | None = None, sampled: Sequence[Text] | None = None, opening: str = ""
 ) -> RenderableType:
     """Renders one trajectory with its scores.
 
     Args:
+        opening: What the policy saw before the question: system text and declarations of tools.
         max_lines: Lines shown of each text; None shows all.
         sampled: What is shown of each turn's sampled text, in place of its ordinary look.
     """
@@ -43,7 +44,9 @@ def trajectory_view(
     grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
     grid.add_column(ratio=1)
     texts = [_sampled(turn.text) for turn in scored.trajectory.turns] if sampled is None else sampled
-    for label, content in _rows(scored, max_lines, texts):
+    if opening:
+        grid.add_row("system", Margin(_sampled(opening, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines))
+    for label, content in _rows(scored, max_lines, texts, with_system=not opening):
         grid.add_row(label, content)
     return Group(_heading(scored.trajectory), grid)
 
@@ -69,9 +72,14 @@ def _end(scored: Scored) -> Text:
     return text.append(" · ", "dim").append(reward, "yellow" if scored.reward is None else "none")
 
 
-def _rows(scored: Scored, max_lines: int | None, sampled: Sequence[Text]) -> Iterator[tuple[str, RenderableType]]:
+def _rows(
+    scored: Scored, max_lines: int | None, sampled: Sequence[Text], *, with_system: bool
+) -> Iterator[tuple[str, RenderableType]]:
+    """Every row after the opening, which holds the system message where there is one."""
     trajectory = scored.trajectory
     for message in trajectory.task.messages:
+        if message.role == "system" and not with_system:
+            continue
         text = Text(visible(message.content), style=_PROMPT_STYLE, overflow="fold")
         yield message.role[:_LABEL_WIDTH], Margin(text, FED_MARK, _PROMPT_STYLE, max_lines)
     for number, turn in enumerate(trajectory.turns, start=1):
@@ -86,9 +94,9 @@ def _rows(scored: Scored, max_lines: int | None, sampled: Sequence[Text]) -> Ite
         yield "" if place else "scores", _score(score)
 
 
-def _sampled(text: str) -> Text:
-    """Sampled text with its special tokens muted."""
-    shown = Text(visible(text.removesuffix("\n")) or "(no token)", style=_SAMPLED_STYLE, overflow="fold")
+def _sampled(text: str, style: str = _SAMPLED_STYLE) -> Text:
+    """Text of a model's tokens with the special ones muted."""
+    shown = Text(visible(text.removesuffix("\n")) or "(no token)", style=style, overflow="fold")
     for match in _SPECIAL.finditer(shown.plain):
         shown.stylize("dim", match.start(), match.end())
     return shown

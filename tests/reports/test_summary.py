@@ -137,7 +137,7 @@ def test_one_evaluation_alone_has_no_after(reader: Reader) -> None:
     found = tuple(replace(item, after=None) for item in read_changes(reader, RUN))
     text = rendered(summary_view(Summary(RUN, found, None)))
     assert "3.3 % (0.6–16.7 %)  –" in " ".join(text.split("   "))
-    assert "McNemar" not in text
+    assert "success rose" not in text and "no change is shown" not in text
 
 
 def test_a_run_without_evaluation_says_so() -> None:
@@ -153,6 +153,20 @@ def test_a_report_tells_origin_course_tools_and_evaluations(reader: Reader, widt
     assert "checkpoint  step 12" in text
     assert "ok 143 · tool_error 24" in text
     assert "held-out success" in text
+
+
+def test_a_report_begins_with_its_result_and_ends_with_what_it_was_made_from(reader: Reader) -> None:
+    text = rendered(report_view(read_report(reader, RUN)), 120)
+    lines = text.splitlines()
+    assert lines[1].startswith("finished at step 12") and lines[2].startswith("sampled: success rose by 90.0 points")
+    order = ["held-out success", "checkpoint", "outcomes", "one held-out question", "command", "made from"]
+    assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
+    assert lines[-1].endswith(f"0 files: rlf runs show {RUN} --lineage")
+
+
+def test_the_example_shows_the_system_text_and_the_tools_that_the_policy_saw(reader: Reader) -> None:
+    text = rendered(summary_view(read_summary(reader, RUN), opening=lambda _: "Tools: search, calculator"))
+    assert text.count("system  ┊ Tools: search, calculator") == 2
 
 
 def test_an_overview_has_one_line_per_run(reader: Reader) -> None:

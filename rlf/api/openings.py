@@ -1,0 +1,65 @@
+"""What the policy of a run saw before each question, by the tokenizer of the run's model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from rlf.core.errors import RlfError
+from rlf.lineage.records import Run
+from rlf.reports.opening import opening
+from rlf.types.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Openings:
+    """Reads the openings of one run's trajectories; the tokenizer is loaded for the first."""
+
+    def __init__(self, run: Run) -> None:
+        self._spec = run.record.plan.get("spec", {})
+
+    def __call__(self, trajectory: Trajectory) -> str:
+        """The opening, or what the plan says of it where the tokenizer is not on this machine."""
+        if not trajectory.tokens:
+            return self._planned("its tokens are not kept")
+        decode = self._decode
+        if decode is None:
+            return self._planned("the model's tokenizer is not on this machine")
+        return opening(trajectory, decode)
+
+    @cached_property
+    def _decode(self) -> Callable[[Sequence[int]], str] | None:
+        from rlf.spec.model_folder import folder_on_disk
+
+        path = self._spec.get("model", {}).get("path")
+        folder = None if path is None else folder_on_disk(path)
+        if folder is None:
+            return None
+        if (folder / "tokenizer.json").is_file():
+            from tokenizers import Tokenizer  # type: ignore[import-untyped]  # ships no stubs
+
+            fast = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            return lambda tokens: str(fast.decode(list(tokens), skip_special_tokens=False))
+        return _slow_decoder(str(folder))
+
+    def _planned(self, why: str) -> str:
+        """The system texts and tools that the plan names."""
+        data = self._spec.get("data", {})
+        texts = {part["system"] for part in data.values() if isinstance(part, dict) and part.get("system")}
+        tools = [tool["name"] for tool in self._spec.get("tools", ()) if not tool.get("hidden")]
+        lines = [*sorted(texts), *([f"tools: {', '.join(tools)}"] if tools else [])]
+        return "\n".join([*lines, f"(as the plan says: {why})"]) if lines else ""
+
+
+def _slow_decoder(folder: str) -> Callable[[Sequence[int]], str] | None:
+    """The decoder of a tokenizer without a fast form; None where there is none either."""
+    from rlf.engines.tokenizer import load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(folder)
+    except RlfError:
+        return None
+    return lambda tokens: str(tokenizer.decode(list(tokens)))
