@@ -14,6 +14,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.random import Generator
@@ -167,14 +168,19 @@ def main() -> int:
     parser.add_argument("--simulations", type=int, default=4000)
     draws = parser.parse_args().simulations
     random = np.random.default_rng(0)
-    found = [*paired_settings(draws, random), *graded_settings(draws, random), *seed_settings(draws, random)]
-    for one in found:
+    found = []
+    for one in chain(paired_settings(draws, random), graded_settings(draws, random), seed_settings(draws, random)):
+        found.append(one)
         claims = "" if one.false_claims is None else f"  false claims {one.false_claims:.4f}"
         flipped = "" if one.num_flips == float("inf") else f"  flips {one.num_flips:6.1f}"
-        print(f"{one.setting:48}{flipped}  score {one.score:.4f}  printed {one.printed:.4f}{claims}  {one.verdict()}")
-    errors = list(family_errors(draws, random))
-    for name, share in errors:
-        print(f"{name:48}  false reports {share:.4f}")
+        print(
+            f"{one.setting:48}{flipped}  score {one.score:.4f}  printed {one.printed:.4f}{claims}  {one.verdict()}",
+            flush=True,
+        )
+    errors = []
+    for name, share in family_errors(draws, random):
+        errors.append((name, share))
+        print(f"{name:48}  false reports {share:.4f}", flush=True)
     allowed = ALPHA + 2.6 * (ALPHA * (1 - ALPHA) / draws) ** 0.5
     wrong = [share for share in (*(one.false_claims for one in found), *(e for _, e in errors)) if share is not None]
     counted = [one.verdict() for one in found]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _BISECTIONS = 60
 _NUM_SIGN_DRAWS = 9_999
+_MAX_DRAWN = 1 << 22
+"""Signs drawn at a time."""
 _MAX_ENUMERATED = 13
 """Changed questions up to which every assignment of signs is counted: 2^13 are fewer than the draws."""
 
@@ -108,8 +110,12 @@ def sign_flip_p(differences: Sequence[float]) -> float:
         bits = np.arange(1 << sizes.size)[:, None] >> np.arange(sizes.size) & 1
         return float(np.mean(np.abs((2.0 * bits - 1) @ sizes) >= seen))
     random = np.random.default_rng(0)
-    signs = random.choice((-1.0, 1.0), size=(_NUM_SIGN_DRAWS, sizes.size))
-    return float((1 + np.sum(np.abs(signs @ sizes) >= seen)) / (1 + _NUM_SIGN_DRAWS))
+    further = 0
+    for start in range(0, _NUM_SIGN_DRAWS, rows := max(1, _MAX_DRAWN // sizes.size)):
+        size = (min(rows, _NUM_SIGN_DRAWS - start), sizes.size)
+        positive = random.integers(0, 2, size=size, dtype=np.int8) @ sizes
+        further += int(np.sum(np.abs(2 * positive - sizes.sum()) >= seen))
+    return (1 + further) / (1 + _NUM_SIGN_DRAWS)
 
 
 def mcnemar_power(num_pairs: int, share_gained: float, share_lost: float, alpha: float = 0.05) -> float:
