@@ -152,7 +152,7 @@ def _changed_files(files: Sequence[FileRecord], plan: Plan | None, places: Place
     computed = [file for file in files if _place(file, places) is None]
     for file in files:
         place = _place(file, places)
-        if place is not None and (now := _hash(file.role, place)) != file.sha256:
+        if place is not None and (now := _hash(file.role, place)) != file.sha256 and not _is_as_before(file, place):
             code_changed |= file.role == "code"
             yield InputChange(file.role, file.path, file.sha256, now)
     if plan is None or not computed:
@@ -174,6 +174,11 @@ def _hash(role: str, place: Path) -> str:
     if role in YAML_ROLES:
         return hash_bytes(place.read_bytes()) if place.is_file() else ""
     return identity(place) or ""
+
+
+def _is_as_before(file: FileRecord, place: Path) -> bool:
+    """Whether a model is what a run recorded that sampled no weights yet."""
+    return file.role == "model" and identity(place, samples=False) == file.sha256
 
 
 def _changed_packages(

@@ -62,7 +62,7 @@ def check_members(
     for own, found in checked:
         same = own_by_hash.setdefault(found.plan.plan_hash, own)
         if same is not own:
-            message = f"{' '.join(same)} and {' '.join(own)} are the same run. Take one of them out."
+            message = f"{' '.join(same)} and {' '.join(own)} give the same results. Take one of them out."
             raise SpecError([Fault(Place("sweep"), "", message)])
     return checked
 

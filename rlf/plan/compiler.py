@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from rlf.algo.health import Action
 from rlf.core import SpecError, hash_json
 from rlf.plan.checks import find_faults
 from rlf.plan.plan import Plan
-from rlf.spec import LoadedSpec, write_back
-from rlf.spec.models import OUTSIDE
+from rlf.spec import InputFile, Interpolated, LoadedSpec, RunSpec, write_back
+from rlf.spec.layers import absolute
+from rlf.spec.models import WITHOUT_EFFECT
 
 _FILE_CALLABLE = re.compile(r"(?P<file>.+\.py):(?P<name>[^:]+)")
 
@@ -26,25 +29,48 @@ def compile(loaded: LoadedSpec) -> Plan:  # noqa: A001  # the word of the trade;
         raise SpecError(faults)
     return Plan(
         spec=loaded.spec,
-        plan_hash=hash_json(canonical(loaded)),
+        plan_hash=hash_plan(loaded.spec, loaded.interpolated, loaded.files),
         files=loaded.files,
         origins=loaded.origins,
         interpolated=loaded.interpolated,
     )
 
 
-def canonical(loaded: LoadedSpec) -> dict[str, Any]:
-    """The spec as JSON values, with hashes of contents where it names files of this machine."""
-    values = loaded.spec.model_dump(mode="json", by_alias=True)
-    write_back(values, loaded.interpolated)
-    for section in OUTSIDE:
-        del values[section]
+def hash_plan(
+    spec: RunSpec, interpolated: Sequence[Interpolated], files: Sequence[InputFile], cwd: Path | None = None
+) -> str:
+    """The identity of a plan: equal for two plans that must give the same results, on any machine.
+
+    Args:
+        files: the spec's files with their hashes; paths start at `cwd`, by default the current folder.
+    """
+    return hash_json(canonical(spec, interpolated, files, cwd or Path.cwd()))
+
+
+def canonical(
+    spec: RunSpec, interpolated: Sequence[Interpolated], files: Sequence[InputFile], cwd: Path
+) -> dict[str, Any]:
+    """What of a spec decides its results, as JSON values, with hashes of contents in place of this machine's paths."""
+    values = spec.model_dump(mode="json", by_alias=True)
+    write_back(values, interpolated)
+    for key in WITHOUT_EFFECT:
+        del values[key]
+    for key in spec.engine.WITHOUT_EFFECT:
+        del values["engine"][key]
+    values["health"] = {name: guard for name, guard in values["health"].items() if _can_stop(guard)}
+    for item in (*values["tools"], *values["rewards"]):
+        item.pop("tests", None)
     for tool in values["tools"]:
         tool["target"].get("server", {}).pop("cwd", None)  # where an MCP server starts is this machine's
-    contents = {str(file.absolute): file.sha256 for file in loaded.files}
-    hashed = _with_contents(values, contents)
+    values["code"] = sorted({file.sha256 for file in files if file.role == "code"})
+    hashed = _with_contents(values, {str(absolute(Path(file.path), cwd)): file.sha256 for file in files})
     assert isinstance(hashed, dict), f"a spec is a mapping, got {type(hashed)}"
     return hashed
+
+
+def _can_stop(guard: Any) -> bool:
+    """Whether a guard of `health:` can end a run: one that only warns changes no result."""
+    return isinstance(guard, dict) and guard.get("action") != Action.WARN
 
 
 def _with_contents(value: Any, contents: Mapping[str, str]) -> Any:

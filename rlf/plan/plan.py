@@ -18,7 +18,10 @@ class Plan(BaseModel):
 
     spec: RunSpec
     plan_hash: str
-    """sha256 of the resolved spec with contents in place of paths: equal for equal runs, on any machine."""
+    """sha256 of what decides the results, with contents in place of paths: equal for equal runs, on any machine.
+
+    It covers the source of tools and rewards with what they import within the project; names, checkpoints, examples and
+    where the run is reported are no part of it."""
     files: tuple[InputFile, ...]
     """Every input file, with its hash."""
     origins: Mapping[str, str]

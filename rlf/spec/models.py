@@ -271,7 +271,9 @@ class LineageSpec(Section):
 
 
 OUTSIDE = ("lineage", "report_to")
-"""Sections that say where a run is told of, and nothing of the run: two plans that differ there are equal."""
+"""Sections that say where a run is reported, and nothing of the run."""
+WITHOUT_EFFECT = ("name", "checkpoint", *OUTSIDE)
+"""Keys that cannot change a run's results: two plans that differ in these alone have the same hash."""
 
 
 class RunSpec(Section):

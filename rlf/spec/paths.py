@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
@@ -13,6 +12,7 @@ from rlf.data.source import READERS
 from rlf.data.template import TEMPLATE_SUFFIXES
 from rlf.rewards.judging.settings import is_folder_name
 from rlf.rewards.kinds.judge import JudgeTerm
+from rlf.spec.code import project_code
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import Node, find
@@ -28,6 +28,8 @@ DATA_FILES = (("template", TEMPLATE_SUFFIXES), ("system", TEMPLATE_SUFFIXES), ("
 JUDGE_FILES = (("sentinels", "file"), ("cache", "file"), ("serve", "model"))
 """Keys of a judge that name a file or may name a folder."""
 _SMALL_BYTES = 1_000_000
+_NUM_SAMPLES = 32
+_SAMPLE_BYTES = 16_384
 
 
 def resolve_paths(root: Node, faults: list[Fault]) -> Node:
@@ -79,7 +81,8 @@ def resolve_callables(node: Node) -> Node:
 def local_inputs(spec: RunSpec) -> list[InputFile]:
     """The code, data and model that a spec names on this machine, with their hashes; what is missing is left out."""
     sources = [spec.data.train, *([spec.data.eval] if spec.data.eval else [])]
-    named = [("code", path) for path in _code(spec.model_dump(mode="json", include={"tools", "rewards"}))]
+    declarations = spec.model_dump(mode="json", include={"tools", "rewards"})
+    named = [("code", str(path)) for path in project_code(declarations)]
     named += [("code", argument) for tool in spec.tools for argument in _server_files(tool)]
     named += [("data", source.path) for source in sources]
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
@@ -89,15 +92,6 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]
     hashes = [(role, path, identity(path)) for role, path in local]
     return [InputFile(role, shown_path(path), sha256) for role, path, sha256 in hashes if sha256 is not None]
-
-
-def _code(value: Any) -> list[str]:
-    """Files that hold callables: `/path/file.py:name` anywhere in the declarations."""
-    if isinstance(value, str):
-        file, _, name = value.rpartition(":")
-        return [file] if file.endswith(".py") and name else []
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [file for child in children for file in _code(child)]
 
 
 def _server_files(tool: ToolDeclaration) -> list[str]:
@@ -124,23 +118,39 @@ def _resolve(node: Node, text: str, faults: list[Fault]) -> str:
     return str(here) if looks_local or here.exists() else text
 
 
-def identity(path: Path) -> str | None:
-    """Hash of a data file; of a model's folder, the small files' contents and the names and sizes of the large ones.
+def identity(path: Path, *, samples: bool = True) -> str | None:
+    """Hash of a data file; of a model's folder, the small files' contents and the name, size and samples of large ones.
 
-    Weights of many gigabytes are told by name and size, so that checking a spec stays instant. None for what cannot
-    be read: `check_inputs` says why.
+    Weights of many gigabytes are sampled at even distances, so that checking a spec stays instant: training changes
+    all of them. None for what cannot be read: `check_inputs` says why.
+
+    Args:
+        samples: whether large files are sampled; False gives the hash of runs from before they were.
     """
     try:
         if not path.is_dir():
             return hash_path(path)
-        return hash_json([[file.name, *_about(file)] for file in sorted(path.iterdir()) if file.is_file()])
+        files = [file for file in sorted(path.iterdir()) if file.is_file()]
+        return hash_json([[file.name, *_describe(file, samples=samples)] for file in files])
     except OSError:
         return None
 
 
-def _about(file: Path) -> tuple[int, str | None]:
+def _describe(file: Path, *, samples: bool) -> tuple[int, str | None]:
     size = file.stat().st_size
-    return size, hash_bytes(file.read_bytes()) if size <= _SMALL_BYTES else None
+    if size <= _SMALL_BYTES:
+        return size, hash_bytes(file.read_bytes())
+    return size, _sample(file, size) if samples else None
+
+
+def _sample(file: Path, size: int) -> str:
+    """Hash of blocks at even distances, the file's two ends among them."""
+    blocks = []
+    with file.open("rb") as opened:
+        for number in range(_NUM_SAMPLES):
+            opened.seek((size - _SAMPLE_BYTES) * number // (_NUM_SAMPLES - 1))
+            blocks.append(opened.read(_SAMPLE_BYTES))
+    return hash_bytes(b"".join(blocks))
 
 
 def _put(root: Node, path: Sequence[str], node: Node) -> Node:

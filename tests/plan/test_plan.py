@@ -1,6 +1,8 @@
 """The plan's identity and its stored form."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -46,11 +48,64 @@ def test_the_hash_is_the_same_however_the_values_were_said(project):
         {"tools/look.yaml": TOOL.replace("Looks", "Searches")},
         {"model/config.json": '{"a": 1}'},
         {"specs/run.yaml": SPEC.replace("steps: 2", "steps: 3")},
+        {"specs/run.yaml": SPEC + "health: {kl_old: {above: 1, action: stop}}\n"},
     ],
-    ids=["data", "code", "tool", "model", "spec"],
+    ids=["data", "code", "tool", "model", "spec", "guard that stops"],
 )
 def test_the_hash_changes_with_anything_that_changes_the_run(project, changes):
     assert plan_of(project("a")).plan_hash != plan_of(project("b", changes)).plan_hash
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "name=other",
+        "engine={kind: local, threads: 3}",
+        "checkpoint.every=1",
+        "checkpoint.keep=9",
+        "report_to=jsonl",
+        "lineage.keep=[none]",
+        "health.kl_old={above: 1}",
+        "tools.0.tests=[{arguments: {query: a}, expect: {contains: a}}]",
+    ],
+)
+def test_the_hash_stays_where_no_result_can_change(override, project):
+    run = project()
+    assert plan_of(run, override).plan_hash == plan_of(run).plan_hash
+
+
+@pytest.mark.parametrize("place", ["tools/helpers/rules.py", "lib.py"])
+def test_the_hash_changes_with_code_that_a_tool_or_reward_imports_within_the_project(place, project, monkeypatch):
+    """The tool imports relatively within its package, the reward is found by its module's name."""
+    reward = "rewards:\n  - {kind: python, name: own, callable: 'lib:own'}\n"
+    spec = re.sub(r"rewards:\n(  .*\n)+", reward, SPEC)
+    code = {
+        "tools/code.py": "def look(query: str) -> str:\n    from helpers.rules import rule\n    return rule(query)\n",
+        "tools/helpers/__init__.py": "",
+        "tools/helpers/rules.py": "from . import deeper\n\nrule = deeper.rule\n",
+        "tools/helpers/deeper.py": "def rule(query):\n    return query\n",
+        "lib.py": "def own(trajectory):\n    return 1 + 2\n",
+        "specs/run.yaml": spec,
+    }
+    run = project("a", code)
+    monkeypatch.setattr("sys.path", [str(run.parents[1]), str(run.parents[1] / "tools")])
+    before = plan_of(run)
+    assert {Path(file.path).name for file in before.files if file.role == "code"} == {
+        *("code.py", "__init__.py", "rules.py", "deeper.py", "lib.py")
+    }
+    changed = run.parents[1] / place
+    changed.write_text(changed.read_text() + "# changed\n")
+    assert plan_of(run).plan_hash != before.plan_hash
+
+
+def test_the_hash_changes_with_weights_of_the_same_size(project):
+    run = project()
+    weights = run.parents[1] / "model" / "model.safetensors"
+    hashes = []
+    for value in (1, 2):
+        weights.write_bytes(bytes([value]) * 2_000_000)
+        hashes.append(plan_of(run).plan_hash)
+    assert hashes[0] != hashes[1]
 
 
 def test_the_hash_of_a_builtin_is_its_name(project):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,9 @@ from rlf.spec.engine import EngineSpec
 
 class LocalEngineSpec(EngineSpec):
     """The embedded engine, on a CPU or on one GPU."""
+
+    WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = ("threads",)
+    """Each micro-batch is computed on one core and their gradients are added in order, so the number changes no bit."""
 
     kind: Literal["local"] = "local"
     device: Literal["auto", "cpu", "cuda"] = "auto"

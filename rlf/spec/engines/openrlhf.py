@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -93,6 +93,17 @@ class IngestSpec(Section):
 
 class OpenRlhfEngineSpec(EngineSpec):
     """The engine for real models. The reference and the critic exist where `train` needs them."""
+
+    WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = (
+        "hf_checkpoints",
+        "wandb",
+        "tensorboard",
+        "ray_address",
+        "output",
+        "ingest",
+    )
+    """Where the job runs and what it writes beside the weights. Layouts and memory settings order float sums: they
+    count."""
 
     kind: Literal["openrlhf"] = "openrlhf"
     colocate: Colocate = Colocate.ALL

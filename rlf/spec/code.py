@@ -1,0 +1,101 @@
+"""The user's code behind a spec: files of its callables and what they import within the project, without running it.
+
+Imports are read from the syntax tree, so that one made by a computed name is not seen. What is installed counts by its
+packages' versions, apart from the module that a callable is in; rlf's own code by rlf's version.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+_INSTALLED = ("site-packages", "dist-packages")
+_MAX_FILES = 500
+_STDLIB = sys.stdlib_module_names
+
+
+def project_code(declarations: Any) -> list[Path]:
+    """Every file of the project that the callables of declarations lead to, sorted."""
+    wanted = [file for name in _callables(declarations) for file in _files_of(name)]
+    found: dict[Path, None] = {}
+    while wanted and len(found) < _MAX_FILES:
+        file = wanted.pop()
+        if file not in found:
+            found[file] = None
+            if not _is_installed(file):
+                wanted += _imported(file)
+    return sorted(found)
+
+
+def _callables(value: Any) -> Iterator[str]:
+    """What stands under `callable`, or reads like `/path/file.py:name`, anywhere in declarations."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if key == "callable" and isinstance(child, str):
+                yield child
+            else:
+                yield from _callables(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from _callables(child)
+    elif isinstance(value, str) and value.rpartition(":")[0].endswith(".py"):
+        yield value
+
+
+def _files_of(name: str) -> list[Path]:
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        return [Path(place)]
+    return _module_files(place, [Path(root) for root in sys.path if root])
+
+
+def _module_files(name: str, roots: Sequence[Path]) -> list[Path]:
+    """The file of a module and those of the packages around it; none for what is not found, built in or rlf's own."""
+    parts = name.split(".")
+    if parts[0] in _STDLIB or parts[0] == "rlf":
+        return []
+    for root in roots:
+        files = [root.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1)]
+        module = root.joinpath(*parts).with_suffix(".py")
+        if files[-1].is_file() or module.is_file():
+            return [file for file in [*files, module] if file.is_file()]
+    return []
+
+
+def _imported(file: Path) -> Iterator[Path]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    roots = [Path(root) for root in sys.path if root and not _is_installed(Path(root))]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield from _module_files(alias.name, roots)
+            case ast.ImportFrom(level=0, module=str() as module):
+                yield from _from(module, node, roots)
+            case ast.ImportFrom(level=level) if level:
+                folder = file.parents[level - 1] if level <= len(file.parents) else file.parent
+                yield from _relative(folder, node)
+
+
+def _from(module: str, node: ast.ImportFrom, roots: Sequence[Path]) -> Iterator[Path]:
+    for name in (module, *(f"{module}.{alias.name}" for alias in node.names)):
+        yield from _module_files(name, roots)
+
+
+def _relative(folder: Path, node: ast.ImportFrom) -> Iterator[Path]:
+    parts = node.module.split(".") if node.module else []
+    for names in (parts, *([*parts, alias.name] for alias in node.names)):
+        place = folder.joinpath(*names)
+        for file in (place / "__init__.py", place.with_suffix(".py")):
+            if names and file.is_file():
+                yield file
+
+
+def _is_installed(path: Path) -> bool:
+    return any(part in _INSTALLED for part in path.parts) or path.is_relative_to(Path(ast.__file__).parent)
