@@ -22,15 +22,18 @@ from rlf.api.provenance import code_patch, code_version, host, packages
 from rlf.api.replays import RECORDING, find_replay
 from rlf.api.restoring import Places, restore_plan, take_environment
 from rlf.api.tracking import Tracking
+from rlf.core import stops
 from rlf.core.errors import Fault, RlfError, RunError
 from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.core.redact import REDACTED
 from rlf.engines.harness import Traffic
+from rlf.lineage.heartbeat import Heartbeat
+from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import FileRecord, ParentKind, RunRecord
-from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.run import begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
@@ -171,12 +174,14 @@ def resume(
     command: Sequence[str],
     accept_changes: bool = False,
     from_step: int | None = None,
+    take_over: bool = False,
 ) -> RunOutcome:
     """Continues a stopped run from its last complete checkpoint, to the numbers it would have had.
 
     Args:
         accept_changes: whether the run continues where its inputs are not what it was made from.
         from_step: the checkpoint to continue from, 0 for the run's beginning; None: the newest.
+        take_over: whether a run is also taken from a process that seems to run it still.
 
     Raises:
         InputsChanged: inputs changed, and that was not accepted.
@@ -188,6 +193,8 @@ def resume(
         record = stored.record
         if stored.status is RunStatus.FINISHED:
             raise RlfError(f"run {record.id}: finished already, at step {stored.last_step}; nothing is left to resume.")
+        if not take_over:
+            refuse_running(store, record.id)
         places = Places.of(record, store)
         take_environment(record, places)
         plan = _with_its_secrets(restore_plan(record.plan, places))
@@ -202,7 +209,7 @@ def resume(
         sink = _Sink(plan.spec.health)
         engine = _engine(plan, folder, sink, Traffic(store.redactor.text, recording if recording.is_file() else None))
         engine.go_back(start_at, stored.last_step)
-        begin_resume(store, record.id, engine.step)
+        begin_resume(store, record.id, engine.step, take_over=take_over)
         accept(store, record, changes, places, step=engine.step)
         info = _info(plan, record.id, folder, engine, resumed=True)
         text = f"resumed after step {engine.step}: {shlex.join(command)}"
@@ -296,12 +303,14 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
             sink.shown = view(info)
             for notice in sink.opening:
                 sink(notice)
-            asyncio.run(engine.run())
+            asyncio.run(_run_owned(store, engine, recorder, info.run_id))
         except KeyboardInterrupt:
-            sink(RunFinished(RunStatus.INTERRUPTED, engine.step))
+            sink(RunFinished(RunStatus.INTERRUPTED, engine.step, stops.reason()))
             return _outcome(RunStatus.INTERRUPTED, engine, info)
         except BrokenPipeError:  # nobody reads what the view prints any more
-            recorder(RunFinished(RunStatus.INTERRUPTED, engine.step))
+            recorder(RunFinished(RunStatus.INTERRUPTED, engine.step, "nothing reads its output any more"))
+            raise
+        except LeaseLost:
             raise
         except HealthStop as stop:
             recorder(RunFinished(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
@@ -315,6 +324,28 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
             raise
         sink(RunFinished(RunStatus.FINISHED, engine.step))
         return _outcome(RunStatus.FINISHED, engine, info)
+
+
+async def _run_owned(store: Store, engine: Engine, recorder: Recorder, run_id: str) -> None:
+    """Runs an engine while this process owns the run. Raises LeaseLost soon after it does not."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None, "a run outside of a task"
+    lost: list[LeaseLost] = []
+
+    def lose(error: LeaseLost) -> None:
+        recorder.fail(error)
+        lost.append(error)
+        if error.is_taken_over:
+            engine.leave_job()
+        loop.call_soon_threadsafe(task.cancel)
+
+    try:
+        with Heartbeat(store, run_id, lose):
+            await engine.run()
+    except asyncio.CancelledError:
+        if lost:
+            raise lost[0] from None
+        raise
 
 
 def _outcome(status: RunStatus, engine: Engine, info: RunInfo) -> RunOutcome:

@@ -20,9 +20,12 @@ from rlf.api.plans import Checked, check_members
 from rlf.api.provenance import code_version, host, packages
 from rlf.api.restoring import Places, restore_plan, take_environment
 from rlf.api.runs import Parent, RunOutcome, View, declared, environment, resume, start
+from rlf.core import stops
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json
 from rlf.core.ids import new_run_id
+from rlf.lineage.heartbeat import Heartbeat
+from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import SWEEP, FileRecord, ParentKind, Run, RunRecord
@@ -127,12 +130,19 @@ def run_sweep(
 
 
 def resume_sweep(
-    name: str, *, runs_folder: Path, watcher: Watcher, command: Sequence[str], accept_changes: bool = False
+    name: str,
+    *,
+    runs_folder: Path,
+    watcher: Watcher,
+    command: Sequence[str],
+    accept_changes: bool = False,
+    take_over: bool = False,
 ) -> SweepOutcome:
     """Runs what is unfinished of a sweep: continues members that stopped, starts those that never did.
 
     Args:
         accept_changes: whether it continues where its inputs are not what it was made from.
+        take_over: whether it and its members are also taken from a process that seems to run them still.
 
     Raises:
         InputsChanged: inputs changed, and that was not accepted.
@@ -150,7 +160,7 @@ def resume_sweep(
         changes = find_changes(reader, stored.record, None, places, at_step=stored.last_step)
         if any(change.used for change in changes) and not accept_changes:
             raise InputsChanged(sweep_id, changes, stored.last_step)
-        begin_resume(store, sweep_id, 0)
+        begin_resume(store, sweep_id, 0, take_over=take_over)
         accept(store, stored.record, changes, places, step=0)
         members = [tuple(item["overrides"]) for item in planned]
 
@@ -164,6 +174,7 @@ def resume_sweep(
                     view=watcher.view,
                     command=command,
                     accept_changes=accept_changes,
+                    take_over=take_over,
                 )
             take_environment(stored.record, places)
             return start(
@@ -208,22 +219,32 @@ def _drive(
     """Runs the members that are not done, and writes down how the sweep ended."""
     outcomes: list[MemberOutcome] = []
     status = RunStatus.INTERRUPTED
+    lost: list[LeaseLost] = []
     try:
-        for number, own in enumerate(members, start=1):
-            outcomes.append(done.get(number) or _member(Member(number, len(members), own), work, watcher))
-            if outcomes[-1].status is RunStatus.INTERRUPTED:
-                break
-        else:
-            failed = any(outcome.status is not RunStatus.FINISHED for outcome in outcomes)
-            status = RunStatus.FAILED if failed else RunStatus.FINISHED
+        with Heartbeat(store, sweep_id, lost.append):
+            for number, own in enumerate(members, start=1):
+                if lost:
+                    raise lost[0]
+                outcomes.append(done.get(number) or _member(Member(number, len(members), own), work, watcher))
+                if outcomes[-1].status is RunStatus.INTERRUPTED:
+                    break
+            else:
+                failed = any(outcome.status is not RunStatus.FINISHED for outcome in outcomes)
+                status = RunStatus.FAILED if failed else RunStatus.FINISHED
     except KeyboardInterrupt:
         logger.info("sweep %s: interrupted between the steps of two runs", sweep_id)
     finally:
         finished = sum(outcome.status is RunStatus.FINISHED for outcome in outcomes)
-        error = f"{len(members) - finished} of {len(members)} runs failed" if status is RunStatus.FAILED else None
         with Recorder(store, sweep_id) as recorder:
-            recorder(RunFinished(status, finished, error))
+            recorder(RunFinished(status, finished, _reason(status, len(members), finished)))
     return SweepOutcome(sweep_id, status, len(members), tuple(outcomes))
+
+
+def _reason(status: RunStatus, num_members: int, num_finished: int) -> str | None:
+    """Why a sweep ended before all of its runs were finished."""
+    if status is RunStatus.FAILED:
+        return f"{num_members - num_finished} of {num_members} runs failed"
+    return stops.reason() if status is RunStatus.INTERRUPTED else None
 
 
 def _member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watcher) -> MemberOutcome:

@@ -1,7 +1,7 @@
 """`rlf`: the commands, and how what goes wrong becomes a message and an exit code.
 
 0 done, 1 the run failed or rlf has a defect (traceback), 2 the input is wrong, 3 a check failed, 130 interrupted
-(Ctrl-C or SIGTERM), 141 the reader of the output went away.
+(Ctrl-C, SIGTERM, or a closed terminal), 141 the reader of the output went away.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import errno
 import importlib
 import io
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -21,6 +20,7 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.core.errors import RlfError, RunError
 from rlf.core.logs import configure
+from rlf.core.stops import heed_signals
 
 COMMANDS = {
     "init": "init",
@@ -127,16 +127,9 @@ def _options(
     configure(verbosity)
 
 
-def _interrupt(*_: object) -> None:
-    """Ends as Ctrl-C does, also where a shell has it ignored for a background job."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.raise_signal(signal.SIGINT)
-
-
 def main() -> None:
     """The entry point."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -36,6 +36,14 @@ def resume(
             show_default="newest",
         ),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Take the run from a process that seems to run it still, on another machine or paused: that one "
+            "loses it, ends at its next write and says so. Everything after the last checkpoint is done again here.",
+        ),
+    ] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +59,7 @@ def resume(
     if sweeps.is_sweep(name, runs_folder):
         if from_step is not None:
             raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
-        _resume_sweep(name, runs_folder, accept_changes=accept_changes, as_json=as_json)
+        _resume_sweep(name, runs_folder, accept_changes=accept_changes, take_over=take_over, as_json=as_json)
 
     def work(view: RunView) -> RunOutcome:
         return runs.resume(
@@ -61,18 +69,24 @@ def resume(
             command=["rlf", *sys.argv[1:]],
             accept_changes=accept_changes,
             from_step=from_step,
+            take_over=take_over,
         )
 
     watch("resume", work, runs_folder, as_json=as_json)
 
 
-def _resume_sweep(name: str, runs_folder: Path, *, accept_changes: bool, as_json: bool) -> NoReturn:
+def _resume_sweep(name: str, runs_folder: Path, *, accept_changes: bool, take_over: bool, as_json: bool) -> NoReturn:
     from rlf.api import sweeps
 
     def work(watcher: sweeps.Watcher) -> sweeps.SweepOutcome:
         command = ["rlf", *sys.argv[1:]]
         return sweeps.resume_sweep(
-            name, runs_folder=runs_folder, watcher=watcher, command=command, accept_changes=accept_changes
+            name,
+            runs_folder=runs_folder,
+            watcher=watcher,
+            command=command,
+            accept_changes=accept_changes,
+            take_over=take_over,
         )
 
     watch_sweep("resume", work, runs_folder, as_json=as_json)

@@ -2,24 +2,66 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+_REPORT_S = 3.0
+"""Time after which a wait is reported."""
+_PAUSE_S = 0.01
 
 
-def use_wal(database: sqlite3.Connection, busy_s: float) -> None:
+def use_wal(database: sqlite3.Connection, patience_s: float) -> None:
     """Switches a file to write-ahead logging, unless it has it.
 
-    Where two processes switch a new file at once, SQLite tells one of them that it is busy, without its own time-out.
+    Where several processes switch a new file at once, SQLite reports to all but one of them that it is busy, without
+    its own time-out.
 
     Raises:
         sqlite3.OperationalError: the file is still busy after so long, or cannot be written.
     """
-    latest = time.monotonic() + busy_s
-    while database.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        try:
+
+    def switch() -> None:
+        if database.execute("PRAGMA journal_mode").fetchone() != ("wal",):
             database.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as fault:
-            if fault.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > latest:
+
+    wait_while_busy(database, switch, patience_s)
+
+
+def wait_while_busy(database: sqlite3.Connection, action: Callable[[], object], patience_s: float) -> None:
+    """Tries an action until no other process is in its way, and reports a wait that takes long.
+
+    Raises:
+        Exception: the action's own, also that it is still in the way after so long.
+    """
+    started, is_reported = time.monotonic(), False
+    while True:
+        try:
+            action()
+            break
+        except Exception as error:
+            waited_s = time.monotonic() - started
+            if not _is_busy(error) or waited_s > patience_s:
                 raise
-            time.sleep(0.01)
+        if not is_reported and waited_s > _REPORT_S:
+            is_reported = True
+            what = "another process is writing to it; waiting for that, at most"
+            logger.warning("%s: %s %g minutes", _file(database), what, patience_s / 60)
+        time.sleep(_PAUSE_S)
+    if is_reported:
+        logger.warning("%s: free again after %.0f s", _file(database), time.monotonic() - started)
+
+
+def _is_busy(error: Exception) -> bool:
+    """Whether another connection is in the way, by the driver's error or the one that SQLAlchemy makes of it."""
+    error = getattr(error, "orig", None) or error
+    if not isinstance(error, sqlite3.OperationalError):
+        return False
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _file(database: sqlite3.Connection) -> str:
+    return str(database.execute("PRAGMA database_list").fetchone()[2])

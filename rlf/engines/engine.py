@@ -62,5 +62,8 @@ class Engine(Protocol):
             last_step: the last step in the lineage.
         """
 
+    def leave_job(self) -> None:
+        """Lets a job that outlives this process continue when the run is cancelled: another process follows it now."""
+
     async def run(self) -> None:
         """Runs to the last step, emitting every event. Cancelled, it leaves nothing running and re-raises."""

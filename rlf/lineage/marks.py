@@ -9,6 +9,7 @@ from dataclasses import asdict
 from sqlalchemy import delete, insert
 
 from rlf.lineage import tables
+from rlf.lineage.lease import forget_lock
 from rlf.lineage.records import Export
 from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
@@ -60,7 +61,8 @@ def remove_run(store: Store, run_id: str, *, last: Callable[[], None] | None = N
         RlfError: no such run, or it is still running.
     """
     with store.write() as connection:
-        check_stopped(connection, run_id)
+        check_stopped(store, connection, run_id)
         connection.execute(delete(tables.runs).where(tables.runs.c.id == run_id))
         if last is not None:
             last()
+    forget_lock(store.lease_folder, run_id)

@@ -1,7 +1,7 @@
-"""Which process runs a run, so that a reader can tell a running one from a killed one.
+"""Which process runs a run, as far as its pid can say.
 
-A pid alone is reused; with the process's start time and the machine's boot it names one process for good. Where there
-is no /proc, start time and boot are unknown and the pid alone decides.
+A pid alone is reused; with the process's start time and the machine's boot it names one process for good. It means
+something only in its own pid namespace: elsewhere the lease decides (`rlf.lineage.lease`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ class Process:
     pid_ticks: int
     """Start time in clock ticks since boot; 0 where unknown."""
 
+    @property
+    def kernel(self) -> str:
+        """Names one boot of one machine, whatever its containers are called."""
+        return self.boot.partition(" ")[0] or self.node
+
 
 def current_process() -> Process:
     """This process."""
@@ -33,12 +38,13 @@ def current_process() -> Process:
     return Process(pid, platform.node(), _boot(), _start_ticks(pid) or 0)
 
 
+def is_visible(process: Process) -> bool:
+    """Whether a pid means the same thing here as where the process ran, so that `is_gone` can answer."""
+    return process.boot == _boot() and (bool(process.boot) or process.node == platform.node())
+
+
 def is_gone(process: Process) -> bool:
-    """Whether a process surely runs no more. A process of another machine is never called gone."""
-    if process.node != platform.node():
-        return False
-    if process.boot != _boot():
-        return True
+    """Whether a visible process runs no more."""
     if not process.boot:
         return not _answers(process.pid)
     return _start_ticks(process.pid) != process.pid_ticks

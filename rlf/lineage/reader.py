@@ -225,7 +225,8 @@ class Reader:
     def _runs(self, connection: Connection, query: Select[Any]) -> list[Run]:
         rows = connection.execute(query).all()
         files = _files(connection, [row.id for row in rows])
-        return [run(row, tuple(files[row.id]), self.store.absolute(row.folder)) for row in rows]
+        lease_folder = self.store.lease_folder
+        return [run(row, tuple(files[row.id]), self.store.absolute(row.folder), lease_folder) for row in rows]
 
     def _all(self, query: Select[Any]) -> Sequence[AnyRow]:
         with self.store.read() as connection:

@@ -1,6 +1,7 @@
 """The one writer of a run: takes events on the training thread, writes each as one transaction on a thread of its own.
 
-Events are written in order. After a failure nothing more is written, so that a run's rows have no hole.
+Events are written in order, while this process owns the run. After a failure nothing more is written, so that a run's
+rows have no hole, but for the reason.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +19,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
+from rlf.lineage.lease import LeaseLost
 from rlf.lineage.payload import encode_task
 from rlf.lineage.records import INTERRUPTED, TRAIN
 from rlf.lineage.rows import (
@@ -38,6 +41,7 @@ from rlf.types import (
     Notice,
     RunEvent,
     RunFinished,
+    RunStatus,
     Scored,
     StepFinished,
 )
@@ -55,7 +59,9 @@ class Recorder:
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
+        """Takes a run that this process has started or resumed with the same store."""
         self._store = store
+        self._lease = store.leases[run_id]
         self._run_id = run_id
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage-writer")
         self._pending: deque[Future[None]] = deque()
@@ -76,8 +82,12 @@ class Recorder:
 
     def close(self) -> None:
         """Writes what is queued and ends the writer."""
-        self._writer.shutdown()
+        self._shut_down()
         self._raise_failure()
+
+    def fail(self, error: BaseException) -> None:
+        """Lets nothing more be written: every later call raises the error."""
+        self._failure = self._failure or error
 
     def __enter__(self) -> Self:
         return self
@@ -87,10 +97,25 @@ class Recorder:
     ) -> None:
         if error is None:
             return self.close()
-        self._writer.shutdown()
+        self._shut_down()
         if self._failure is not None and self._failure is not error:
             logger.error("run %s: the lineage is incomplete: %s", self._run_id, self._failure)
         return None
+
+    def _shut_down(self) -> None:
+        """Ends the writer; after a failure the reason is recorded as the run's end, where that can still be done."""
+        self._writer.shutdown()
+        if self._failure is None or isinstance(self._failure, LeaseLost):
+            return
+        reason = str(self._failure) or type(self._failure).__name__
+        with suppress(Exception):  # the database may be what failed
+            self._write_end(reason)
+
+    def _write_end(self, reason: str) -> None:
+        values = {"status": RunStatus.FAILED, "finished": time.time(), "error": self._store.redactor.text(reason)}
+        with self._store.write() as connection:
+            self._lease.check(connection)
+            connection.execute(update(tables.runs).where(tables.runs.c.id == self._run_id).values(values))
 
     def _await_oldest(self) -> None:
         wait([self._pending[0]])  # Forgotten only then: Ctrl-C here must not hide it from a later flush.
@@ -105,10 +130,12 @@ class Recorder:
             return
         try:
             with self._store.write() as connection:
+                self._lease.check(connection)
                 _Transaction(connection, self._store, self._run_id, now).write(event)
         except BaseException as error:
-            self._failure = error
+            self.fail(error)
             raise
+        self._lease.is_over = isinstance(event, RunFinished)
 
 
 class _Transaction:

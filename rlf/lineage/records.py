@@ -108,6 +108,9 @@ class Run:
     last_step: int
     finished: float | None
     error: str | None
+    """Why it failed or was interrupted."""
+    idle_s: float = 0.0
+    """Time between the end of one of its processes and the next resume."""
 
 
 @dataclass(frozen=True, slots=True)

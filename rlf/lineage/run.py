@@ -1,19 +1,23 @@
-"""The start of a run and of its resumption: the two writes that come before any event."""
+"""The start of a run and of its resumption: the two writes that come before any event, and make this process its owner.
+
+Both leave a lease with the store, which gives it back when it is closed.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from rlf.core import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
-from rlf.lineage.process import Process, current_process, is_gone
+from rlf.lineage.lease import LEASE_S, Lease, describe_owner, has_owner
 from rlf.lineage.records import INTERRUPTED, Change, FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.types import RunStatus
@@ -56,10 +60,12 @@ def start_run(store: Store, record: RunRecord, patch: str | None = None, texts: 
         "cwd": redactor.optional(record.cwd),
         "patch_sha256": patch_sha256,
         "last_step": 0,
+        "idle_s": 0.0,
     }
-    with store.write() as connection:
+    lease = Lease(record.id, store.lease_folder)
+    with store.holding(lease), store.write() as connection:
         write_blobs(connection, blobs.data_by_hash)
-        connection.execute(insert(tables.runs), row | asdict(current_process()))
+        connection.execute(insert(tables.runs), row | lease.columns())
         if files:
             connection.execute(insert(tables.files), files)
 
@@ -91,32 +97,96 @@ def accept_changes(store: Store, run_id: str, changes: Sequence[Change], texts: 
         write_blobs(connection, blobs.data_by_hash)
 
 
-def begin_resume(store: Store, run_id: str, from_step: int) -> None:
+def begin_resume(store: Store, run_id: str, from_step: int, *, take_over: bool = False) -> None:
     """Takes a run over from its checkpoint at `from_step`: later rows are deleted, for those steps are done again.
 
-    Trajectories that a stop cut off stay.
+    Trajectories that a stop cut off stay. Why the run stopped becomes one of its events.
+
+    Args:
+        take_over: whether a process that seems to run it still loses it; that one ends at its next write.
 
     Raises:
-        RlfError: There is no such run, or its process still runs.
+        RlfError: There is no such run, or another process still runs it.
     """
     with store.write() as connection:
-        check_stopped(connection, run_id, exempt=current_process())
-        again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports, tables.changes)
-        for table in (*again, tables.collections, tables.tool_totals):
-            connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > from_step))
-        table = tables.trajectories
-        left = (table.c.run_id == run_id, table.c.step > from_step, table.c.phase != INTERRUPTED)
-        connection.execute(delete(table).where(*left))
-        now_running = {"status": RunStatus.RUNNING, "finished": None, "error": None, "last_step": from_step}
-        values = now_running | asdict(current_process())
-        connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(values))
+        row = _row(connection, run_id)
+        if not take_over and run_id not in store.leases:
+            _refuse_owned(store, row)
+        store.let_go(run_id)
+        lease = _lease(store, row, take_over=take_over)
+        with store.holding(lease):
+            _delete_after(connection, run_id, from_step)
+            connection.execute(insert(tables.events), _event_of_end(row, take_over=take_over))
+            now_running = {"status": RunStatus.RUNNING, "finished": None, "error": None, "last_step": from_step}
+            values = now_running | {"idle_s": (row.idle_s or 0.0) + _idle_s(connection, row)} | lease.columns()
+            connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(values))
 
 
-def check_stopped(connection: Connection, run_id: str, exempt: Process | None = None) -> None:
-    """Raises RlfError where there is no such run, or where a process other than the exempt one still runs it."""
+def refuse_running(store: Store, run_id: str) -> None:
+    """Raises RlfError where a process still runs a run, before anything is prepared for its resumption."""
+    with store.read() as connection:
+        check_stopped(store, connection, run_id)
+
+
+def check_stopped(store: Store, connection: Connection, run_id: str) -> None:
+    """Raises RlfError where there is no such run, or where a process still runs it."""
+    _refuse_owned(store, _row(connection, run_id))
+
+
+def _row(connection: Connection, run_id: str) -> Row[Any]:
     row = connection.execute(select(tables.runs).where(tables.runs.c.id == run_id)).one_or_none()
     if row is None:
         raise RlfError(f"run {run_id}: not in the lineage. `rlf runs list` shows the runs there are.")
-    process = Process(row.pid, row.node, row.boot, row.pid_ticks)
-    if row.status == RunStatus.RUNNING and process != exempt and not is_gone(process):
-        raise RlfError(f"run {run_id}: still running as process {process.pid} on {process.node}. Stop it first.")
+    return row
+
+
+def _refuse_owned(store: Store, row: Row[Any]) -> None:
+    if has_owner(row, store.lease_folder):
+        raise RlfError(
+            f"run {row.id}: still running as {describe_owner(row)}. Stop it first. If that process cannot be seen from "
+            f"here and is dead, wait until that is {LEASE_S:g} s old, or take the run from it with "
+            f"`rlf resume {row.id} --take-over`."
+        )
+
+
+def _lease(store: Store, row: Row[Any], *, take_over: bool) -> Lease:
+    try:
+        return Lease(row.id, store.lease_folder, takes_over=take_over)
+    except BlockingIOError as error:
+        raise RlfError(f"run {row.id}: another process is resuming it just now. Follow the run there.") from error
+
+
+def _delete_after(connection: Connection, run_id: str, step: int) -> None:
+    again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports, tables.changes)
+    for table in (*again, tables.collections, tables.tool_totals):
+        connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > step))
+    table = tables.trajectories
+    left = (table.c.run_id == run_id, table.c.step > step, table.c.phase != INTERRUPTED)
+    connection.execute(delete(table).where(*left))
+
+
+def _event_of_end(row: Row[Any], *, take_over: bool) -> dict[str, Any]:
+    """How the run ended before it is resumed, since its row forgets that now."""
+    if row.status != RunStatus.RUNNING:
+        text = f"{row.status} after step {row.last_step}: {row.error or 'no reason was recorded'}"
+    elif take_over:
+        text = f"taken over after step {row.last_step} from {describe_owner(row)}"
+    else:
+        text = f"interrupted after step {row.last_step}: {describe_owner(row)}, ended without recording why"
+    return {"run_id": row.id, "time": row.finished or time.time(), "level": "info", "text": text, "data": "{}"}
+
+
+def _idle_s(connection: Connection, row: Row[Any]) -> float:
+    """Time since the run's process last did something."""
+    return max(0.0, time.time() - last_sign_of_life(connection, row))
+
+
+def last_sign_of_life(connection: Connection, row: Row[Any]) -> float:
+    """When a run ended, as far as the lineage knows."""
+    if row.finished is not None:
+        return float(row.finished)
+    table = tables.steps
+    newest = connection.execute(
+        select(table.c.finished).where(table.c.run_id == row.id).order_by(table.c.step.desc()).limit(1)
+    ).scalar()
+    return max(float(row.heartbeat or 0.0), float(newest or 0.0), float(row.started))

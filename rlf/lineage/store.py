@@ -1,7 +1,7 @@
 """The database that holds the lineage: opening it, and the two ways of using it, `read` and `write`.
 
 SQLite runs in WAL mode, so readers never wait; a writer takes its lock when it begins (BEGIN IMMEDIATE) and so waits in
-line for the busy timeout instead of failing half-way. What the user can mend leaves here as an RlfError.
+line, for minutes and with a notice, instead of failing half-way. What the user can fix leaves here as an RlfError.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, Oper
 
 from rlf.core import RlfError, RunError
 from rlf.core.redact import Redactor
-from rlf.core.wal import use_wal
+from rlf.core.wal import use_wal, wait_while_busy
+from rlf.lineage.lease import Lease, LeaseLost
 from rlf.lineage.migrate import is_current, upgrade
 
 _BUSY_TIMEOUT_S = 5.0
+"""Time for which SQLite waits for another writer at once."""
+_PATIENCE_S = 600.0
+"""Time for which a writer waits for another one in all."""
 _WRITES = "rlf_writes"
 """Execution option of the connections that begin with a lock."""
 
@@ -41,7 +45,8 @@ _MENDS: dict[str, tuple[type[RlfError], str]] = {
     "disk I/O error": (RunError, "the disk fails or is full. Check it, then continue with `rlf resume`."),
     "database is locked": (
         RunError,
-        f"another process holds it for over {_BUSY_TIMEOUT_S:g} s. End it, then try again.",
+        f"another process still holds it after {_PATIENCE_S / 60:g} minutes. `lsof FILE` names it; wait for it or end "
+        "it, then try again.",
     ),
 }
 """By SQLite's words: the error's class, what happened and what to do."""
@@ -55,6 +60,10 @@ class Store:
         self.base = _base(engine.url)
         """The folder that relative paths in the database start at: its file's own; None for a server's database."""
         self.redactor = redactor
+        self.leases: dict[str, Lease] = {}
+        """Of the runs that this process writes, by id."""
+        self._file = Path(self.place).absolute() if engine.dialect.name == "sqlite" else None
+        self._opened: os.stat_result | None = None
         self._engine = engine
         self._writer = engine.execution_options(**{_WRITES: True})
 
@@ -81,9 +90,52 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One transaction: all of it is committed at the end, or none of it."""
+        """One transaction: all of it is committed at the end, or none of it.
+
+        Raises:
+            LeaseLost: the file was removed or replaced since it was opened.
+        """
         with _mended(self.place), self._writer.begin() as connection:
+            self._check_same_file()
             yield connection
+
+    @property
+    def lease_folder(self) -> Path | None:
+        """Where the lock files of running runs are; None where the database is a server."""
+        return None if self._file is None else self._file.with_name(f"{self._file.name}-leases")
+
+    @contextmanager
+    def holding(self, lease: Lease) -> Iterator[None]:
+        """Keeps a lease until the store is closed, unless the block that records it fails."""
+        try:
+            yield
+        except BaseException:
+            lease.is_over = True
+            lease.release()
+            raise
+        self.leases[lease.run_id] = lease
+
+    def let_go(self, run_id: str) -> None:
+        """Gives the lease of a run back, where this store has it."""
+        lease = self.leases.pop(run_id, None)
+        if lease is not None:
+            lease.release()
+
+    def _check_same_file(self) -> None:
+        """SQLite writes on into a file that was deleted, where nobody finds it."""
+        if self._file is None:
+            return
+        try:
+            found = self._file.stat()
+        except OSError:
+            found = None
+        self._opened = self._opened or found
+        if found is None or self._opened is None or not os.path.samestat(found, self._opened):
+            raise LeaseLost(
+                f"{self.place}: the lineage was removed or replaced while this process used it; nothing more can be "
+                "recorded. Keep the runs folder in its place until its runs have ended.",
+                is_taken_over=False,
+            )
 
     def compact(self) -> None:
         """Gives the room of what was deleted back to the disk, where the database keeps it in a file of its own."""
@@ -92,7 +144,9 @@ class Store:
                 connection.connection.dbapi_connection.execute("VACUUM")  # type: ignore[union-attr]  # it is open
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Closes every connection and gives every lease back."""
+        for run_id in list(self.leases):
+            self.let_go(run_id)
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -180,14 +234,18 @@ def _engine(url: URL) -> Engine:
 
 def _configure(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None  # `_begin` opens transactions; the driver's own begin would take no lock.
-    use_wal(connection, _BUSY_TIMEOUT_S)
+    use_wal(connection, _PATIENCE_S)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
 
 
 def _begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get(_WRITES, False):
+        connection.exec_driver_sql("BEGIN")
+        return
+    driver = connection.connection.dbapi_connection
+    assert isinstance(driver, sqlite3.Connection), f"begin on {driver!r}"
+    wait_while_busy(driver, lambda: connection.exec_driver_sql("BEGIN IMMEDIATE"), _PATIENCE_S)
 
 
 @contextmanager

@@ -90,6 +90,9 @@ runs = Table(
     _text("node"),
     _text("boot"),
     Column("pid_ticks", BigInteger, nullable=False),
+    Column("owner", String),
+    Column("heartbeat", Float),
+    Column("idle_s", Float),
     Index(None, "started"),
 )
 

@@ -75,7 +75,7 @@ def thin(store: Store, run_id: str, keep: Keep) -> int:
         RlfError: the run is still running.
     """
     with store.write() as connection:
-        check_stopped(connection, run_id)
+        check_stopped(store, connection, run_id)
         refs = list(
             connection.execute(select(tables.trajectories.c.id).where(*_goes(connection, run_id, keep))).scalars()
         )

@@ -6,12 +6,13 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row
 
+from rlf.lineage.lease import has_owner
 from rlf.lineage.payload import Payload, decode, decode_task
-from rlf.lineage.process import Process, is_gone
 from rlf.lineage.records import (
     FileRecord,
     FoundCall,
@@ -45,10 +46,10 @@ from rlf.types import (
 AnyRow = Row[tuple[Any, ...]]
 
 
-def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str) -> Run:
-    """A run whose folder is at `folder` now; one that says running while its process is gone was interrupted."""
+def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: Path | None) -> Run:
+    """A run whose folder is at `folder` now; one that says running while no process owns it was interrupted."""
     status = RunStatus(row.status)
-    gone = status is RunStatus.RUNNING and is_gone(Process(row.pid, row.node, row.boot, row.pid_ticks))
+    gone = status is RunStatus.RUNNING and not has_owner(row, lease_folder)
     return Run(
         record=_record(row, files, folder),
         status=RunStatus.INTERRUPTED if gone else status,
@@ -56,6 +57,7 @@ def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str) -> Run:
         last_step=row.last_step,
         finished=row.finished,
         error=row.error,
+        idle_s=row.idle_s or 0.0,
     )
 
 

@@ -11,10 +11,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 import rlf.lineage
-from rlf.lineage import Reader, Recorder, open_store
+from rlf.lineage import Reader, Recorder, begin_resume, open_store
 from rlf.lineage.migrate import HEAD, VERSION_TABLE
 from rlf.lineage.tables import metadata
-from rlf.types import Notice
+from rlf.types import Notice, RunStatus
 
 from .builders import run_record, scored
 
@@ -51,9 +51,11 @@ def test_a_database_of_each_revision_is_brought_forward(tmp_path, dump):
         assert record == run_record("old", started=1700000000.0, folder=record.folder)
         assert [step.step for step in reader.steps("old")] == [1, 2]
         assert reader.trajectory("old", k=1, step=2).scored == scored(1, num_tokens=20, text_bytes=20)
+        assert reader.get_run("old").status is RunStatus.INTERRUPTED  # its process was seen last in 2023
+        begin_resume(store, "old", 2)
         with Recorder(store, "old") as recorder:
             recorder(Notice("info", "still written", {}))
-        assert len(reader.events("old")) == 1
+        assert reader.events("old")[-1].text == "still written"
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)

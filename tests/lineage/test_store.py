@@ -149,8 +149,9 @@ def test_a_fault_of_our_own_sql_keeps_its_traceback(store):
 
 
 def test_a_lock_held_too_long_is_named(store, path, monkeypatch):
-    monkeypatch.setattr(store_module, "_BUSY_TIMEOUT_S", 0.05)
-    with open_store(path) as other, store.write(), pytest.raises(RunError, match="another process holds"):
+    monkeypatch.setattr(store_module, "_BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(store_module, "_PATIENCE_S", 0.05)
+    with open_store(path) as other, store.write(), pytest.raises(RunError, match="another process still holds it"):
         start_run(other, run_record())
 
 

@@ -279,7 +279,11 @@ class LocalEngine:
         self.emit(EvaluationFinished(step, mode, metrics, scored))
         return metrics.get("success")
 
+    def leave_job(self) -> None:
+        """Nothing of it outlives this process."""
+
     def _checkpoint(self) -> None:
+        self._flush()  # fails where another process owns the run, and with it the folder
         folder = self.folder / "checkpoints"
         path, digest = save_checkpoint(folder, self._updater, self.progress)
         kept = kept_steps(folder, self.spec.checkpoint.keep, self.progress)

@@ -117,6 +117,8 @@ class OpenRlhfEngine:
         """The last step that the lineage has of an earlier launch; None in a new run."""
         self._goes_on = False
         """Whether the launch of a driver that died is followed to its end, rather than another made."""
+        self._leaves_job = False
+        """Whether a cluster's job continues when this driver ends."""
 
     def _notify(self, level: str, text: str) -> None:
         self._emit(Notice(level, text, {}))
@@ -167,6 +169,10 @@ class OpenRlhfEngine:
             newer = None if start.named or start.skipped else latest_checkpoint(self.job)
             self._checkpoint = newer or start.checkpoint
             self.step = 0 if self._checkpoint is None else step_of(self._checkpoint)
+
+    def leave_job(self) -> None:
+        """A cluster's job then continues without this driver; one on this machine ends with it."""
+        self._leaves_job = True
 
     async def run(self) -> None:
         """Runs the job to its end. Cancelled, it ends the job, reads what is left of it and re-raises."""
@@ -236,7 +242,8 @@ class OpenRlhfEngine:
             await self._cluster.submit(name, self.job, [*ENTRY, *options], told)
         done = "goes on" if self._goes_on else "is submitted"
         self._emit(Notice("info", f"job {name} {done} on {self._cluster.address}", {"job": name}))
-        async with self._cluster.followed(name, self.job.log(number)) as process:
+        log = self.job.log(number)
+        async with self._cluster.followed(name, log, stops=lambda: not self._leaves_job) as process:
             yield process
 
     async def _settle(self) -> list[CheckpointSaved]:

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +78,13 @@ class Cluster:
             raise RunError(f"{self.address}: the job server does not take the job: {_last_line(errors.decode())}")
 
     @asynccontextmanager
-    async def followed(self, name: str, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def followed(
+        self, name: str, log: Path, stops: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
         """A process that writes a job's whole output, from its beginning, until it is over; 0 where it succeeded.
 
-        The job is stopped when the block is left before its end. When this process dies the job goes on.
+        When the block is left before its end, the job is stopped, if `stops` says so. When this process dies the job
+        continues.
         """
         log.unlink(missing_ok=True)  # noqa: ASYNC240 - a local file
         command, environment = self._command("follow", name), self.place.environment({})
@@ -89,7 +92,7 @@ class Cluster:
             try:
                 yield process
             finally:
-                if process.returncode is None:
+                if process.returncode is None and stops():
                     await asyncio.shield(self._stop(name))
 
     async def _stop(self, name: str) -> None:

@@ -1,0 +1,181 @@
+"""Who may write a run: one process at a time, by a lease.
+
+A lease is an owner id in the run's row and, beside an SQLite lineage, a locked file. The kernel releases the lock when
+the process dies, whatever host name or pid namespace it has, and keeps it while the process is paused: on one kernel
+the lock decides. For other machines and database servers the owner's heartbeat decides: after `LEASE_S` without one
+the run has no owner. Every write checks the owner in its own transaction, so that two processes never both write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from rlf.core import RunError
+from rlf.lineage import tables
+from rlf.lineage.process import Process, current_process, is_gone, is_visible
+from rlf.types import RunStatus
+
+BEAT_S = 15.0
+"""Time between two heartbeats."""
+LEASE_S = 120.0
+"""Age of the last heartbeat from which a run counts as left by a process that cannot be seen from here."""
+OLD_LEASE_S = 86_400.0
+"""The same for runs of versions that gave no heartbeat: age of their last step."""
+_ATTEMPTS, _PAUSE_S = 25, 0.02
+"""A process that looks whether a lock is held holds it itself for a moment."""
+
+
+class LeaseLost(RunError):
+    """Another process owns the run now, or the run is gone from the lineage."""
+
+    def __init__(self, message: str, *, is_taken_over: bool) -> None:
+        super().__init__(message)
+        self.is_taken_over = is_taken_over
+
+
+class Lease:
+    """The right to write one run. Where its file cannot be locked, the heartbeat alone decides."""
+
+    def __init__(self, run_id: str, folder: Path | None, *, takes_over: bool = False) -> None:
+        """Locks the run's file.
+
+        Args:
+            folder: of the lock files; None where the lineage has none.
+            takes_over: whether a lock that another process holds is put aside.
+
+        Raises:
+            BlockingIOError: another process holds the lock.
+        """
+        self.run_id = run_id
+        self.owner = secrets.token_hex(8)
+        self.is_over = False
+        """Whether the run's end is recorded, so that nobody needs the lock any more."""
+        self._path = None if folder is None else folder / run_id
+        self._file = None if self._path is None else _lock(self._path, takes_over=takes_over)
+
+    def columns(self) -> dict[str, Any]:
+        """What the run's row says of its owner."""
+        process = current_process()
+        named = {"pid": process.pid, "node": process.node, "boot": process.boot, "pid_ticks": process.pid_ticks}
+        return {**named, "owner": self.owner, "heartbeat": time.time()}
+
+    def check(self, connection: Connection) -> None:
+        """Raises LeaseLost where this process may not write the run any more."""
+        columns = tables.runs.c
+        row = connection.execute(
+            select(columns.owner, columns.pid, columns.node).where(columns.id == self.run_id)
+        ).one_or_none()
+        if row is None:
+            text = "it was removed from the lineage while this process ran it. This process ends; nothing is recorded."
+            raise LeaseLost(f"run {self.run_id}: {text}", is_taken_over=False)
+        if row.owner != self.owner:
+            by = f"process {row.pid} on {row.node}"
+            text = f"{by} took it over. This process ends and writes nothing more; follow the run there."
+            raise LeaseLost(f"run {self.run_id}: {text}", is_taken_over=True)
+
+    def release(self) -> None:
+        """Gives the lock back; its file stays where the end of the run is not recorded, and shows that it was left."""
+        if self._file is None:
+            return
+        assert self._path is not None, "a lock without a file"
+        if self.is_over and _is_at(self._file, self._path):
+            self._path.unlink(missing_ok=True)
+        os.close(self._file)
+        self._file = None
+
+
+def has_owner(row: Row[Any], folder: Path | None) -> bool:
+    """Whether a process still runs a run.
+
+    Args:
+        row: of the table `runs`.
+        folder: of the lineage's lock files.
+    """
+    if row.status != RunStatus.RUNNING:
+        return False
+    process = Process(row.pid, row.node, row.boot, row.pid_ticks)
+    held = None if folder is None or row.owner is None else _is_held(folder / row.id)
+    if held:
+        return True
+    if held is False and process.kernel == current_process().kernel:
+        return False
+    if is_visible(process):
+        return not is_gone(process)
+    if row.owner is None and process.node == current_process().node and process.kernel != current_process().kernel:
+        return False  # by the rule of the version that wrote it: the machine was restarted
+    return time.time() - _last_sign(row) < (OLD_LEASE_S if row.owner is None else LEASE_S)
+
+
+def describe_owner(row: Row[Any]) -> str:
+    """The process that runs a run, with the age of its last heartbeat."""
+    age_s = max(0.0, time.time() - _last_sign(row))
+    return f"process {row.pid} on {row.node}, whose last sign of life is {age_s:.0f} s old"
+
+
+def forget_lock(folder: Path | None, run_id: str) -> None:
+    """Removes the lock file of a run that is removed."""
+    if folder is not None:
+        (folder / run_id).unlink(missing_ok=True)
+
+
+def _last_sign(row: Row[Any]) -> float:
+    return float(row.started if row.heartbeat is None else row.heartbeat)
+
+
+def _lock(path: Path, *, takes_over: bool) -> int | None:
+    """The descriptor that holds a file's lock; None where the file system has no locks or cannot be written."""
+    for _ in range(_ATTEMPTS):
+        try:
+            path.parent.mkdir(exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            if takes_over:
+                path.unlink(missing_ok=True)
+            else:
+                time.sleep(_PAUSE_S)
+            continue
+        except OSError:
+            os.close(file)
+            path.unlink(missing_ok=True)
+            return None
+        if _is_at(file, path):
+            return file
+        os.close(file)
+    raise BlockingIOError(f"{path}: another process holds the lock")
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether an open file is the one that its name leads to."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _is_held(path: Path) -> bool | None:
+    """Whether a process holds a file's lock; None where that cannot be known from here."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return False
