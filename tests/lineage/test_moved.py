@@ -16,9 +16,10 @@ from .test_migrations import DUMPS, database_of
 
 def recorded(base: Path) -> None:
     """A run with a checkpoint in its own folder."""
-    with open_store(base / "rlf.db") as store, Recorder(store, "r") as recorder:
+    with open_store(base / "rlf.db") as store:
         start_run(store, run_record("r", folder=str(base / "r")))
-        recorder(CheckpointSaved(2, str(base / "r/checkpoints/step-000002"), "c"))
+        with Recorder(store, "r") as recorder:
+            recorder(CheckpointSaved(2, str(base / "r/checkpoints/step-000002"), "c"))
 
 
 def places(base: Path) -> list[str]:

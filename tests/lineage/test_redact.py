@@ -92,7 +92,7 @@ def test_no_form_of_a_secret_is_stored(path, monkeypatch):
     for form in FORMS:
         assert form not in stored
         assert form not in dump
-    files = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    files = b"".join(file.read_bytes() for file in path.parent.iterdir() if file.is_file())
     assert b"canary" not in files
 
 

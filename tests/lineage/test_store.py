@@ -24,7 +24,7 @@ def pragma(store, name):
 
 def limit_pages(store, num_pages):
     """From now on the database takes no more than so many pages: the disk is full."""
-    store.close()
+    store._engine.dispose()
     event.listen(
         store._engine, "connect", lambda connection, _: connection.execute(f"PRAGMA max_page_count={num_pages}")
     )
