@@ -59,9 +59,8 @@ class Recorder:
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
-        """Takes a run that this process has started or resumed with the same store."""
+        """Takes a run that this process starts or resumes with the same store before the first event is written."""
         self._store = store
-        self._lease = store.leases[run_id]
         self._run_id = run_id
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage-writer")
         self._pending: deque[Future[None]] = deque()
@@ -114,7 +113,7 @@ class Recorder:
     def _write_end(self, reason: str) -> None:
         values = {"status": RunStatus.FAILED, "finished": time.time(), "error": self._store.redactor.text(reason)}
         with self._store.write() as connection:
-            self._lease.check(connection)
+            self._store.leases[self._run_id].check(connection)
             connection.execute(update(tables.runs).where(tables.runs.c.id == self._run_id).values(values))
 
     def _await_oldest(self) -> None:
@@ -130,12 +129,12 @@ class Recorder:
             return
         try:
             with self._store.write() as connection:
-                self._lease.check(connection)
+                self._store.leases[self._run_id].check(connection)
                 _Transaction(connection, self._store, self._run_id, now).write(event)
         except BaseException as error:
             self.fail(error)
             raise
-        self._lease.is_over = isinstance(event, RunFinished)
+        self._store.leases[self._run_id].is_over = isinstance(event, RunFinished)
 
 
 class _Transaction:

@@ -88,8 +88,8 @@ def test_an_error_of_the_run_is_not_hidden_by_one_of_the_lineage(store, run_id, 
 
 
 def test_events_of_a_run_that_this_process_does_not_own_are_refused(store):
-    with pytest.raises(KeyError, match="nobody"):
-        Recorder(store, "nobody")
+    with pytest.raises(KeyError, match="nobody"), Recorder(store, "nobody") as recorder:
+        recorder(Notice("info", "hello", {}))
 
 
 def test_resume_supersedes_the_steps_after_its_checkpoint(store, run_id, reader):
