@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from rlf.api.openapi import read_operations
 from rlf.core.errors import Fault, Place, RlfError, SpecError
 from rlf.core.yaml_text import dump_yaml, load_document
 from rlf.spec.interpolation import interpolate
@@ -32,6 +31,8 @@ from rlf.tools.imports.found import (
     variables_of,
     with_stand_ins,
 )
+from rlf.tools.imports.names import unique_name
+from rlf.tools.imports.openapi import read_operations
 from rlf.tools.mcp.entry import ToolServer
 from rlf.tools.mcp.listing import Entry, fresh_listing
 
@@ -64,11 +65,10 @@ def import_tools(found: Imported, folder: Path, *, source: str, force: bool = Fa
     Raises:
         RlfError: a file is there already and `force` is not given, or there is nothing to write.
     """
-    tools = [{**tool, "name": prefix + tool["name"]} for tool in found.tools]
     kept: list[Json] = []
-    left_out = list(found.left_out)
-    for tool in tools:
-        reason = _twin(tool, kept) or _find_fault(tool, folder)
+    left_out, notes = list(found.left_out), list(found.notes)
+    for tool in _named_apart(found.tools, prefix, notes):
+        reason = _find_fault(tool, folder)
         if reason is None:
             kept.append(tool)
         else:
@@ -82,7 +82,7 @@ def import_tools(found: Imported, folder: Path, *, source: str, force: bool = Fa
     folder.mkdir(parents=True, exist_ok=True)
     for path, tool in zip(paths, kept, strict=True):
         path.write_text(file_text(tool, folder, source), encoding="utf-8")
-    return Written(tuple(paths), tuple(left_out), tuple(variables_of(kept)), tuple(found.notes))
+    return Written(tuple(paths), tuple(left_out), tuple(variables_of(kept)), tuple(notes))
 
 
 def file_text(tool: Json, folder: Path, source: str) -> str:
@@ -93,10 +93,17 @@ def file_text(tool: Json, folder: Path, source: str) -> str:
     return f"# Imported from {origin}.\n# yaml-language-server: $schema={schema}\n{dump_yaml(escaped(tool))}"
 
 
-def _twin(tool: Json, kept: Sequence[Json]) -> str | None:
-    """Why a declaration cannot lie beside those before it: a file system may hold names without their case."""
-    twin = next((other["name"] for other in kept if other["name"].casefold() == tool["name"].casefold()), None)
-    return None if twin is None else f"another tool of this import is named {twin!r}"
+def _named_apart(tools: Sequence[Json], prefix: str, notes: list[str]) -> Iterator[Json]:
+    """The tools under names that no two of them share, with a note for each that has another than it would have."""
+    taken: set[str] = set()
+    for tool in tools:
+        wanted = prefix + tool["name"]
+        name = unique_name(wanted, taken)
+        if name != wanted:
+            notes.append(
+                f"{_printable(wanted)} is named {_printable(name)}: names differ and have at most 64 characters"
+            )
+        yield {**tool, "name": name}
 
 
 def _find_fault(tool: Json, folder: Path) -> str | None:
@@ -334,13 +341,12 @@ def _declaration(server: ToolServer, entry: Entry, said: Json) -> Json:
 
 
 def from_openapi(source: str, base_url: str | None) -> Imported:
-    """The operations of an OpenAPI 3 document: a file or a url, JSON or YAML."""
+    """The operations of an OpenAPI 3 or Swagger 2 document: a file or a url, JSON or YAML."""
     try:
         document = load_document(_text(source))
     except ValueError as error:
         raise RlfError(f"{source}: neither JSON nor YAML: {error}. Check the address and the file.") from error
-    found = read_operations(document, base_url=base_url)
-    return Imported(found.tools, found.left_out)
+    return read_operations(document, base_url=base_url, source=source)
 
 
 def from_openai(source: str, target: str | None) -> Imported:

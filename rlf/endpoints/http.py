@@ -180,7 +180,11 @@ class HttpClient:
             keepalive_timeout=_KEEPALIVE_S,
             resolver=GuardedResolver(self._guard, self._resolver),
         )
-        session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("Content-Type",),  # a request without a body has none
+        )
         self._open = _Open(session, Timers())
         return self._open
 

@@ -110,7 +110,12 @@ TemplateText = Annotated[str, AfterValidator(_checked)]
 
 
 def _percent_encoded(value: Any) -> str:
-    return quote(str(value), safe="")
+    """A value as a part of a URL: a list's items, or an object's names and values, with commas between (RFC 6570)."""
+    if isinstance(value, Mapping):
+        value = [part for entry in value.items() for part in entry]
+    if isinstance(value, list | tuple):
+        return ",".join(map(_percent_encoded, value))
+    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe="")
 
 
 @cache

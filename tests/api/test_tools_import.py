@@ -165,6 +165,7 @@ OPENAPI = """\
 openapi: 3.0.3
 info: {title: Pet Store, version: "1"}
 servers: [{url: ADDRESS}]
+security: [{key: []}]
 components:
   securitySchemes: {key: {type: http, scheme: bearer}}
   parameters:
@@ -202,7 +203,7 @@ def test_openapi_operations_become_http_tools_with_path_query_and_body(
 ) -> None:
     Path("pets.yaml").write_text(OPENAPI.replace("ADDRESS", service))
     said = imported("openapi", "pets.yaml")
-    assert "left out: POST /upload: its body is image/png and no JSON" in said
+    assert "left out: POST /upload: its body is image/png; JSON, forms and text can be sent" in said
     assert "left out: GET /secret: it needs the header parameter 'X-Who'" in said
     assert "left out: GET /elsewhere: it refers to 'other.yaml#/x', which is in another document" in said
     assert "set the environment variable PET_STORE_TOKEN" in said
@@ -220,11 +221,13 @@ def test_openapi_operations_become_http_tools_with_path_query_and_body(
         assert call("listPets", owner="o", page_size=wrong).outcome is Outcome.INVALID_ARGUMENTS
 
 
-def test_a_document_that_is_no_openapi_3_is_refused() -> None:
-    Path("old.json").write_text('{"swagger": "2.0"}')
-    assert "no OpenAPI 3 document" in refused("openapi", "old.json")
+def test_a_document_that_is_no_openapi_is_refused() -> None:
+    Path("old.json").write_text('{"asyncapi": "2.0"}')
+    assert "got 'asyncapi'; expected an OpenAPI document" in refused("openapi", "old.json")
     Path("nowhere.yaml").write_text(OPENAPI.replace("ADDRESS", "/v1"))
-    assert "says no address (servers: /v1). Give it with --url." in refused("openapi", "nowhere.yaml")
+    assert "the document names no address for it (server: '/v1'); give one with --url" in refused(
+        "openapi", "nowhere.yaml"
+    )
 
 
 def test_openai_functions_need_a_target_and_call_it() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -11,6 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from rlf.endpoints.http import HttpRequest
 from rlf.endpoints.template import ABSENT, Template, TemplateFault
+from rlf.tools.http.encoding import BodyFormat, Encoding, multipart, pairs
 from rlf.tools.http.fill import FilledValue
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class RequestMaker:
     """The templates of one declaration, parsed once."""
 
     def __init__(self, tool: HttpTool) -> None:
-        self._method, self._has_body = tool.method.value, tool.method.has_body
+        self._method, self._has_body = tool.method.value, tool.method.has_body or tool.body is not None
         self._headers = tool.headers
         self._json_headers = _typed(tool.headers, "application/json")
         self._text_headers = _typed(tool.headers, "text/plain; charset=utf-8")
@@ -32,7 +33,10 @@ class RequestMaker:
         self._fixed_url = None if self._url.names else self._url.render({})
         self._query = None if tool.query is None else FilledValue(tool.query)
         self._body = None if tool.body is None else FilledValue(tool.body)
-        self._plain_url = self._fixed_url if self._has_body and tool.query is None and tool.body is None else None
+        self._format, self._encoding = tool.body_format, tool.encoding
+        self._body_required = tool.body_required
+        is_plain = self._has_body and tool.query is None and tool.body is None and self._format is BodyFormat.JSON
+        self._plain_url = self._fixed_url if is_plain and self._body_required else None
         """Address of a request whose body is the arguments, and which differs from another's in nothing else."""
 
     def make(self, values: Mapping[str, Any], *, repeatable: bool) -> HttpRequest:
@@ -48,17 +52,35 @@ class RequestMaker:
         url = self._address(values, query)
         if not self._has_body:
             return HttpRequest(self._method, url, self._headers, None, repeatable)
+        value = rest if self._body is None else self._body.fill(values)
+        if not self._body_required and (value is ABSENT or value == {}):
+            return HttpRequest(self._method, url, self._headers, None, repeatable)
+        headers, body = self._written(value)
+        return HttpRequest(self._method, url, headers, body, repeatable)
+
+    def _written(self, value: Any) -> tuple[Mapping[str, str], bytes]:
+        """A body's headers and bytes."""
+        if self._format is BodyFormat.FORM:
+            body = _form_text(value, self._encoding).encode()
+            return _typed(self._headers, "application/x-www-form-urlencoded"), body
+        if self._format is BodyFormat.MULTIPART:
+            return self._in_parts(value)
         if self._body is None:
-            return HttpRequest(self._method, url, self._json_headers, _encoded_arguments(rest), repeatable)
-        value = self._body.fill(values)
-        headers = self._text_headers if isinstance(value, str) else self._json_headers
-        return HttpRequest(self._method, url, headers, _encoded(value), repeatable)
+            return self._json_headers, _encoded_arguments(value)
+        return (self._text_headers if isinstance(value, str) else self._json_headers), _encoded(value)
+
+    def _in_parts(self, value: Mapping[str, Any]) -> tuple[Mapping[str, str], bytes]:
+        try:
+            content_type, body = multipart(value, self._encoding)
+        except UnicodeEncodeError as fault:
+            raise TemplateFault(f"the body cannot be sent: {fault}") from fault
+        return {**self._headers, "Content-Type": content_type}, body
 
     def _address(self, values: Mapping[str, Any], query: Mapping[str, Any]) -> str:
         url = self._fixed_url or self._filled_url(values)
         if not query:
             return url
-        text = urlencode(list(_pairs(query)))
+        text = _form_text(query, self._encoding)
         return f"{url}{'&' if '?' in url else '?'}{text}" if text else url
 
     def _filled_url(self, values: Mapping[str, Any]) -> str:
@@ -68,12 +90,11 @@ class RequestMaker:
         return url
 
 
-def _pairs(query: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Query parameters as text: a list is repeated, null left out."""
-    for name, value in query.items():
-        for item in value if isinstance(value, list) else [value]:
-            if item is not None:
-                yield name, item if isinstance(item, str) else json.dumps(item)
+def _form_text(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> str:
+    try:
+        return urlencode(list(pairs(fields, encodings)))
+    except UnicodeEncodeError as fault:
+        raise TemplateFault(f"the query or form cannot be sent: {fault}") from fault
 
 
 def _typed(headers: Mapping[str, str], content_type: str) -> Mapping[str, str]:

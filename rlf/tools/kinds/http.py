@@ -19,6 +19,7 @@ from rlf.core.hashing import hash_json
 from rlf.core.redact import SECRET_HEADER
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import Template, TemplateFault, TemplateText
+from rlf.tools.http.encoding import BodyFormat, Encoding
 from rlf.tools.http.fill import FilledValue
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
@@ -40,7 +41,7 @@ class Method(StrEnum):
     PATCH = "PATCH"
     """As POST."""
     DELETE = "DELETE"
-    """Arguments go into the query."""
+    """Arguments go into the query, unless the file says `body`."""
 
     @property
     def has_body(self) -> bool:
@@ -74,6 +75,11 @@ class HttpTool(ToolKind):
     """Query parameters; by default the arguments, where the method has no body. An absent argument is left out."""
     body: Any = None
     """JSON body, or one text; by default the arguments, where the method has one. `"{{ k }}"` alone keeps the type."""
+    body_format: BodyFormat = BodyFormat.JSON
+    body_required: bool = True
+    """False: a body that no argument fills in is not sent."""
+    encoding: dict[str, Encoding] = Field(default={})
+    """How lists and objects are written, by their names in `query` or in a `body` that is a form."""
     response: str | None = None
     """Where the result lies in a JSON answer, as `result.0.text`; `*` takes every item. By default all of it."""
     result: TemplateText | None = None
@@ -105,8 +111,13 @@ class HttpTool(ToolKind):
 
     @model_validator(mode="after")
     def _sends_what_it_says(self) -> Self:
-        if self.body is not None and not self.method.has_body:
-            raise _fault(f"a {self.method} request has no body; write `method: POST`, or `query` in place of `body`")
+        if self.body is not None and self.method is Method.GET:
+            raise _fault("a GET request has no body; write `method: POST`, or `query` in place of `body`")
+        if self.body_format is not BodyFormat.JSON and not isinstance(self.body, Mapping | None):
+            raise _fault(f"a body of `body_format: {self.body_format}` has fields; write `body: {{name: ...}}`")
+        known = {*(self.query or {}), *(self.body if isinstance(self.body, Mapping) else {})}
+        if self.query is not None and (strays := sorted(self.encoding.keys() - known)):
+            raise _fault(f"`encoding` names {strays[0]!r}, which is neither in `query` nor in `body`; remove it")
         if self.batch is not None and "calls" not in (FilledValue(self.body).names | FilledValue(self.query).names):
             mend = "write e.g. `body: {queries: \"{{ calls | map(attribute='query') | list }}\"}`"
             raise _fault(f"`batch` needs a `body` or `query` over `calls`; {mend}")
