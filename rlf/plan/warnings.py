@@ -12,6 +12,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
 from rlf.plan.judges import find_judge_warnings
 from rlf.plan.openrlhf import find_openrlhf_warnings
+from rlf.plan.rewards import find_reward_warnings
 from rlf.rewards.term import Stage, Term
 from rlf.spec import LoadedSpec
 from rlf.spec.budget import PromptSizes
@@ -193,6 +194,10 @@ def _openrlhf_does_otherwise(subject: Subject) -> Iterator[Fault]:
     yield from find_openrlhf_warnings(subject.loaded)
 
 
+def _rewards_read_their_golds(subject: Subject) -> Iterator[Fault]:
+    yield from find_reward_warnings(subject.loaded, (*subject.train, *subject.evaluation))
+
+
 def _groups_are_compared(subject: Subject) -> Iterator[Fault]:
     yield from find_judge_warnings(subject.loaded)
 
@@ -211,5 +216,6 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _answers_outweigh_shape,
     _turns_are_told_apart,
     _openrlhf_does_otherwise,
+    _rewards_read_their_golds,
     _groups_are_compared,
 )

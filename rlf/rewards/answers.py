@@ -1,13 +1,11 @@
-"""Gold answers and the text they are compared by."""
+"""Gold answers, and whether a text is one of them or holds one."""
 
 from __future__ import annotations
 
-import re
-import string
 from typing import Any
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+from rlf.core.folding import fold
+from rlf.rewards.normalization import Normalization, normalize
 
 
 def golds(answer: Any) -> tuple[str, ...]:
@@ -21,28 +19,24 @@ def shown(answers: tuple[str, ...]) -> str:
     return " or ".join(map(repr, answers))
 
 
-def normalize(text: str) -> str:
-    """Lower case, no ASCII punctuation, no articles, single spaces: Search-R1's `normalize_answer` (`qa_em.py`).
-
-    >>> normalize("The  Eiffel-Tower, Paris!")
-    'eiffeltower paris'
-    """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def same(answer: str, gold: str) -> bool:
+def same(answer: str, gold: str, by: Normalization = Normalization.TEXT) -> bool:
     """Whether both normalise to the same text.
 
-    Search-R1 takes any two answers for equal of which nothing is left; here such a gold ("A", "+") must be met as
-    it stands, in any case.
+    A gold of which a normalisation leaves nothing ("A" for Search-R1's, "?") must be met as it stands, in any case;
+    Search-R1 itself takes any two such texts for equal.
     """
-    if normal := normalize(gold):
-        return normalize(answer) == normal
-    bare = gold.strip().lower()
-    return bare != "" and answer.strip().lower() == bare
+    if normal := normalize(gold, by):
+        return normalize(answer, by) == normal
+    bare = plain(gold)
+    return bare != "" and plain(answer) == bare
 
 
-def holds(text: str, gold: str) -> bool:
+def holds(text: str, gold: str, by: Normalization = Normalization.TEXT) -> bool:
     """Whether the words of the gold stand in the text one after the other; a gold of no words must be the text."""
-    normal = normalize(gold)
-    return f" {normal} " in f" {normalize(text)} " if normal else same(text, gold)
+    normal = normalize(gold, by)
+    return f" {normal} " in f" {normalize(text, by)} " if normal else same(text, gold, by)
+
+
+def plain(text: str) -> str:
+    """The text in one Unicode form and lower case, without the space around it."""
+    return fold(text).strip().casefold()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlf.rewards.rules.numeric import last_number
+from rlf.rewards.numbers import last_number
 from rlf.types import ToolResult
 
 _MAX_SHOWN_CHARS = 80

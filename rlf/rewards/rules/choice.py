@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from rlf.core.folding import fold
 from rlf.rewards.answers import golds, shown
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
@@ -14,21 +16,48 @@ from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
 _MAX_CHARS = 2000
-_BARE = re.compile(r"\W*(?:\\boxed\{)?\W*([A-Za-z])\W*")
-_LEADING = re.compile(r"\s*[(\[*]*([A-Za-z])[)\].:*]+(?:\s|$)")
-_BOXED = re.compile(r"\\boxed\{\s{0,3}(?:\\text\{)?\(?([A-Za-z])\)?\s{0,3}\}")
-_SAID = re.compile(
-    r"(?i:answer|choice|option)\s{0,3}(?i:is|:|=)?\s{0,3}[(\[*]{0,3}"
-    r"([A-Z](?![A-Za-z'])|[a-z](?=[)\]*.]{0,3}\s{0,3}(?:\.|\n|$)))"
+_MAX_BARE_CHARS = 40
+_TAG = re.compile(r"<answer>(.{0,500}?)</answer>", re.DOTALL | re.IGNORECASE)
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{((?:[^{}]|\{[^{}]{0,99}\}){0,99})\}")
+_WRAPPER = re.compile(
+    r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|bf|rm)(?![a-z])|\\[()\[\],;! ]"
 )
+"""LaTeX around a letter, which says nothing."""
+_MARKS = re.compile(r"[*`$_{}]")
+_LETTER = r"[(\[\"']{0,3}([A-Za-z])(?![A-Za-z0-9]|['.\-][A-Za-z]|\.\d)[)\]\"']{0,3}"
+_ALTERNATIVE = re.compile(
+    rf"\s{{0,3}}(?:[,/&]\s{{0,3}}(?:or|and)\b|[,/&]|\b(?:or|and)\b)\s{{0,3}}{_LETTER}(?!\s{{0,3}}(?:is|are|was|were)\b)",
+    re.IGNORECASE,
+)
+_FILLER = r"(?:(?:the|option|choice|letter|answer|clearly|definitely|probably|likely|either)\s{1,3}){0,3}"
+_VERB = r"\s{0,3}(?::|=|\b(?:is|are|was|would be|should be|must be|will be)\b\s{0,3}:?)\s{0,3}"
+_STATED = re.compile(rf"\b(?:answer|choice|option|letter)s?{_VERB}{_FILLER}{_LETTER}", re.IGNORECASE)
+_STATED_CHINESE = re.compile(
+    rf"(?:\u7b54\u6848|\u6545\u9009|\u9009\u62e9|\u9009\u9879|\u9009)[\s:\u4e3a\u662f\u5e94\u8be5\u9009\u9879]{{0,6}}{_LETTER}"
+)
+_CALLED_RIGHT = re.compile(rf"(?<![A-Za-z0-9]){_LETTER}\s{{1,3}}is\s(?:the\s)?(?:correct|right|best)\b")
+_PICKED = re.compile(
+    rf"\b(?:choose|pick|select|chose|picked|selected|go with)\s{{1,3}}{_FILLER}{_LETTER}", re.IGNORECASE
+)
+_CONCLUDED = re.compile(
+    rf"\b(?:therefore|thus|hence|so|finally|in conclusion)\b[,:]?\s{{0,3}}(?:it is|it's)?\s{{0,3}}{_FILLER}{_LETTER}"
+    r"\s{0,3}[.!]?\s{0,3}(?=\n|$)",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(rf"\b(?:answer|choice|option)\s{{1,3}}{_LETTER}", re.IGNORECASE)
+_WHOLE = re.compile(rf"\W*{_LETTER}\W*")
+_LEADING = re.compile(r"^[ \t]*[(\[]?([A-Za-z])[)\].:]+(?=\s|$)", re.MULTILINE)
+_SENTENCE_END = re.compile(r"[)\]\"']{0,3}\s{0,3}(?:[.!]|\n|$)")
 
 
 class Choice(Rule):
     """1 if the chosen letter is that of a gold, else 0.
 
-    The letter is, in this order: all there is ("B", "(b)."), the last \\boxed{B}, the last that follows "answer is",
-    "choice" or "option", or the one that the answer begins with ("B) Paris"). Anything else chooses nothing: letters
-    are not picked out of sentences.
+    The letter is looked for in this order: the whole answer or its last line ("B", "(b)."), the last
+    <answer>B</answer>, the last \\boxed{B}, the last statement ("the answer is B", "Answer: B", "B is correct", "I
+    choose B", "Therefore, B."), the only option that is named ("option B"), and what the answer begins with ("B)
+    Paris"). Markdown and LaTeX around a letter do not count. A statement of several letters ("A, B, C or D") chooses
+    nothing, and letters are not picked out of sentences.
     """
 
     needs_answer: ClassVar[bool] = True
@@ -46,21 +75,106 @@ class Choice(Rule):
             return Verdict(None, f"the gold {shown(texts)} chooses none of {self.choices}")
         letter = chosen(trajectory.answer or "", self.choices)
         if letter is None:
-            return Verdict(0.0, f"no letter of {self.choices} is chosen")
+            return Verdict(0.0, f"no letter of {self.choices} is chosen, or several are")
         return Verdict(float(letter in right), f"{letter} is chosen; right is {' or '.join(sorted(right))}")
 
 
 def chosen(text: str, choices: str) -> str | None:
-    """The letter that a text chooses, in upper case; None when it chooses none of `choices`. Reads its last characters.
+    """The letter that a text chooses, in upper case; None when it chooses none of `choices`, or several.
 
     >>> chosen("I think the answer is b.", "ABCD")
     'B'
+    >>> chosen("The answer is A, B, C or D", "ABCD")
     """
     text = text[-_MAX_CHARS:]
-    whole = _BARE.fullmatch(text) if len(text) <= 40 else None
-    candidates = [whole[1]] if whole else []
-    for pattern in (_BOXED, _SAID):
-        candidates += [match[1] for match in pattern.finditer(text)][-1:]
-    leading = _LEADING.match(text)
-    candidates += [leading[1]] if leading else []
-    return next((letter.upper() for letter in candidates if letter.upper() in choices), None)
+    for find in _FINDERS:
+        found = find(text, choices)
+        if found:
+            return found if len(found) == 1 else None
+    return None
+
+
+def _in_whole(text: str, choices: str) -> str:
+    """The letter that is all of a text or of its last line; several where other lines are such letters too."""
+    lines = [_bare_letter(line, choices) for line in text.strip().split("\n")]
+    return "".join(dict.fromkeys(filter(None, lines))) if lines[-1] else _bare_letter(text, choices)
+
+
+def _bare_letter(text: str, choices: str) -> str:
+    bare = _unmarked(text)
+    match = _WHOLE.fullmatch(bare) if len(bare) <= _MAX_BARE_CHARS else None
+    return match[1].upper() if match is not None and match[1].upper() in choices else ""
+
+
+def _in_tag(text: str, choices: str) -> str:
+    return _within(_TAG, text, choices)
+
+
+def _in_box(text: str, choices: str) -> str:
+    return _within(_BOXED, text, choices)
+
+
+def _within(pattern: re.Pattern[str], text: str, choices: str) -> str:
+    """The letters that the last marked passage begins with."""
+    last = next(reversed(pattern.findall(text)), None)
+    if last is None:
+        return ""
+    inside = _unmarked(last).strip()
+    return _letters(re.compile(_LETTER).match(inside), inside, choices) or chosen(inside, choices) or ""
+
+
+def _in_statement(text: str, choices: str) -> str:
+    """The letters of the last statement."""
+    text = _unmarked(text)
+    patterns = (_STATED, _STATED_CHINESE, _CALLED_RIGHT, _PICKED, _CONCLUDED)
+    matches = [match for pattern in patterns for match in pattern.finditer(text) if _is_meant(match, text)]
+    said = [(match.start(1), letters) for match in matches if (letters := _letters(match, text, choices))]
+    return max(said)[1] if said else ""
+
+
+def _in_name(text: str, choices: str) -> str:
+    """Every letter that is named as an option."""
+    text = _unmarked(text)
+    named = (_letters(match, text, choices) for match in _NAMED.finditer(text) if _is_meant(match, text))
+    return "".join(sorted(set("".join(named))))
+
+
+def _in_front(text: str, choices: str) -> str:
+    """The letter that a text begins with; several where it lists the options."""
+    text = _unmarked(text)
+    if _LEADING.match(text) is None:
+        return ""
+    letters = "".join(_letters(match, text, choices) for match in _LEADING.finditer(text))
+    return "".join(dict.fromkeys(letters))
+
+
+_FINDERS: tuple[Callable[[str, str], str], ...] = (
+    _in_whole,
+    _in_tag,
+    _in_box,
+    _in_statement,
+    _in_name,
+    _in_front,
+)
+
+
+def _letters(match: re.Match[str] | None, text: str, choices: str) -> str:
+    """The letter of a match and those that follow it as alternatives, each once."""
+    found = dict.fromkeys(_listed(match, text)) if match is not None else {}
+    return "".join(letter for letter in found if letter in choices)
+
+
+def _listed(match: re.Match[str] | None, text: str) -> Iterator[str]:
+    while match is not None:
+        yield match[1].upper()
+        match = _ALTERNATIVE.match(text, match.end())
+
+
+def _is_meant(match: re.Match[str], text: str) -> bool:
+    """Whether a letter is a choice: a small one, which may be a word, must end its sentence."""
+    return match[1].isupper() or match[0][-1] in ")]" or _SENTENCE_END.match(text, match.end(1)) is not None
+
+
+def _unmarked(text: str) -> str:
+    """The text without Markdown and LaTeX around its letters."""
+    return _MARKS.sub("", _WRAPPER.sub(" ", fold(text)))

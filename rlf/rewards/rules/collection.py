@@ -9,13 +9,19 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
-from rlf.rewards.answers import normalize
+from rlf.rewards.answers import plain
 from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.normalization import Normalization, normalize
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
-_SEPARATORS = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
+_STRONG = re.compile(r"[;\n]")
+_WEAK = re.compile(r",|\band\b", re.IGNORECASE)
+_ANY = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
+_MARKER = re.compile(r"^[ \t]*(?:[-*\u2022]|\(?\d{1,3}[.)])[ \t]+", re.MULTILINE)
+"""What the lines of a list begin with."""
+_AND = re.compile(r"\s*and\b", re.IGNORECASE)
 
 
 class Comparison(StrEnum):
@@ -41,23 +47,26 @@ class Credit(StrEnum):
 class Collection(Rule):
     """1 if the answer's items are those of the gold, else 0, or their F1.
 
-    The gold is a list, which is here one answer and not several, or text like the answer: a JSON list, or items between
-    commas, semicolons, line breaks or "and". Items are compared like those of `exact_match`.
+    The gold is a list, which is here one answer and not several, or text: a JSON list, or items between semicolons or
+    line breaks, or, without these, between commas or "and". An answer is a JSON list or text in which commas,
+    semicolons, line breaks and "and" separate, except within an item of the gold, such as "Simon and Garfunkel".
+    Items are compared like those of `exact_match`.
     """
 
     needs_answer: ClassVar[bool] = True
     sample: ClassVar[Sample] = Sample(gold={"gold": ["Ann", "Bob"], "answer": "Bob and Ann"})
 
     rule: Literal["collection"] = "collection"
+    normalize: Normalization = Normalization.TEXT
     compare: Comparison = Comparison.SET
     credit: Credit = Credit.ALL
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Compares the items."""
-        gold = items(trajectory.task.answer)
+        gold = gold_items(trajectory.task.answer, self.normalize)
         if not gold:
             return Verdict(None, f"the gold {trajectory.task.answer!r} lists nothing")
-        given = items(trajectory.answer)
+        given = answer_items(trajectory.answer or "", gold, self.normalize)
         if self.compare is Comparison.SET:
             given, gold = list(dict.fromkeys(given)), list(dict.fromkeys(gold))
         common = _common(given, gold, self.compare)
@@ -67,25 +76,66 @@ class Collection(Rule):
         return Verdict(float(common == len(given) == len(gold)), reason)
 
 
-def items(value: Any) -> list[str]:
-    """The items of a list or of a text that is one, normalised; what is empty then is left out.
+def gold_items(value: Any, by: Normalization = Normalization.TEXT) -> list[str]:
+    """The items of a list, or of a text that is one, normalised; those of which nothing is left are left out.
 
-    >>> items("Paris, the Hague and Rome")
-    ['paris', 'hague', 'rome']
+    >>> gold_items("Paris; Washington, D.C.; the Hague")
+    ['paris', 'washington dc', 'hague']
     """
     if isinstance(value, str):
-        value = _listed(value)
+        value = _json_list(value) or _split(value)
     elif not isinstance(value, list | tuple):
         value = () if value is None else (value,)
-    return [normal for item in value if (normal := normalize(str(item)))]
+    return [form for item in value if (form := _form(str(item), by))]
 
 
-def _listed(text: str) -> Sequence[Any]:
+def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalization.TEXT) -> list[str]:
+    """The items of an answer, normalised; a passage that reads as an item of the gold is one, whatever it holds.
+
+    >>> answer_items("Washington, D.C. and Rome", ["washington dc", "paris"])
+    ['washington dc', 'rome']
+    """
+    listed = _json_list(text)
+    if listed is not None:
+        return gold_items(listed, by)
+    text = _MARKER.sub("", text)
+    ends = [(match.start(), match.end()) for match in _ANY.finditer(text)]
+    starts, stops = [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)]
+    known, longest = set(gold), max((_num_separators(item) for item in gold), default=0)
+    items, at = list[str](), 0
+    while at < len(starts):
+        first = _form(text[starts[at] : stops[at]], by)
+        begins = first != "" and any(item != first and item.startswith(first) for item in known)
+        reach = range(min(at + longest, len(starts) - 1), at, -1) if begins else ()
+        last = next((to for to in reach if _form(text[starts[at] : stops[to]], by) in known), at)
+        items.append(_form(text[starts[at] : stops[last]], by) if last > at else first)
+        at = last + 1
+    return [item for item in items if item]
+
+
+def _form(item: str, by: Normalization) -> str:
+    """An item as it is compared; one that normalises to nothing ("A", "+") as it stands."""
+    return normalize(item, by) or plain(item).strip(".,;:!?")
+
+
+def _num_separators(item: str) -> int:
+    """At most how many separators a text has that normalises to an item: one between any two words, and one more."""
+    return len(item.split()) + 1
+
+
+def _json_list(text: str) -> list[Any] | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, list) else _SEPARATORS.split(text)
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _split(text: str) -> list[str]:
+    text = _MARKER.sub("", text)
+    if _STRONG.search(text) is None:
+        return _WEAK.split(text)
+    return [_AND.sub("", part, count=1) if _AND.match(part) else part for part in _STRONG.split(text)]
 
 
 def _common(given: Sequence[str], gold: Sequence[str], compare: Comparison) -> int:

@@ -1,4 +1,4 @@
-"""`rule: contains`: one of the golds occurs in the answer, up to case, punctuation, articles and spacing."""
+"""`rule: contains`: one of the golds occurs in the answer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import ClassVar, Literal
 
 from rlf.rewards.answers import golds, holds
 from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.normalization import Normalization
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
 
 class Contains(Rule):
-    """1 if the words of a gold stand in the answer one after the other, else 0.
+    """1 if the words of a gold stand in the answer one after the other, once both are normalised, else 0.
 
     Whole words, unlike Search-R1's `subem_check`, for which "art" is in "party".
     """
@@ -21,12 +22,13 @@ class Contains(Rule):
     sample: ClassVar[Sample] = Sample(gold={"gold": "Paris", "answer": "It is Paris, France."})
 
     rule: Literal["contains"] = "contains"
+    normalize: Normalization = Normalization.TEXT
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Looks for every gold."""
         if trajectory.answer is None:
             return Verdict(0.0, "no answer")
         answers = golds(trajectory.task.answer)
-        if any(holds(trajectory.answer, gold) for gold in answers):
+        if any(holds(trajectory.answer, gold, self.normalize) for gold in answers):
             return Verdict(1.0, "found")
         return Verdict(0.0, f"{trajectory.answer[:80]!r} holds none of {', '.join(map(repr, answers))}")

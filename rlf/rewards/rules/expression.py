@@ -128,7 +128,7 @@ def _parsed(formula: str) -> ast.Expression:
     try:
         tree = ast.parse(formula.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"got {formula!r}; it is no formula: {error}. Mend it.") from error
+        raise ValueError(f"got {formula!r}; it is no formula: {error}. Fix the formula.") from error
     nodes = list(ast.walk(tree))
     if len(nodes) > _MAX_NODES:
         raise ValueError(f"got a formula of {len(nodes)} parts; expected at most {_MAX_NODES}. Simplify it.")
@@ -150,17 +150,17 @@ def _complaints(nodes: list[ast.AST]) -> Iterator[str]:
                     yield f"unknown function {name!r}{nearest(name, known)} (known: {', '.join(known)}). Use one."
             case ast.Name(id=name) if id(node) in owners:
                 if name != "terms":
-                    yield f"got {ast.unparse(node)!r} before a dot; only `terms.NAME` has one. Mend it."
+                    yield f"got {ast.unparse(node)!r} before a dot; only `terms.NAME` has one. Fix the formula."
             case ast.Name(id=name):
                 if name not in FACTS:
                     known = [*FACTS, "terms.NAME"]
                     yield f"unknown name {name!r}{nearest(name, known)} (known: {', '.join(known)}). Use one of these."
             case ast.Attribute(value=value) if not isinstance(value, ast.Name):
-                yield f"got {ast.unparse(node)!r}; only `terms.NAME` has a dot. Mend it."
+                yield f"got {ast.unparse(node)!r}; only `terms.NAME` has a dot. Fix the formula."
             case ast.Call(func=func, keywords=keywords) if keywords or not isinstance(func, ast.Name):
-                yield f"got {ast.unparse(node)!r}; functions are called as `min(1, calls)`. Mend it."
+                yield f"got {ast.unparse(node)!r}; functions are called as `min(1, calls)`. Fix the formula."
             case ast.Constant(value=value) if not isinstance(value, int | float) or abs(value) > 1e12:
-                yield f"got {str(value)[:40]!r}; expected a number of at most 1e12. Mend it."
+                yield f"got {str(value)[:40]!r}; expected a number of at most 1e12. Fix the formula."
             case _ if not isinstance(node, _OPERATORS + _COMPARISONS + _SHAPES + _LEAVES):
                 yield f"{type(node).__name__} has no place in a formula. Use arithmetic, comparisons, and, or, not, if."
 

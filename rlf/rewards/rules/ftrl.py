@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from rlf.rewards.answers import golds, holds, same
+from rlf.rewards.evidence import argument_text, finding, names
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
@@ -33,7 +34,7 @@ class Match(StrEnum):
     """When a text gives an answer."""
 
     EXACT = "exact"
-    """It is the answer, up to case, punctuation, articles and spacing."""
+    """It is the answer once both are normalised."""
     WORDS = "words"
     """It holds the answer's words one after the other."""
     SUBSTRING = "substring"
@@ -44,7 +45,8 @@ class Ftrl(Rule):
     """With p calls that solve q sub-questions 2 q / (p + 1), or another `variant`.
 
     Without a call, t sub-questions being left: 1 / (t + 1) for a right answer, -0.5 for nothing, -0.3 where something
-    failed to parse, else 0. A call solves the first unsolved sub-question of its tool whose answer its result gives.
+    failed to parse, else 0. A call that came to `ok` solves the first unsolved sub-question of its tool whose answer
+    its result gives and its arguments do not hold.
 
     FTRL trains on single generations, so its reward is that of `stage: turn`, where q counts what the turn solves and
     t what is left before it; `stage: outcome` takes all calls of the trajectory together. FTRL's released code departs
@@ -120,11 +122,19 @@ class Ftrl(Rule):
         num_solved = 0
         for record in calls:
             answers = unsolved.get(record.call.name, [])
-            solved = next((each for each in answers if self._gives(record.result.text, each)), None)
+            solved = next((each for each in answers if self._solves(record, each)), None)
             if solved is not None:
                 answers.remove(solved)
                 num_solved += 1
         return num_solved
+
+    def _solves(self, record: CallRecord, answer: str) -> bool:
+        text = finding(record)
+        if text is None or not self._gives(text, answer):
+            return False
+        if self.match is Match.SUBSTRING:
+            return not self._gives(argument_text(record), answer)
+        return not names(record, answer)
 
     def _gives(self, text: str, answer: str) -> bool:
         match self.match:

@@ -18,10 +18,14 @@ from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", re.DOTALL)
+_KINDS_OF_VALUES: tuple[Any, ...] = (None, True, 1, 1.5, "x", [1], {"a": 1})
 
 
 class JsonSchema(Rule):
-    """1 if the answer is one JSON value, in a code fence or not, that satisfies the schema; else 0."""
+    """1 if the answer is one JSON value, in a code fence or not, that satisfies the schema, formats included; else 0.
+
+    A schema that every JSON value satisfies, such as {}, is refused.
+    """
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -38,15 +42,23 @@ class JsonSchema(Rule):
     @classmethod
     def _schema_is_right(cls, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            jsonschema_rs.validator_for(dict(schema))
+            validator = _validator(schema)
         except ValueError as error:
-            words = f"it is no JSON Schema: {str(error).splitlines()[0]}. Mend it."
+            words = f"got no JSON Schema: {str(error).splitlines()[0]}. Fix the schema."
             raise PydanticCustomError("json_schema", "{reason}", {"reason": words}) from error
+        if all(validator.is_valid(value) for value in _KINDS_OF_VALUES):
+            words = "got a schema that every JSON value satisfies. Write e.g. `{type: object, required: [town]}`."
+            raise PydanticCustomError("json_schema", "{reason}", {"reason": words})
         return schema
+
+    @property
+    def accepted_without_content(self) -> tuple[str, ...]:
+        """The empty values that satisfy the schema, as JSON."""
+        return tuple(text for text in ("{}", "[]", '""', "null") if self._validator.is_valid(json.loads(text)))
 
     @cached_property
     def _validator(self) -> Any:
-        return jsonschema_rs.validator_for(dict(self.json_schema))
+        return _validator(self.json_schema)
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Reads and validates the answer."""
@@ -61,6 +73,11 @@ class JsonSchema(Rule):
             return Verdict(1.0, "satisfies the schema")
         where = "".join(f"[{step!r}]" for step in error.instance_path)
         return Verdict(0.0, f"{where}: {error.message[:200]}".removeprefix(": "))
+
+
+def _validator(schema: Mapping[str, Any]) -> Any:
+    """What validates by the schema; `format` is asserted. Raises ValueError."""
+    return jsonschema_rs.validator_for(dict(schema), validate_formats=True)
 
 
 def _refused(constant: str) -> None:

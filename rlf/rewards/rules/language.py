@@ -86,8 +86,9 @@ class LanguageRule(Rule):
     """Share of the letters that are of the language's script; 0 if another language in that script shows more.
 
     What it can tell: scripts from each other, and among Latin scripts the seven languages with a list of stop words,
-    by which of them has the most. A text with none of any (a name, a number, a few words) fits each language of its
-    script. It cannot tell languages it has no list of, nor dialects, nor a mixture by sentences. Without a text 0.
+    by which of them has the most. A text with none of any (a name, a few words) fits each language of its script. It
+    cannot tell languages it has no list of, nor dialects, nor a mixture by sentences. A text without letters, such as a
+    number, is in no language: 0.
     """
 
     sample: ClassVar[Sample] = Sample(
@@ -108,7 +109,7 @@ class LanguageRule(Rule):
             return Verdict(0.0, "no text")
         scripts = Counter(_script(letter) for letter in text if letter.isalpha())
         if not scripts:
-            return Verdict(1.0, "no letters: any language")
+            return Verdict(0.0, "no letters, which is no language")
         wanted = _SCRIPTS.get(self.language, frozenset({"LATIN"}))
         share = sum(scripts[script] for script in wanted) / scripts.total()
         shown = ", ".join(f"{script.title()} {number}" for script, number in scripts.most_common(3))

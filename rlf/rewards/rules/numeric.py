@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import re
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from rlf.rewards.answers import golds
 from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.numbers import last_number
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
-_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-+]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-
 
 class Numeric(Rule):
-    """1 if |answer - gold| <= tolerance * max(1, |gold|) for one of the golds, else 0."""
+    """1 if |answer - gold| <= tolerance * max(1, |gold|) for one of the golds, else 0.
+
+    The last number of a text counts, with its sign: digits in groups of three (1,000,000; 1 000 000; 1.000.000), a
+    decimal point, or a decimal comma before other than three digits (4,2); fractions (1/2, 1 1/2, \\frac{1}{2}), powers
+    (10^5, 3 x 10^5, 3e5) and Unicode's forms of all these. A percent sign changes nothing.
+    """
 
     needs_answer: ClassVar[bool] = True
     sample: ClassVar[Sample] = Sample(gold={"gold": "168", "answer": "It is 168."})
@@ -39,13 +41,3 @@ class Numeric(Rule):
         if any(abs(answer - number) <= self.tolerance * max(1.0, abs(number)) for number in numbers):
             return Verdict(1.0, "right")
         return Verdict(0.0, f"got {answer:g}; expected {' or '.join(f'{number:g}' for number in numbers)}")
-
-
-def last_number(text: str) -> float | None:
-    """The last finite number of a text, with commas between thousands; None when there is none.
-
-    >>> last_number("about 1,250.5 km2")
-    1250.5
-    """
-    numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
-    return next((number for number in reversed(numbers) if math.isfinite(number)), None)

@@ -46,7 +46,7 @@ class Regex(Rule):
         try:
             regex.compile(pattern)
         except regex.error as error:
-            words = f"got {pattern!r}; it is no regular expression: {error}. Mend it."
+            words = f"got {pattern!r}; it is no regular expression: {error}. Fix the pattern."
             raise PydanticCustomError("pattern", "{reason}", {"reason": words}) from error
         return pattern
 

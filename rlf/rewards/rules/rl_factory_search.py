@@ -9,6 +9,7 @@ from pydantic import Field
 
 from rlf.rewards.answers import golds, same, shown
 from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.normalization import Normalization
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
@@ -31,6 +32,7 @@ class RlFactorySearch(Rule):
     )
 
     rule: Literal["rl_factory_search"] = "rl_factory_search"
+    normalize: Normalization = Normalization.SQUAD
     format_score: float = Field(default=0.1, ge=0, le=1)
     """f."""
     max_calls: int = Field(default=2, ge=0)
@@ -49,7 +51,7 @@ class RlFactorySearch(Rule):
         if trajectory.answer is None:
             return Verdict(-self.format_score + form / 2, f"no answer, T = {form:g}")
         answers = golds(trajectory.task.answer)
-        if any(same(trajectory.answer, gold) for gold in answers):
+        if any(same(trajectory.answer, gold, self.normalize) for gold in answers):
             return Verdict(1 + form / 2, f"right, T = {form:g}")
         return Verdict(form, f"got {trajectory.answer[:80]!r}; expected {shown(answers)}; T = {form:g}")
 

@@ -6,8 +6,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlf.rewards.answers import golds, holds, same, shown
+from rlf.rewards.answers import golds, same, shown
+from rlf.rewards.evidence import shows
 from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.normalization import Normalization
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
@@ -21,13 +23,15 @@ class SearchR1(Rule):
     form, + retrieval if a tool's result holds a gold, and `answer` in wrong form; no answer has 0.
 
     Departures: the form is right if nothing in any turn failed to parse, in whatever chat format, where the original
-    looks for its own tags; a gold is held by a result as whole words, where the original finds "art" in "party".
+    looks for its own tags; a gold is held by a result as whole words, where the original finds "art" in "party"; what
+    a failed call returns, or a call's own arguments hold, is no retrieval.
     """
 
     needs_answer: ClassVar[bool] = True
     sample: ClassVar[Sample] = Sample(gold={"gold": ["Paris"], "answer": "the Paris."})
 
     rule: Literal["search_r1"] = "search_r1"
+    normalize: Normalization = Normalization.SQUAD
     structure_score: float = Field(default=0.0, ge=0, le=1)
     """The original's `structure_format_score`."""
     answer_score: float = Field(default=0.0, ge=0, le=1)
@@ -46,12 +50,12 @@ class SearchR1(Rule):
             return Verdict(0.0, "no answer")
         answers = golds(trajectory.task.answer)
         in_form = not trajectory.failures
-        if any(same(trajectory.answer, gold) for gold in answers):
+        if any(same(trajectory.answer, gold, self.normalize) for gold in answers):
             return Verdict(1.0, "right") if in_form else Verdict(1 - self.structure_score, "right, in wrong form")
         reason = f"got {trajectory.answer[:80]!r}; expected {shown(answers)}"
         if not in_form:
             return Verdict(self.answer_score, reason)
         found = self.retrieval_score > 0 and any(
-            holds(record.result.text, gold) for record in trajectory.calls for gold in answers
+            shows(record, gold, self.normalize) for record in trajectory.calls for gold in answers
         )
         return Verdict(self.structure_score + self.retrieval_score * found, reason)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar, Literal
 
-from rlf.rewards.answers import golds, normalize, same
+from rlf.rewards.answers import golds, same
 from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.normalization import Normalization, normalize
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
@@ -19,20 +20,21 @@ class TokenF1(Rule):
     sample: ClassVar[Sample] = Sample(gold={"gold": "New York", "answer": "new york"})
 
     rule: Literal["token_f1"] = "token_f1"
+    normalize: Normalization = Normalization.TEXT
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Compares the answer with every gold."""
         if trajectory.answer is None:
             return Verdict(0.0, "no answer")
         answers = golds(trajectory.task.answer)
-        value, gold = max((token_f1(trajectory.answer, gold), gold) for gold in answers)
+        value, gold = max((token_f1(trajectory.answer, gold, self.normalize), gold) for gold in answers)
         return Verdict(value, f"closest to {gold!r}")
 
 
-def token_f1(answer: str, gold: str) -> float:
+def token_f1(answer: str, gold: str, by: Normalization = Normalization.TEXT) -> float:
     """F1 of two texts; words count as often as they occur in both. 1 or 0 where nothing is left of the gold."""
-    answer_words, gold_words = normalize(answer).split(), normalize(gold).split()
+    answer_words, gold_words = normalize(answer, by).split(), normalize(gold, by).split()
     if not gold_words:
-        return float(same(answer, gold))
+        return float(same(answer, gold, by))
     common = (Counter(answer_words) & Counter(gold_words)).total()
     return 2 * common / (len(answer_words) + len(gold_words))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rlf.rewards.answers import golds, holds
+from rlf.rewards.evidence import shows
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
@@ -14,8 +15,9 @@ from rlf.types import Trajectory
 class UsefulObservation(Rule):
     """Turns with a result that holds a piece of evidence that no earlier result held / turns with a call; 0 without.
 
-    A piece is in a result if its words stand there one after the other, up to case, punctuation, articles and spacing;
-    what the question itself says is no evidence. Without `column` the evidence is the gold: whatever answers.
+    A piece is in a result if its words stand there one after the other, both normalised as those of `exact_match`.
+    What the question or the call's own arguments hold is no evidence, and a call that failed has none. Without
+    `column` the evidence is the gold: whatever answers.
     With `stage: turn` 1 or 0 for each turn with a call: the search result reward of MT-GRPO (arXiv:2505.11821).
     """
 
@@ -49,7 +51,7 @@ class UsefulObservation(Rule):
         left = {piece for piece in pieces if not holds(asked, piece)}
         values: list[float | None] = []
         for turn in trajectory.turns:
-            found = {piece for piece in left for record in turn.calls if holds(record.result.text, piece)}
+            found = {piece for piece in left for record in turn.calls if shows(record, piece)}
             values.append(float(bool(found)) if turn.calls else None)
             left -= found
         return Verdict(None, turn_values=tuple(values))

@@ -1,0 +1,49 @@
+"""Warnings about reward terms that misread what the data holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rlf.core import Fault
+from rlf.rewards.answers import golds
+from rlf.rewards.normalization import Normalization, destroyed
+from rlf.rewards.rules.json_schema import JsonSchema
+from rlf.rewards.term import Term
+from rlf.spec import LoadedSpec
+from rlf.types import Task
+
+_MOST_SHOWN = 3
+_MAX_SHOWN_CHARS = 40
+
+
+def find_reward_warnings(loaded: LoadedSpec, tasks: Sequence[Task]) -> Iterator[Fault]:
+    """Golds that a normalisation destroys, and schemas that an empty value satisfies."""
+    for index, term in enumerate(loaded.spec.rewards):
+        place = ("rewards", index)
+        normalize = getattr(term, "normalize", None)
+        if isinstance(normalize, Normalization) and (lost := _lost_golds(term, normalize, tasks)):
+            yield loaded.fault((*place, "normalize"), _about_golds(normalize, lost, len(tasks)))
+        if isinstance(term, JsonSchema) and (empty := term.accepted_without_content):
+            message = f"got a schema that {' and '.join(empty)} satisfies, which is paid in full; "
+            yield loaded.fault(
+                (*place, "schema"), f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
+            )
+
+
+def _lost_golds(term: Term, by: Normalization, tasks: Sequence[Task]) -> dict[str, str]:
+    """Golds with what a normalisation leaves of them, where that loses meaning."""
+    found = {gold: destroyed(gold, by) for task in tasks for gold in golds(task.answer)}
+    return {gold: left for gold, left in found.items() if left is not None}
+
+
+def _about_golds(by: Normalization, lost: dict[str, str], num_tasks: int) -> str:
+    shown = ", ".join(f"{_short(gold)} as {_short(left)}" for gold, left in list(lost.items())[:_MOST_SHOWN])
+    message = f"got {by}, which destroys the meaning of gold answers ({len(lost)} in {num_tasks} tasks): {shown}. "
+    other = (
+        "`normalize: text`" if by is Normalization.SQUAD else "a term of `rule: math`, `rule: regex` or `kind: python`"
+    )
+    return f"{message}Write {other}."
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}...")

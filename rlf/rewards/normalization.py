@@ -1,0 +1,135 @@
+"""The forms that texts are compared in: which differences between an answer and a gold do not count.
+
+`text` keeps what carries meaning: signs, points in numbers, operators, units, identifiers. `squad` is the function of
+SQuAD and Search-R1, which deletes all ASCII punctuation, so that -5 is 5 and 3.0 is 30.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+from enum import StrEnum
+
+from rlf.core.folding import fold
+
+
+class Normalization(StrEnum):
+    """Which differences do not count when an answer is compared with a gold."""
+
+    TEXT = "text"
+    """Case, spacing, how Unicode writes a character, a leading article, and the punctuation around words. Signs,
+    points, digits and operators count: -5, .5, 3.0, 1/2, 10:30 and C++ are what they are."""
+    SQUAD = "squad"
+    """Case, spacing, every article and all ASCII punctuation, as SQuAD and Search-R1 compare: -5 is 5, 3.0 is 30."""
+
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_EMPHASIS = re.compile(r"(?<![\w)*])(\*{1,3}|`{1,3})(?=[^\s*`])([^*`]{1,200})(?<=\S)\1(?![\w(*])")
+"""Markdown around words: *x*, **x**, `x`."""
+_THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
+_LONG_DASH = re.compile("(?<=\\d)[\u2014\u2015](?=\\d)")
+_HYPHEN = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})")
+"""Between words; at a digit or a single letter it may be a sign."""
+_BETWEEN = re.compile("([,;\u2014\u2015])")
+_BULLET = re.compile("\\s*[-*\u2022]\\s+(?=[^\\W\\d_])")
+_ABBREVIATION = re.compile(r"(?:[^\W\d_]\.){2,}")
+_AROUND = "\"'?!:,;\u2014\u2015"
+_AT_START, _AT_END = f"{_AROUND}\u00a1\u00bf", f"{_AROUND}."
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_LEADING = frozenset({"a", "an", "the"})
+"""Where nothing but space follows: in "A, B" the first is a letter."""
+_OPENING = f"{_AT_START}([{{"
+_MAX_LAYERS = 8
+"""Of brackets and quotes in one another that are taken off a word: the time stays linear in the text."""
+
+_LOST_BY_SQUAD = re.compile(
+    r"[+#*/=<>^%$\\|~@&_]"  # operators, units, identifiers
+    r"|(?<![\w.])[-.:](?=\w)|(?<=\d)[-.:'](?=\w)|(?<=\w)-(?!\w)|(?<=\d)!"  # signs, and points of numbers
+    r"|(?<=\w)[(\[](?=\w)"  # calls
+    r"|(?<=\w )a$",  # a name that an article ends: vitamin A
+    re.IGNORECASE,
+)
+_LOST_BY_TEXT = re.compile(
+    r"(?:\d|\)|\b[^\W\d_])!+$"  # factorials
+    r"|^(?:\[[^\])]*\)|\([^\])]*\])$"  # intervals that are open on one side
+    r"|\n[ \t]+\S"  # indented code
+)
+
+
+def normalize(text: str, by: Normalization = Normalization.TEXT) -> str:
+    """The form that texts are compared in, words with single spaces between.
+
+    >>> normalize("The Eiffel Tower (-5.0 m), Paris!")
+    'eiffel tower -5.0 m paris'
+    >>> normalize("The  Eiffel-Tower, Paris!", Normalization.SQUAD)
+    'eiffeltower paris'
+    """
+    return _squad(text) if by is Normalization.SQUAD else _text(text)
+
+
+def destroyed(gold: str, by: Normalization) -> str | None:
+    """What is left of a gold that loses meaning by a normalisation.
+
+    None where it loses none, and where nothing is left, since such a gold must be met as it stands.
+    """
+    loses = (_LOST_BY_SQUAD if by is Normalization.SQUAD else _LOST_BY_TEXT).search(fold(gold).strip())
+    return (normalize(gold, by) or None) if loses else None
+
+
+def _squad(text: str) -> str:
+    """Search-R1's `normalize_answer` (`qa_em.py`)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def _text(text: str) -> str:
+    text = fold(text)
+    bullet = _BULLET.match(text)
+    text = _EMPHASIS.sub(r"\2", text if bullet is None else text[bullet.end() :])
+    text = _THOUSANDS.sub(lambda number: number[1].replace(",", ""), text)
+    text = _BETWEEN.sub(r"\1 ", _HYPHEN.sub(" ", _LONG_DASH.sub("-", text)))
+    chunks = [chunk for chunk in text.casefold().split() if _bare(chunk)]
+    start = next((at for at, chunk in enumerate(chunks[:-1]) if chunk.lstrip(_OPENING) not in _LEADING), -1)
+    return " ".join(map(_bare, chunks[start:]))
+
+
+def _bare(chunk: str) -> str:
+    """A word without the punctuation around it; brackets that belong to the word stay: f(x)."""
+    if _ABBREVIATION.fullmatch(chunk):
+        return chunk.replace(".", "")
+    for _ in range(_MAX_LAYERS):
+        before = chunk
+        chunk = _without_brackets(_without_points(chunk.lstrip(_AT_START)).rstrip(_AT_END))
+        if chunk == before:
+            break
+    return chunk
+
+
+def _without_points(chunk: str) -> str:
+    """Leading points go, but for one that a word or number begins with: .5, .NET."""
+    bare = chunk.lstrip(".")
+    return chunk if len(chunk) - len(bare) == 1 and bare[:1].isalnum() else bare
+
+
+def _without_brackets(chunk: str) -> str:
+    """Brackets at the ends go where they enclose the whole word or have no partner in it."""
+    partners = dict(_partners(chunk))
+    first, last = chunk[:1] in _PAIRS, chunk[-1:] in _PAIRS.values()
+    if first and partners.get(0) == len(chunk) - 1:
+        return chunk[1:-1]
+    if first and 0 not in partners:
+        return chunk.lstrip("".join(_PAIRS)) if not partners else chunk[1:]
+    if last and len(chunk) - 1 not in partners.values():
+        return chunk.rstrip("".join(_PAIRS.values())) if not partners else chunk[:-1]
+    return chunk
+
+
+def _partners(chunk: str) -> Iterator[tuple[int, int]]:
+    """Places of brackets that open and close one another."""
+    opened: list[int] = []
+    for at, character in enumerate(chunk):
+        if character in _PAIRS:
+            opened.append(at)
+        elif character in _PAIRS.values() and opened and _PAIRS[chunk[opened[-1]]] == character:
+            yield opened.pop(), at
