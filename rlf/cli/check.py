@@ -1,4 +1,5 @@
-"""`rlf check`: whether a spec, or every member of a sweep, is right, without running anything."""
+"""`rlf check`: whether a spec, or every member of a sweep, is right. Trains nothing; names code of others before it
+imports or starts it."""
 
 from __future__ import annotations
 
@@ -25,20 +26,27 @@ def check(
     sweep: Annotated[
         Path | None, typer.Option("--sweep", metavar="FILE", help="Check each member of a sweep file.")
     ] = None,
+    no_import: Annotated[
+        bool,
+        typer.Option("--no-import", help="Import no Python and start no MCP server: for a spec that you do not trust."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Report every fault of a spec and of what it names, without running it.
+    """Report every fault of a spec and of what it names. Nothing is trained, and no tool is called.
 
-    What is legal and unwise is told on stderr as a warning, and is no failure.
+    Python that the spec names is imported and its MCP servers are started, unless `--no-import` is given; each is named
+    on stderr before it runs. Warnings go to stderr too and are no failure.
     """
     from rlf.api.plans import check_members
+    from rlf.core.foreign import foreign_code
     from rlf.spec.sweep import members_of
 
     files, overrides = split_arguments(arguments)
     many = multirun or sweep is not None
     fixed, members = members_of(overrides, sweep, commas=multirun) if many else (overrides, [()])
     try:
-        checked = check_members(files, fixed, members)
+        with foreign_code(None if no_import else announce):
+            checked = check_members(files, fixed, members)
     except SpecError as error:
         if as_json:
             print_envelope("check", {"ok": False, "faults": error.faults, "warnings": []})
@@ -53,6 +61,11 @@ def check(
         print(f"warning: {warning}", file=sys.stderr)
     for own, found in checked:
         print(f"{shlex.join([*map(str, files), *own])}: ok: {_summary(found)}")
+
+
+def announce(what: str) -> None:
+    """Names code of others before it runs."""
+    print(f"about to {what} (not with --no-import)", file=sys.stderr, flush=True)
 
 
 def _identity(checked: Checked) -> dict[str, str]:

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlf import __version__
+from rlf.core.callables import import_from
 from rlf.core.errors import RlfError, RunError
 from rlf.core.logs import configure
 from rlf.core.stops import heed_signals
@@ -133,5 +134,5 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    sys.path.insert(0, str(Path.cwd()))  # callables of a spec are found as `python -m` would find them
+    import_from(Path.cwd())
     app(prog_name="rlf")

@@ -1,6 +1,7 @@
 """Callables named in a spec: `pkg.module:name` or `path/file.py:name`.
 
-Naming is pure (`CallableName` resolves a file against the spec's folder); `load_callable` alone imports.
+Naming is pure (`CallableName` resolves a file against the spec's folder); `load_callable` alone imports, and
+announces it first (`rlf.core.foreign`). What the source says without an import is read by `rlf.core.definitions`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ from pydantic import AfterValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from rlf.core.errors import RlfError
+from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_bytes, hash_path
 from rlf.core.registry import nearest
 
@@ -50,22 +52,54 @@ CallableName = Annotated[str, AfterValidator(_resolved)]
 """A field that names a callable; validated with `context={"folder": Path}`, files resolve against that folder."""
 
 
+_FOLDERS: list[str] = []
+"""Folders beside Python's own path in which modules are looked for; see `import_from`."""
+
+
+def import_from(folder: Path) -> None:
+    """Has callables found in a folder too, as `python -m` would there. No import of rlf's own looks into it before the
+    first callable is loaded: a folder that only lies in the way must not replace a library."""
+    _FOLDERS.append(str(folder))
+
+
+def search_folders() -> list[str]:
+    """Where modules of callables are looked for, in order."""
+    return list(dict.fromkeys([*_FOLDERS, *sys.path]))
+
+
 def load_callable(name: str) -> Callable[..., Any]:
-    """Imports what `name` stands for. Raises RlfError that names it and says what to mend."""
+    """Imports what `name` stands for. Raises RlfError that names it and says what to fix."""
     place, _, attribute = name.rpartition(":")
+    if place.partition(".")[0] != "rlf":
+        about_to_run(f"import {_shown(place)}")
+        sys.path[:0] = [folder for folder in _FOLDERS if folder not in sys.path]
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except (Exception, SystemExit) as fault:
-        raise RlfError(f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_mend(place)}") from fault
+        raise RlfError(import_fault(name, fault)) from fault
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            close = nearest(part, [known for known in dir(found) if not known.startswith("_")])
-            raise RlfError(f"{name!r}: {place} has no {part!r}{close}. Define it, or correct the name after `:`.")
+            raise RlfError(missing_name(name, part, dir(found)))
         found = getattr(found, part)
     if not callable(found):
         raise RlfError(f"{name!r} is a {type(found).__name__}, no callable. Name a function.")
     return found  # type: ignore[no-any-return]  # callable() does not narrow Any
+
+
+def _shown(place: str) -> str:
+    return os.path.relpath(place) if Path(place).is_relative_to(Path.cwd()) else place
+
+
+def import_fault(name: str, fault: BaseException) -> str:
+    """The message for a callable whose module cannot be had."""
+    return f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_fix(name.rpartition(':')[0])}"
+
+
+def missing_name(name: str, part: str, known: Sequence[str]) -> str:
+    """The message for a callable that its module does not have."""
+    close = nearest(part, [each for each in known if not each.startswith("_")])
+    return f"{name!r}: {name.rpartition(':')[0]} has no {part!r}{close}. Define it, or correct the name after `:`."
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -87,7 +121,7 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _mend(place: str) -> str:
+def _fix(place: str) -> str:
     if place.endswith(".py"):
         return "Relative files resolve against the file that names them; run it alone with `python` to see its errors."
     return "Install the package that holds it, or name a file: `./file.py:name`."

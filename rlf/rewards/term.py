@@ -206,6 +206,10 @@ class Term(BaseModel, ABC):
     def prepare(self) -> None:
         """Looks at what the term names, without opening it. Raises RlfError when it cannot be used."""
 
+    def prepare_unrun(self) -> None:
+        """What of `prepare` needs no code of others to run: all of it, for a kind that runs none. Raises RlfError."""
+        self.prepare()
+
     @abstractmethod
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """What scores for a run; leaving the context gives back all that it holds. Raises RlfError."""

@@ -1,12 +1,15 @@
 """What can only be known by looking: whether a spec's data, model, chat format and functions are there and fit.
 
-Apart from `rlf.plan`, which opens nothing: this reads data files whole and imports the user's functions.
+Apart from `rlf.plan`, which opens nothing: this reads data files whole, and imports the user's functions once all that
+their source says has been looked at.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +18,7 @@ from pydantic import BaseModel
 from rlf.chat import FORMATS
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
+from rlf.core.foreign import NotRun
 from rlf.data import load_tasks
 from rlf.endpoints import EndpointSpec
 from rlf.rewards.kinds.judge import JudgeTerm
@@ -64,12 +68,14 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     sizes = None
     if not about_model and train:
         about_model, sizes = _budget(loaded, train)
-    faults += [*about_model, *unless_broken(loaded, _heads, loaded), *unless_broken(loaded, _trackers, loaded)]
-    faults += [fault for index in range(len(loaded.spec.tools)) for fault in _tool(loaded, index)]
-    faults += [fault for index in range(len(loaded.spec.rewards)) for fault in _term(loaded, index)]
-    faults += [fault for key in ("tools", "rewards") for fault in _keys(loaded, key)]
-    faults += [*_columns(loaded, "train", train), *_columns(loaded, "eval", evaluation)]
-    faults += [*_images(loaded, "train", train), *_images(loaded, "eval", evaluation)]
+    faults += about_model
+    for check in (_heads, _trackers, _foreign):
+        faults += unless_broken(loaded, check, loaded)
+    for key in ("tools", "rewards"):
+        faults += unless_broken(loaded, _keys, loaded, key)
+    for name, tasks in (("train", train), ("eval", evaluation)):
+        faults += unless_broken(loaded, _columns, loaded, name, tasks)
+        faults += unless_broken(loaded, _images, loaded, name, tasks)
     return LookedAt(sorted(faults), train, evaluation, sizes)
 
 
@@ -178,14 +184,35 @@ def _heads(loaded: LoadedSpec) -> list[Fault]:
     return [loaded.fault(path, f"{message}Write e.g. `tensor_parallel: {fitting}`.")]
 
 
-def _tool(loaded: LoadedSpec, index: int) -> list[Fault]:
-    tool = loaded.spec.tools[index]
+def _foreign(loaded: LoadedSpec) -> list[Fault]:
+    """Tools and reward terms: first all that their source says, then what only running it shows."""
+    faults = list[Fault]()
+    sound: list[Callable[[], list[Fault]]] = []
+    for index, tool in enumerate(loaded.spec.tools):
+        found = [*_tool(loaded, index, tool.target.static_complaints), *_examples(loaded, index)]
+        faults += found
+        if not found:
+            sound.append(partial(_tool, loaded, index, tool.target.complaints))
+    for index, term in enumerate(loaded.spec.rewards):
+        found = _term(loaded, index, term.prepare_unrun)
+        faults += found
+        if not found:
+            sound.append(partial(_term, loaded, index, term.prepare))
+    for run in sound:
+        with suppress(NotRun):
+            faults += run()
+    return faults
+
+
+def _tool(loaded: LoadedSpec, index: int, complaints_of: Callable[[Mapping[str, Any]], list[str]]) -> list[Fault]:
     path: KeyPath = ("tools", index, "target")
     try:
-        complaints = tool.target.complaints(tool.input_schema)
+        complaints = complaints_of(loaded.spec.tools[index].input_schema)
+    except NotRun:
+        raise
     except RlfError as error:
         return [loaded.fault(path, str(error))]
-    return [*(loaded.fault(path, f"{complaint}.") for complaint in complaints), *_examples(loaded, index)]
+    return [loaded.fault(path, f"{complaint}.") for complaint in complaints]
 
 
 def _examples(loaded: LoadedSpec, index: int) -> list[Fault]:
@@ -207,9 +234,11 @@ def _examples(loaded: LoadedSpec, index: int) -> list[Fault]:
     ]
 
 
-def _term(loaded: LoadedSpec, index: int) -> list[Fault]:
+def _term(loaded: LoadedSpec, index: int, prepare: Callable[[], None]) -> list[Fault]:
     try:
-        loaded.spec.rewards[index].prepare()
+        prepare()
+    except NotRun:
+        raise
     except RlfError as error:
         return [loaded.fault(("rewards", index), str(error))]
     return []

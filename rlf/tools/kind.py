@@ -93,6 +93,10 @@ class ToolKind(BaseModel, ABC):
             RlfError: the tool cannot even be looked at, for instance because its import fails.
         """
 
+    def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+        """What `complaints` can say without running code of others: all of it, for a kind that runs none."""
+        return self.complaints(input_schema)
+
     async def prepare(self) -> None:
         """Waits for what `complaints` needs of elsewhere, so that it holds up no loop. Raises RlfError."""
         return

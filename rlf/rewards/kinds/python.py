@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core.callables import CallableName
+from rlf.core.definitions import find_definition
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
 from rlf.rewards.judging.view import plain
 from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict
@@ -69,6 +70,10 @@ class PythonTerm(Term):
     def prepare(self) -> None:
         """Imports the function."""
         check_function(self.callable)
+
+    def prepare_unrun(self) -> None:
+        """Looks whether the source has the function."""
+        find_definition(self.callable)
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The function with its thread."""

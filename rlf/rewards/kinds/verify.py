@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core import nearest
 from rlf.core.callables import CallableName
+from rlf.core.definitions import find_definition
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.rewards.calling import check_function
 from rlf.rewards.term import RewardContext, Scorer, Term
@@ -184,6 +185,11 @@ class VerifyTerm(Term):
         """Imports the function that compares."""
         if self.callable is not None:
             check_function(self.callable)
+
+    def prepare_unrun(self) -> None:
+        """Looks whether the source has the function."""
+        if self.callable is not None:
+            find_definition(self.callable)
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The tool, with the golds that were run."""

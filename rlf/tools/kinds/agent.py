@@ -46,15 +46,26 @@ class AgentTool(ToolKind):
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """Names in the prompt that no argument has, and what is wrong with the model's tools."""
-        found = []
+        found = self._own_complaints(input_schema)
+        for tool in self.tools:
+            found += [f"its tool {tool.name!r}: {said}" for said in tool.target.complaints(tool.input_schema)]
+        return found
+
+    def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+        """The same, of the model's tools what can be said without running them."""
+        found = self._own_complaints(input_schema)
+        for tool in self.tools:
+            found += [f"its tool {tool.name!r}: {said}" for said in tool.target.static_complaints(tool.input_schema)]
+        return found
+
+    def _own_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+        found = list[str]()
         if "properties" in input_schema:
             found += unknown_names("prompt", Template(self.prompt).names, set(input_schema["properties"]))
         repeated = [name for name, count in Counter(tool.name for tool in self.tools).items() if count > 1]
         found += [f"its tool {name!r} is declared twice; give each a name of its own" for name in repeated]
         if self.depth > MAX_DEPTH:
             found.append(f"agents lie {self.depth} deep in one another; at most {MAX_DEPTH} may. Take one out")
-        for tool in self.tools:
-            found += [f"its tool {tool.name!r}: {said}" for said in tool.target.complaints(tool.input_schema)]
         return found
 
     async def prepare(self) -> None:

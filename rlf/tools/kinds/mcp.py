@@ -15,7 +15,7 @@ from rlf.core.hashing import hash_json
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.mcp.listing import Listing, forget, list_ahead, listing_of
+from rlf.tools.mcp.listing import Listing, forget, known_listing, list_ahead, listing_of
 from rlf.tools.mcp.server import McpServer
 
 if TYPE_CHECKING:
@@ -46,6 +46,13 @@ class McpTool(ToolKind):
             return _resource_complaints(self.resource, input_schema)
         assert self.tool is not None, "neither tool nor resource"
         return misfits(self.tool, input_schema, listing_of(self.server))
+
+    def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+        """The same with the list as it was last read; nothing where it never was."""
+        if self.tool is None:
+            return self.complaints(input_schema)
+        listing = known_listing(self.server)
+        return [] if listing is None else misfits(self.tool, input_schema, listing)
 
     async def prepare(self) -> None:
         """Loads the SDK, which takes a second, and reads the server's list, unless it is known."""

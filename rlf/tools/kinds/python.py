@@ -12,6 +12,8 @@ from pydantic import Field
 
 from rlf.core.blocking import blocking_calls
 from rlf.core.callables import CallableName, is_async, load_callable, source_hash
+from rlf.core.definitions import find_definition
+from rlf.core.foreign import NotRun
 from rlf.core.hashing import hash_json
 from rlf.core.machine import usable_cores
 from rlf.tools.kind import SelfDescription, ToolKind, ToolRuntime
@@ -60,7 +62,14 @@ class PythonTool(ToolKind):
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """Compares the signature with the schema."""
-        target = load_callable(self.callable)
+        return self._misfits(load_callable(self.callable), input_schema)
+
+    def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+        """The same of the signature as the source writes it, where the source settles it."""
+        found = find_definition(self.callable)
+        return [] if found is None else self._misfits(found.stub, input_schema)
+
+    def _misfits(self, target: Callable[..., Any], input_schema: Mapping[str, Any]) -> list[str]:
         if inspect.isclass(target):
             if "__call__" not in dir(target):
                 return [f"{self.callable} is a class whose instances cannot be called; give it `def __call__(self)`"]
@@ -78,10 +87,25 @@ class PythonTool(ToolKind):
         return signature_complaints(function, input_schema)
 
     def described(self) -> SelfDescription:
-        """Reads the signature and the docstring; a class's own docstring where its `__call__` has none."""
-        target = load_callable(self.callable)
+        """Reads the signature and the docstring; a class's own docstring where its `__call__` has none.
+
+        From the source alone where that says it all. Raises RlfError.
+        """
+        target = self._readable()
         said = describe_function(_called(target), self.callable)
         return said if said.description else SelfDescription(inspect.getdoc(target) or "", said.input_schema)
+
+    def _readable(self) -> Callable[..., Any]:
+        """The function, or a stand-in with the same signature and docstring that took no import to make."""
+        found = find_definition(self.callable)
+        if found is not None and found.complete:
+            return found.stub
+        try:
+            return load_callable(self.callable)
+        except NotRun:
+            if found is None:
+                raise
+            return found.stub
 
     def source_hash(self) -> str:
         """Covers the file that defines the function, not what that file imports or reads."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.core.errors import RlfError
+from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_json
 from rlf.tools.failure import ToolFailure
 from rlf.tools.mcp.server import McpServer
@@ -114,16 +115,26 @@ def listing_of(server: McpServer) -> Listing:
     Raises:
         RlfError: it cannot be started or reached, or does not answer in time.
     """
-    return _known(server) or _remembered(server, fresh_listing(server))
+    found = known_listing(server)
+    if found is None:
+        _announce(server)
+        found = _remembered(server, fresh_listing(server))
+    return found
 
 
 async def list_ahead(server: McpServer) -> None:
     """Has `listing_of` answer at once, where asking the server would hold up the running loop. Raises as that does."""
-    if _known(server) is None:
+    if known_listing(server) is None:
+        _announce(server)
         _remembered(server, _checked(server, await _listed(server)))
 
 
-def _known(server: McpServer) -> Listing | None:
+def _announce(server: McpServer) -> None:
+    """Raises NotRun where no server may be started or asked."""
+    about_to_run(f"{'start' if server.command else 'ask'} the MCP server {server.shown}")
+
+
+def known_listing(server: McpServer) -> Listing | None:
     """The list as it was last read, in this process or another."""
     identity = server.identity()
     listing = _READ.get(identity) or _kept(server)

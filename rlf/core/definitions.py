@@ -1,0 +1,200 @@
+"""Callables as their source defines them, read without running any of it.
+
+What the source leaves open (a decorator, a base class, a name made at run time) is unknown here, and never a fault.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import PathFinder
+from inspect import Parameter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlf.core.callables import import_fault, missing_name, search_folders
+from rlf.core.errors import RlfError
+
+_TYPES: dict[str, Any] = {kind.__name__: kind for kind in (str, int, float, bool, list, dict, tuple, set, bytes, object)}
+_TYPING = ("Any", "Optional", "Union", "Literal")
+_MAKES_NAMES = ("globals(", "exec(", "setattr(", "vars(", "__getattr__", "sys.modules", "locals(")
+"""Words of modules whose names are not all written in them."""
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Definition(NamedTuple):
+    """What the source says of a callable."""
+
+    stub: Callable[..., Any]
+    """A function or class with its signature and docstring; never to be called."""
+    complete: bool
+    """Whether the source says every type and default, so that importing it adds nothing."""
+
+
+class _AnyDefault:
+    """A default that is an expression: equal to whatever it is compared with, since nobody knows it."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]  # equal to everything, so that no hash can fit
+
+
+def find_definition(name: str) -> Definition | None:
+    """The definition of `package.module:name` or `path/file.py:name`; None where the source does not settle it.
+
+    Raises:
+        RlfError: the file is not there, is not Python, or has no such name.
+    """
+    place, _, attribute = name.rpartition(":")
+    file = Path(place) if place.endswith(".py") else _module_file(place)
+    if file is None or "." in attribute:
+        return None
+    try:
+        if not file.is_file():
+            raise FileNotFoundError(f"no file {file}")
+        source = file.read_text(encoding="utf-8")
+        tree = ast.parse(source, str(file))
+    except (OSError, SyntaxError, ValueError, RecursionError) as fault:
+        raise RlfError(import_fault(name, fault)) from fault
+    bindings = list(_bindings(tree.body))
+    own = [statement for bound, statement in bindings if bound == attribute]
+    if not own and "*" not in {bound for bound, _ in bindings} and not any(word in source for word in _MAKES_NAMES):
+        raise RlfError(missing_name(name, attribute, [bound for bound, _ in bindings]))
+    return _definition(own[0]) if len(own) == 1 else None
+
+
+def _module_file(module: str) -> Path | None:
+    """The source of a module, found along the search path without importing the packages around it."""
+    path: Iterable[str] | None = search_folders()
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        spec = None if path is None else PathFinder.find_spec(".".join(parts[:depth]), list(path))
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+    origin = None if spec is None else spec.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def _bindings(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """Names that a module's statements bind, those within `if`, `try` and the like included."""
+    for node in body:
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            yield node.name, node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name.partition(".")[0], node
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node
+        elif not isinstance(node, ast.Lambda):
+            yield from _bindings(ast.iter_child_nodes(node))
+
+
+def _definition(node: ast.AST) -> Definition | None:
+    if isinstance(node, _FUNCTIONS):
+        return None if node.decorator_list else _of_function(node)
+    if not isinstance(node, ast.ClassDef) or node.decorator_list or node.bases or node.keywords:
+        return None
+    called = [statement for bound, statement in _bindings(node.body) if bound == "__call__"]
+    if not called:
+        return Definition(type(node.name, (), {"__doc__": ast.get_docstring(node)}), complete=True)
+    function = _definition(called[0]) if len(called) == 1 and isinstance(called[0], _FUNCTIONS) else None
+    if function is None:
+        return None
+    members = {"__call__": function.stub, "__doc__": ast.get_docstring(node)}
+    return Definition(type(node.name, (), members), function.complete)
+
+
+def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
+    stub = _async_stub() if isinstance(node, ast.AsyncFunctionDef) else _stub()
+    parameters, complete = list[Parameter](), True
+    for argument, default, kind in _arguments(node.args):
+        annotation = Parameter.empty if argument.annotation is None else _type(argument.annotation)
+        value = Parameter.empty if default is None else _literal(default)
+        complete &= annotation is not _UNKNOWN and not isinstance(value, _AnyDefault)
+        annotation = Parameter.empty if annotation is _UNKNOWN else annotation
+        parameters.append(Parameter(argument.arg, kind, default=value, annotation=annotation))
+    stub.__signature__ = inspect.Signature(parameters)
+    stub.__annotations__ = {p.name: p.annotation for p in parameters if p.annotation is not Parameter.empty}
+    stub.__doc__, stub.__name__ = ast.get_docstring(node), node.name
+    return Definition(stub, complete)
+
+
+def _stub() -> Any:
+    def stub() -> None:
+        """Stands for a function that is not imported."""
+
+    return stub
+
+
+def _async_stub() -> Any:
+    async def stub() -> None:
+        """Stands for a function that is not imported."""
+
+    return stub
+
+
+def _arguments(args: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None, Any]]:
+    """Each argument with its default and its kind, in the order of a signature."""
+    positional = [*args.posonlyargs, *args.args]
+    defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
+    for number, (argument, default) in enumerate(zip(positional, defaults, strict=True)):
+        only = number < len(args.posonlyargs)
+        yield argument, default, Parameter.POSITIONAL_ONLY if only else Parameter.POSITIONAL_OR_KEYWORD
+    if args.vararg is not None:
+        yield args.vararg, None, Parameter.VAR_POSITIONAL
+    for argument, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        yield argument, default, Parameter.KEYWORD_ONLY
+    if args.kwarg is not None:
+        yield args.kwarg, None, Parameter.VAR_KEYWORD
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return _AnyDefault()
+
+
+_UNKNOWN = object()
+"""A type that the source alone does not say."""
+
+
+def _type(node: ast.expr) -> Any:
+    """A type written with built-in names alone; `_UNKNOWN` for any other."""
+    try:
+        return _evaluated(node)
+    except (LookupError, TypeError, ValueError, SyntaxError, RecursionError):
+        return _UNKNOWN
+
+
+def _evaluated(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            return _evaluated(ast.parse(node.value, mode="eval").body)
+        if node.value is not None:
+            raise ValueError("a value is no type")
+        return None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return typing.Union[_evaluated(node.left), _evaluated(node.right)]  # noqa: UP007 - arms known at run time
+    if isinstance(node, ast.Subscript):
+        return _subscripted(node)
+    name = ast.unparse(node).removeprefix("typing.")
+    return _TYPES[name] if name in _TYPES else getattr(typing, _known(name))
+
+
+def _subscripted(node: ast.Subscript) -> Any:
+    if ast.unparse(node.value).removeprefix("typing.") == "Literal":
+        return typing.Literal[ast.literal_eval(node.slice)]  # type: ignore[misc]  # values known at run time
+    arms = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    inner = tuple(... if isinstance(arm, ast.Constant) and arm.value is ... else _evaluated(arm) for arm in arms)
+    return _evaluated(node.value)[inner if len(inner) != 1 else inner[0]]
+
+
+def _known(name: str) -> str:
+    if name not in _TYPING:
+        raise LookupError(name)
+    return name
