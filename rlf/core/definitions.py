@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from rlf.core.callables import import_fault, missing_name, search_folders
 from rlf.core.errors import RlfError
 
-_TYPES: dict[str, Any] = {kind.__name__: kind for kind in (str, int, float, bool, list, dict, tuple, set, bytes, object)}
+_TYPES: dict[str, Any] = {
+    kind.__name__: kind for kind in (str, int, float, bool, list, dict, tuple, set, bytes, object)
+}
 _TYPING = ("Any", "Optional", "Union", "Literal")
 _MAKES_NAMES = ("globals(", "exec(", "setattr(", "vars(", "__getattr__", "sys.modules", "locals(")
 """Words of modules whose names are not all written in them."""
@@ -188,7 +190,7 @@ def _evaluated(node: ast.expr) -> Any:
 
 def _subscripted(node: ast.Subscript) -> Any:
     if ast.unparse(node.value).removeprefix("typing.") == "Literal":
-        return typing.Literal[ast.literal_eval(node.slice)]  # type: ignore[misc]  # values known at run time
+        return typing.Literal[ast.literal_eval(node.slice)]
     arms = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     inner = tuple(... if isinstance(arm, ast.Constant) and arm.value is ... else _evaluated(arm) for arm in arms)
     return _evaluated(node.value)[inner if len(inner) != 1 else inner[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ READERS: dict[str, Reader] = {
 
 def read_rows(path: str, config: str | None, split: str, limit: int | None) -> list[Row]:
     """The first `limit` rows of a builtin name, a file, or a Hugging Face dataset. Raises SpecError."""
+    limit = None if limit is None else min(limit, sys.maxsize)
     file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
     shown = shown_name(path)
     if file.suffix in READERS:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from rlf.core import Place
 from rlf.data.rows import Row, fail
+
+_HUB_TIMEOUT_S = 10.0
+_OR_A_FILE = "Check the name and the network, or write the path of a file with its suffix."
 
 
 def read_parquet(path: Path, shown: str) -> Iterator[Row]:
@@ -28,18 +32,59 @@ def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:
     """The rows of a Hugging Face dataset, from the local cache or the hub; a row's line is its number."""
     import datasets
 
+    reachable = _ask_hub(name)
     try:
-        table = datasets.load_dataset(name, config, split=split)
+        with nullcontext() if reachable else _cache_alone():
+            table = datasets.load_dataset(name, config, split=split)
     except Exception as error:
-        reason = str(error).split("\n")[0]
-        with_config = "" if config is None else f"a configuration {config!r} and "
-        message = (
-            f"{type(error).__name__}: {reason}. Expected a Hugging Face dataset with {with_config}a split {split!r}; "
-            "for a file, write its path with its suffix."
-        )
-        raise fail(Place(name), "", message) from error
+        raise fail(Place(name), "", _why_not(error, name, config, split, reachable=reachable)) from error
     for number, row in enumerate(_with_files(table), start=1):
         yield Row(Place(name, number), row)
+
+
+def _ask_hub(name: str) -> bool:
+    """Whether the Hub answers: one request, since `datasets` tries each of its own for half a minute.
+
+    Raises SpecError where it says that there is no such dataset.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    try:
+        HfApi().dataset_info(name, timeout=_HUB_TIMEOUT_S)
+    except HFValidationError:  # no name of the Hub's: `datasets` says what it takes it for
+        return True
+    except RepositoryNotFoundError as error:
+        message = f"the Hugging Face Hub has no dataset {name!r} that you may read. {_OR_A_FILE}"
+        raise fail(Place(name), "", message) from error
+    except Exception:  # noqa: BLE001 - of several libraries below; whatever it is, the cache is what is left
+        return False
+    return True
+
+
+@contextmanager
+def _cache_alone() -> Iterator[None]:
+    """Has `datasets` look into its cache without asking the Hub."""
+    import datasets
+    import huggingface_hub
+
+    places: list[Any] = [datasets.config, huggingface_hub.constants]
+    before = [place.HF_HUB_OFFLINE for place in places]
+    try:
+        for place in places:
+            place.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.HF_HUB_OFFLINE = value
+
+
+def _why_not(error: Exception, name: str, config: str | None, split: str, *, reachable: bool) -> str:
+    if not reachable:
+        return f"the Hugging Face Hub cannot be reached, and {name!r} is not in this machine's cache. {_OR_A_FILE}"
+    with_config = "" if config is None else f"a configuration {config!r} and "
+    expected = f"Expected a Hugging Face dataset with {with_config}a split {split!r}; for a file, write its path."
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. {expected}"
 
 
 def _with_files(table: Any) -> Any:

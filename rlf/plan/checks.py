@@ -70,6 +70,13 @@ def _turn_fits_the_whole(loaded: LoadedSpec) -> Iterator[Fault]:
         )
 
 
+def _stops_say_something(loaded: LoadedSpec) -> Iterator[Fault]:
+    for position, text in enumerate(loaded.spec.rollout.stop):
+        if not text:
+            message = 'got ""; expected text, since every turn holds the empty one. Remove it.'
+            yield loaded.fault(("rollout", "stop", position), message)
+
+
 def _tools_are_named_once(loaded: LoadedSpec) -> Iterator[Fault]:
     yield from _named_once(loaded, "tools", [tool.name for tool in loaded.spec.tools], "tool")
 
@@ -184,6 +191,7 @@ CHECKS: tuple[Check, ...] = (
     _mini_batches_divide,
     _observations_only_in_ablations,
     _turn_fits_the_whole,
+    _stops_say_something,
     _tools_are_named_once,
     _terms_are_named_once,
     _rewards_weigh_something,

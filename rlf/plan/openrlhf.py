@@ -5,14 +5,16 @@ Read in OpenRLHF 0.11.2: what its own start-up asserts, what it changes silently
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
+from urllib.parse import urlsplit
 
 from rlf.algo.health import Action
 from rlf.algo.loss_config import CorrectionLevel, PolicyLossKind
 from rlf.chat.policy import HistoryPolicy
-from rlf.core import Fault
+from rlf.core import Fault, nearest
 from rlf.plan.cluster import find_cluster_warnings
 from rlf.plan.layout import Layout
 from rlf.plan.model_shape import ALL_LINEAR, NO_ADAPTER
@@ -34,6 +36,11 @@ ESTIMATORS = {
 """OpenRLHF's names of the estimators that it has; the others are refused."""
 LOSSES = {PolicyLossKind.PPO: "ppo", PolicyLossKind.GSPO: "gspo"}
 """The same of policy losses."""
+
+ATTENTIONS = ["flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention", "sdpa", "eager"]
+"""Implementations that transformers 5.15 knows by name."""
+_HUB_KERNEL = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?(:\w+)?")
+"""One that is fetched, e.g. `kernels-community/flash-attn2`."""
 
 SHORT_WARMUP = 10
 """Updates of a warm-up below which its empty first one counts."""
@@ -172,6 +179,13 @@ def _gpus_match(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Faul
             yield loaded.fault(("engine", name), f"{message}{actor.total}. Write per_node: {actor.per_node}.")
 
 
+def _address_is_a_job_server(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+    address = engine.ray_address
+    if address is not None and (urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).netloc):
+        message = f"got {address!r}; expected the http address of a Ray cluster's job server. "
+        yield loaded.fault(("engine", "ray_address"), f"{message}Write e.g. `http://head:8265`.")
+
+
 def _one_machine_is_one_node(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
     if engine.ray_address is not None:
         return
@@ -183,7 +197,12 @@ def _one_machine_is_one_node(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> 
 
 
 def _attention_fits(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
-    flash = "flash_attention" in engine.attention
+    if engine.attention not in ATTENTIONS and not _HUB_KERNEL.fullmatch(engine.attention):
+        known = f"{nearest(engine.attention, ATTENTIONS)} (known: {', '.join(ATTENTIONS)})"
+        message = f"unknown attention {engine.attention!r}{known}. Write one of these."
+        yield loaded.fault(("engine", "attention"), message)
+        return
+    flash = "flash" in engine.attention
     if engine.packing and not flash:
         message = f"got {engine.attention}; packing needs flash attention. Write packing: false, or "
         yield loaded.fault(("engine", "attention"), f"{message}flash_attention_2.")
@@ -339,6 +358,7 @@ CHECKS: tuple[Check, ...] = (
     _critic_and_reference_have_a_use,
     _modes_fit_the_layout,
     _gpus_match,
+    _address_is_a_job_server,
     _one_machine_is_one_node,
     _attention_fits,
     _batches_divide,

@@ -101,14 +101,6 @@ def _turns_have_room(subject: Subject) -> Iterator[Fault]:
         yield subject.loaded.fault(path, f"{message}Write more, or null.")
 
 
-def _context_holds_trajectories(subject: Subject) -> Iterator[Fault]:
-    context = None if subject.sizes is None else subject.sizes.context
-    budget = subject.loaded.spec.rollout.max_total_tokens
-    if context is not None and budget > context:
-        message = f"got {budget}; the model was made for {context} tokens (max_position_embeddings), and does badly "
-        yield subject.loaded.fault(("rollout", "max_total_tokens"), f"{message}beyond. Write at most {context}.")
-
-
 def _prompts_leave_room(subject: Subject) -> Iterator[Fault]:
     sizes, budget = subject.sizes, subject.loaded.spec.rollout.max_total_tokens
     share = 0.0 if sizes is None else sizes.share_cut(budget)
@@ -207,7 +199,6 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _tool_output_fits,
     _kl_holds_many_epochs,
     _turns_have_room,
-    _context_holds_trajectories,
     _prompts_leave_room,
     _learning_rate_is_usual,
     _evaluation_is_apart,

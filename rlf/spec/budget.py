@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.chat import FORMATS, ChatFormat, detect_format
@@ -18,7 +17,6 @@ from rlf.spec.load import LoadedSpec
 from rlf.spec.model_folder import folder_on_disk
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import KeyPath
-from rlf.spec.weights import read_config
 from rlf.types import Task, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
@@ -48,8 +46,6 @@ class PromptSizes:
     answers: tuple[int, ...] = ()
     """Of gold answers, the shortest of each of some rows, with the token that ends a turn; none where no term reads
     them or they are no text."""
-    context: int | None = None
-    """Positions that the model was made for (`max_position_embeddings`); None where its configuration does not say."""
 
     @property
     def least(self) -> int:
@@ -88,7 +84,7 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     least = min(*sizes, *map(num_tokens, shortest))
     needed = any(term.needs_answer for term in spec.rewards)
     answers = _answer_sizes(tokenizer, tasks) if needed else ()
-    return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, tools), answers, _context(folder))
+    return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, tools), answers)
 
 
 def _answer_sizes(tokenizer: PreTrainedTokenizerBase, tasks: Sequence[Task]) -> tuple[int, ...]:
@@ -103,12 +99,6 @@ def _is_text(answer: Any) -> bool:
     """Whether an answer is what a model writes: text, a number, or a list of such."""
     values = answer if isinstance(answer, list | tuple) else (answer,)
     return all(isinstance(value, str | int | float) for value in values)
-
-
-def _context(folder: Path) -> int | None:
-    config = read_config(folder)
-    found = config.get("text_config", config).get("max_position_embeddings")
-    return found if isinstance(found, int) else None
 
 
 def check_budget(loaded: LoadedSpec, tasks: Sequence[Task]) -> tuple[list[Fault], PromptSizes | None]:

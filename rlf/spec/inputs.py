@@ -28,9 +28,11 @@ from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.load import LoadedSpec, unless_broken
 from rlf.spec.model_folder import folder_on_disk, named_folder
 from rlf.spec.models import DataSource
-from rlf.spec.nodes import KeyPath
+from rlf.spec.near_files import missing_file
+from rlf.spec.nodes import KeyPath, find
+from rlf.spec.paths import is_local
 from rlf.spec.reader import shown_path
-from rlf.spec.weights import read_config
+from rlf.spec.weights import read_config, read_context, read_shapes
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 
@@ -69,7 +71,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     if not about_model and train:
         about_model, sizes = _budget(loaded, train)
     faults += about_model
-    for check in (_heads, _trackers, _foreign):
+    for check in (_heads, _context, _adapted_modules, _trackers, _foreign):
         faults += unless_broken(loaded, check, loaded)
     for key in ("tools", "rewards"):
         faults += unless_broken(loaded, _keys, loaded, key)
@@ -96,6 +98,10 @@ def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -
         return []
     source: DataSource | None = getattr(loaded.spec.data, name)
     if source is None:
+        return []
+    if is_local(source.path) and not Path(source.path).exists():
+        node, _ = find(loaded.tree, (*here, "path"))
+        faults.append(node.fault(missing_file(node, Path(source.path))))
         return []
     declared = None if ("tools",) in loaded.broken else tuple(tool.name for tool in loaded.spec.tools)
     key = (source.model_dump_json(), declared)
@@ -182,6 +188,32 @@ def _heads(loaded: LoadedSpec) -> list[Fault]:
     message = f"got {parts}; the model has {heads} attention heads, which must divide evenly. "
     path: KeyPath = ("engine", "vllm", "tensor_parallel")
     return [loaded.fault(path, f"{message}Write e.g. `tensor_parallel: {fitting}`.")]
+
+
+def _context(loaded: LoadedSpec) -> list[Fault]:
+    """A trajectory is no longer than what the model has positions for."""
+    folder = folder_on_disk(loaded.spec.model.path)
+    context = None if folder is None else read_context(folder)
+    budget = loaded.spec.rollout.max_total_tokens
+    if context is None or budget <= context:
+        return []
+    message = f"got {budget}; the model has positions for {context} tokens (max_position_embeddings). "
+    return [loaded.fault(("rollout", "max_total_tokens"), f"{message}Write at most {context}.")]
+
+
+def _adapted_modules(loaded: LoadedSpec) -> list[Fault]:
+    """Names of `model.lora.target_modules` that no linear module of the model has."""
+    lora, folder = loaded.spec.model.lora, folder_on_disk(loaded.spec.model.path)
+    if lora is None or isinstance(lora.target_modules, str) or folder is None:
+        return []
+    names = [name.removesuffix(".weight") for name, shape in read_shapes(folder).items() if len(shape) == 2]
+    known = sorted({name.rpartition(".")[2] for name in names} | {"lm_head"})  # which may be tied, and not stored
+    whole = [*names, "lm_head"]
+    strange = [name for name in lora.target_modules if not any(f".{each}".endswith(f".{name}") for each in whole)]
+    if not names or not strange:
+        return []
+    message = f"the model has no module {strange[0]!r}{nearest(strange[0], known)} (known: {', '.join(known)}). "
+    return [loaded.fault(("model", "lora", "target_modules"), f"{message}Name one of these, or write all-linear.")]
 
 
 def _foreign(loaded: LoadedSpec) -> list[Fault]:

@@ -138,8 +138,8 @@ class Reading:
 
 
 def absolute(path: Path, folder: Path) -> Path:
-    """The path from a folder, without `..` and without following links."""
-    return Path(os.path.normpath(folder / path.expanduser()))
+    """The path from a folder, without `..` and without following links; `~` is the home folder where it has one."""
+    return Path(os.path.normpath(folder / os.path.expanduser(path)))  # noqa: PTH111 - Path's own raises where `~x` is nobody
 
 
 def stack(trees: Sequence[Node]) -> Node:

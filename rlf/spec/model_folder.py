@@ -32,7 +32,7 @@ def _cached(model_id: str) -> Path | None:
     models = _hub_cache() / f"models--{model_id.replace('/', '--')}"
     try:
         commit = (models / "refs" / "main").read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path at all
         return None
     return models / "snapshots" / commit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import Node, find
 from rlf.spec.reader import shown_path
+from rlf.spec.sentences import show
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kinds.mcp import McpTool
 
@@ -30,6 +32,7 @@ JUDGE_FILES = (("sentinels", "file"), ("cache", "file"), ("serve", "model"))
 _SMALL_BYTES = 1_000_000
 _NUM_SAMPLES = 32
 _SAMPLE_BYTES = 16_384
+_SUFFIX = re.compile(r"\.[A-Za-z]\w{0,9}")
 
 
 def resolve_paths(root: Node, faults: list[Fault]) -> Node:
@@ -37,7 +40,8 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
     for path in (*DATA_PATHS, MODEL_PATH):
         node, depth = find(root, path)
         if depth == len(path) and isinstance(node.value, str):
-            root = _put(root, path, replace(node, value=_resolve(node, node.value, faults), written=None))
+            value = _resolve(node, node.value, faults, is_data=path in DATA_PATHS)
+            root = _put(root, path, replace(node, value=value, written=None))
     root = _resolve_data_files(root)
     items = {key: resolve_callables(child) for key, child in root.mapping.items() if key in ITEM_LISTS}
     if "rewards" in items and isinstance(items["rewards"].value, list):
@@ -106,16 +110,33 @@ def is_local(path: str) -> bool:
     return Path(path).is_absolute()
 
 
-def _resolve(node: Node, text: str, faults: list[Fault]) -> str:
+def _resolve(node: Node, text: str, faults: list[Fault], *, is_data: bool) -> str:
     if text.startswith(BUILTIN):
         try:
             builtin_path(text.removeprefix(BUILTIN))
         except RlfError as error:
             faults.append(node.fault(str(error)))
         return text
-    here = absolute(Path(text), node.folder)
-    looks_local = text.startswith(("./", "../", "/", "~")) or text in (".", "..") or text.endswith(DATA_SUFFIXES)
-    return str(here) if looks_local or here.exists() else text
+    try:
+        here = absolute(Path(text), node.folder)
+        looks_local = text.startswith(("./", "../", "/", "~")) or text in (".", "..") or here.exists()
+        return str(here) if looks_local or (is_data and _is_file_name(text, node.folder)) else text
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        faults.append(node.fault(f"got {show(text)}, which is no path: {reason}. Write one."))
+        return text
+
+
+def _is_file_name(text: str, folder: Path) -> bool:
+    """Whether a text is the path of a file, there or not, and no id of the Hub.
+
+    It has a suffix (of letters first, unlike the `.5` of a version), or lies in a folder that exists, from the spec's
+    folder or from where the command runs.
+    """
+    path = Path(text)
+    if _SUFFIX.fullmatch(path.suffix):
+        return True
+    return len(path.parts) > 1 and any(absolute(path.parent, start).is_dir() for start in (folder, Path.cwd()))
 
 
 def identity(path: Path, *, samples: bool = True) -> str | None:

@@ -186,6 +186,8 @@ def _read_bytes(path: Path) -> bytes:
         raise _Unread(f"no such file{_neighbour(path) or '.'} Check the path.") from None
     except OSError as error:
         raise _Unread(f"cannot be read: {error.strerror}. Check the path and its permissions.") from error
+    except ValueError as error:
+        raise _Unread(f"this is no path: {error}. Write one.") from error
 
 
 def _neighbour(path: Path) -> str:

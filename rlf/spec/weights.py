@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 _MAX_HEADER_BYTES = 100_000_000
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+"""Keys of `config.json` by which models say how many positions they have."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -17,6 +19,21 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
+
+
+def read_context(folder: Path) -> int | None:
+    """Tokens that a model has positions for, stretched ones included; None where its configuration does not say."""
+    config = read_config(folder)
+    text = config.get("text_config", config)
+    found: int | None = next((text[key] for key in _POSITIONS if isinstance(text.get(key), int)), None)
+    stretched = text.get("rope_parameters") or text.get("rope_scaling")
+    if found is None or not isinstance(stretched, dict):
+        return found
+    factor = stretched.get("factor")
+    own = stretched.get("original_max_position_embeddings", found)
+    if not isinstance(factor, int | float) or not isinstance(own, int):
+        return found
+    return max(found, int(own * factor))
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:

@@ -72,9 +72,10 @@ def test_a_hugging_face_dataset_that_cannot_be_had_is_told(monkeypatch):
         raise ConnectionError("no way there")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: None)
     assert told("org/set") == (
         "org/set: ConnectionError: no way there. Expected a Hugging Face dataset with a split 'train'; "
-        "for a file, write its path with its suffix."
+        "for a file, write its path."
     )
 
 

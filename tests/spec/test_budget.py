@@ -8,6 +8,7 @@ from rlf.builtin.names import builtin_path
 from rlf.data import load_tasks
 from rlf.spec import check_inputs, load_spec
 from rlf.spec.budget import PromptSizes, measure_prompts
+from rlf.spec.weights import read_context
 
 
 def measured(run, *overrides):
@@ -106,7 +107,34 @@ def test_answers_that_are_no_text_or_that_nothing_reads_are_not_counted(project)
     assert measured(run, "rewards=[{kind: rule, name: form, rule: tool_format}]").answers == ()
 
 
-def test_trajectories_beyond_the_models_context_are_warned_of(project):
-    (warning,) = warned_of("max_total_tokens", project(), "rollout.max_total_tokens=1025")
-    assert "the model was made for 1024 tokens" in warning
-    assert warned_of("max_total_tokens", project(), "rollout.max_total_tokens=1024") == []
+def test_trajectories_longer_than_the_models_positions_are_a_fault(project):
+    (fault,) = check_inputs(load_spec([project()], ["rollout.max_total_tokens=1025"]))
+    assert "got 1025; the model has positions for 1024 tokens (max_position_embeddings). Write at most 1024" in str(
+        fault
+    )
+    assert check_inputs(load_spec([project()], ["rollout.max_total_tokens=1024"])) == []
+
+
+def test_stretched_positions_count_and_so_do_those_under_other_names(tmp_path):
+    for config, positions in (
+        ({"max_position_embeddings": 100}, 100),
+        ({"n_positions": 50}, 50),
+        ({"text_config": {"max_position_embeddings": 70}}, 70),
+        ({"max_position_embeddings": 100, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}, 200),
+        (
+            {
+                "max_position_embeddings": 160,
+                "rope_parameters": {"factor": 4.0, "original_max_position_embeddings": 40},
+            },
+            160,
+        ),
+        ({}, None),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert read_context(tmp_path) == positions
+
+
+def test_a_module_that_the_model_lacks_gets_no_adapter(project):
+    lora = "+model.lora={target_modules: [q_proj, v_prj]}"
+    (fault,) = check_inputs(load_spec([project()], [lora]))
+    assert "the model has no module 'v_prj'; did you mean 'v_proj'?" in str(fault)

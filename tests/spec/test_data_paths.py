@@ -1,0 +1,73 @@
+"""What has a suffix or lies in an existing folder is a file; the Hub is asked for nothing else, and once."""
+
+import pytest
+
+from rlf.core import SpecError
+from rlf.data import load_tasks
+from rlf.spec import check_inputs, load_spec
+
+ROWS = {"data/people.csv": "question,answer\nq,a\n", "data/train.jsonl": '{"question": "q", "answer": "a"}\n'}
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch):
+    def refuse(*_args, **_options):
+        raise AssertionError("the Hub is asked")
+
+    monkeypatch.setattr("rlf.data.source.read_hub", refuse)
+
+
+@pytest.mark.parametrize(
+    ("written", "suggestion"),
+    [
+        ("../data/people.cvs", "; did you mean ../data/people.csv?"),
+        ("../data/people", "; did you mean ../data/people.csv?"),
+        ("data/people.csv", "; did you mean ../data/people.csv?"),
+        ("data/people.cvs", "; did you mean ../data/people.csv?"),
+        ("data/train", "; did you mean ../data/train.jsonl?"),
+        ("train.jsonl", "; did you mean ../data/train.jsonl?"),
+        ("people.tsv", "; did you mean ../data/people.csv?"),
+        ("nothing_like_it.parquet", "."),
+    ],
+)
+def test_a_missing_file_is_named_with_the_one_that_is_meant(project, written, suggestion):
+    base = project(ROWS).read_text()
+    run = project({**ROWS, "specs/run.yaml": base.replace("builtin:encyclopedia/train", written)})
+    (fault,) = check_inputs(load_spec([run]))
+    assert f": no such file{suggestion} Paths start at the spec's folder, specs." in fault.message
+
+
+def test_an_override_starts_at_the_current_folder(project):
+    (fault,) = check_inputs(load_spec([project(ROWS)], ["data.train.path=data/people.cvs"]))
+    assert "did you mean data/people.csv? Paths start at the current folder." in fault.message
+
+
+@pytest.mark.parametrize("name", ["org/set", "org/set-v1.5", "gsm8k"])
+def test_other_names_are_ids_of_the_hub(project, name):
+    with pytest.raises(AssertionError, match="the Hub is asked"):
+        check_inputs(load_spec([project(ROWS)], [f"data.train.path={name}"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("nobody_here/has_this", "the Hugging Face Hub cannot be reached, and 'nobody_here/has_this' is not in this")],
+)
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_told_in_one_line(name, reason, monkeypatch):
+    asked = []
+
+    def unreachable(self, dataset, **_options):
+        asked.append(dataset)
+        raise ConnectionError("no route")
+
+    def anything_else(*_args, **_options):
+        raise AssertionError("another request is made")
+
+    monkeypatch.undo()
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", unreachable)
+    monkeypatch.setattr("huggingface_hub.utils._http.http_backoff", anything_else)
+    with pytest.raises(SpecError) as caught:
+        load_tasks(name)
+    (fault,) = caught.value.faults
+    assert reason in fault.message
+    assert "\n" not in str(fault)
+    assert asked == [name]
