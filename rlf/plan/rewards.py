@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rlf.core import Fault
 from rlf.rewards.answers import golds
+from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.rewards.normalization import Normalization, destroyed
 from rlf.rewards.rules.json_schema import JsonSchema
 from rlf.rewards.term import Term
@@ -17,7 +18,7 @@ _MAX_SHOWN_CHARS = 40
 
 
 def find_reward_warnings(loaded: LoadedSpec, tasks: Sequence[Task]) -> Iterator[Fault]:
-    """Golds that a normalisation destroys, and schemas that an empty value satisfies."""
+    """Golds that a normalisation destroys, golds without rows, and schemas that an empty value satisfies."""
     for index, term in enumerate(loaded.spec.rewards):
         place = ("rewards", index)
         normalize = getattr(term, "normalize", None)
@@ -28,6 +29,9 @@ def find_reward_warnings(loaded: LoadedSpec, tasks: Sequence[Task]) -> Iterator[
             yield loaded.fault(
                 (*place, "schema"), f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
             )
+        if isinstance(term, VerifyTerm) and (number := sum(term.expects_no_rows(task) for task in tasks)):
+            message = f"{number} of {len(tasks)} tasks expect no rows, so that any query without rows earns 1. "
+            yield loaded.fault((*place, "expected"), f"{message}Leave these tasks out of the data.")
 
 
 def _lost_golds(term: Term, by: Normalization, tasks: Sequence[Task]) -> dict[str, str]:
@@ -39,9 +43,7 @@ def _lost_golds(term: Term, by: Normalization, tasks: Sequence[Task]) -> dict[st
 def _about_golds(by: Normalization, lost: dict[str, str], num_tasks: int) -> str:
     shown = ", ".join(f"{_short(gold)} as {_short(left)}" for gold, left in list(lost.items())[:_MOST_SHOWN])
     message = f"got {by}, which destroys the meaning of gold answers ({len(lost)} in {num_tasks} tasks): {shown}. "
-    other = (
-        "`normalize: text`" if by is Normalization.SQUAD else "a term of `rule: math`, `rule: regex` or `kind: python`"
-    )
+    other = "`normalize: text`" if by is Normalization.SQUAD else "`rule: math`, `rule: regex` or `kind: python`"
     return f"{message}Write {other}."
 
 

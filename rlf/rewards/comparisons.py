@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlf.rewards import rows
 from rlf.rewards.numbers import last_number
 from rlf.types import ToolResult
 
 _MAX_SHOWN_CHARS = 80
-_DIGITS = 6
-"""Decimals that floating-point cells of rows are compared to."""
+_TOLERANCE = 1e-6
+"""Of numbers that are not in rows, where none is declared."""
+NO_ROWS = "neither side has rows, so that any query without rows is right"
 
 
 class NothingToCompare(ValueError):
@@ -47,13 +48,13 @@ def told_in(value: Any) -> Told:
     return Told(json.dumps(value, ensure_ascii=False, default=str), value)
 
 
-def equal(got: Told, expected: Told, tolerance: float) -> tuple[float, str]:
+def equal(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """Whether both texts are the same, white space at the ends aside."""
     one, other = got.text.strip(), expected.text.strip()
     return float(one == other), _pair(one, other)
 
 
-def numeric(got: Told, expected: Told, tolerance: float) -> tuple[float, str]:
+def numeric(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """|got - expected| <= tolerance * max(1, |expected|) for the last number of each text."""
     one, other = last_number(got.text), last_number(expected.text)
     if other is None:
@@ -63,22 +64,27 @@ def numeric(got: Told, expected: Told, tolerance: float) -> tuple[float, str]:
     return float(_is_near(one, other, tolerance)), f"got {one:g}; expected {other:g}"
 
 
-def rows_set(got: Told, expected: Told, tolerance: float) -> tuple[float, str]:
+def rows_set(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """Whether the same rows occur, in any order, any number of times."""
-    return _rows(got, expected, set)
+    found, wanted = _both_rows(got, expected)
+    if found is None or got.is_cut:
+        return _without_rows(got, found, wanted)
+    common = rows.num_found(found, wanted, tolerance)
+    missing = len(set(wanted)) - rows.num_found(wanted, found, tolerance)
+    return _about_rows(common == len(set(found)) and not missing, found, wanted, common)
 
 
-def rows_multiset(got: Told, expected: Told, tolerance: float) -> tuple[float, str]:
+def rows_multiset(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """Whether the same rows occur equally often, in any order."""
-    return _rows(got, expected, Counter)
+    return _paired(got, expected, tolerance, rows.num_paired)
 
 
-def rows_ordered(got: Told, expected: Told, tolerance: float) -> tuple[float, str]:
+def rows_ordered(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """Whether the rows are the same, one after the other."""
-    return _rows(got, expected, lambda rows: rows)
+    return _paired(got, expected, tolerance, rows.num_in_place)
 
 
-def json_subset(got: Told, expected: Told, tolerance: float) -> tuple[float, str]:
+def json_subset(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """Whether every key and value that is expected is there; lists must be of one length."""
     if expected.value is None:
         raise NothingToCompare(f"{expected.text[:_MAX_SHOWN_CHARS]!r} is no JSON")
@@ -86,39 +92,48 @@ def json_subset(got: Told, expected: Told, tolerance: float) -> tuple[float, str
     return float(missing is None), missing or "all that is expected is there"
 
 
-Comparison = Callable[[Told, Told, float], tuple[float, str]]
+Comparison = Callable[[Told, Told, float | None], tuple[float, str]]
 
 
-def _rows(got: Told, expected: Told, shape: Callable[[list[str]], Any]) -> tuple[float, str]:
-    wanted, found = _rows_of(expected), _rows_of(got)
+def _paired(
+    got: Told,
+    expected: Told,
+    tolerance: float | None,
+    count: Callable[[Sequence[rows.Row], Sequence[rows.Row], float | None], int],
+) -> tuple[float, str]:
+    found, wanted = _both_rows(got, expected)
+    if found is None or got.is_cut:
+        return _without_rows(got, found, wanted)
+    common = count(found, wanted, tolerance)
+    return _about_rows(common == len(found) == len(wanted), found, wanted, common)
+
+
+def _both_rows(got: Told, expected: Told) -> tuple[list[rows.Row] | None, list[rows.Row]]:
+    """The rows of both sides. Raises NothingToCompare where those that are expected are not known."""
+    wanted = rows.as_rows(expected.value)
     if wanted is None or expected.is_cut:
-        what = "there are more rows than are told" if expected.is_cut else f"no rows in {expected.text[:80]!r}"
+        what = (
+            "not all of its rows are shown" if expected.is_cut else f"no rows in {expected.text[:_MAX_SHOWN_CHARS]!r}"
+        )
         raise NothingToCompare(what)
+    return rows.as_rows(got.value), wanted
+
+
+def _without_rows(got: Told, found: Sequence[rows.Row] | None, wanted: Sequence[rows.Row]) -> tuple[float, str]:
     if found is None:
         return 0.0, f"no rows in {got.text[:_MAX_SHOWN_CHARS]!r}"
-    if got.is_cut:
-        return 0.0, f"more than {len(found)} rows; expected {len(wanted)}"
-    return float(shape(found) == shape(wanted)), f"{len(found)} rows, {len(set(found) & set(wanted))} of them expected"
+    return 0.0, f"more than {len(found)} rows; expected {len(wanted)}"
 
 
-def _rows_of(told: Told) -> list[str] | None:
-    """Each row as a text that is the same for equal rows; None where there are no rows."""
-    value = told.value.get("rows") if isinstance(told.value, Mapping) else told.value
-    if not isinstance(value, list) or not all(isinstance(row, list | tuple) for row in value):
-        return None
-    return [json.dumps([_cell(cell) for cell in row], ensure_ascii=False, default=str) for row in value]
+def _about_rows(
+    is_same: bool, found: Sequence[rows.Row], wanted: Sequence[rows.Row], num_common: int
+) -> tuple[float, str]:
+    if not found and not wanted:
+        return 1.0, NO_ROWS
+    return float(is_same), f"{len(found)} rows, {num_common} of the {len(wanted)} expected rows are among them"
 
 
-def _cell(value: Any) -> Any:
-    """Numbers that are equal are one, whether the database made them whole or not."""
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else round(value, _DIGITS)
-    return value
-
-
-def _missing(expected: Any, got: Any, place: str, tolerance: float) -> str | None:
+def _missing(expected: Any, got: Any, place: str, tolerance: float | None) -> str | None:
     """The first thing that is expected and not there, in words."""
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping):
@@ -146,9 +161,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_near(got: float, expected: float, tolerance: float) -> bool:
+def _is_near(got: float, expected: float, tolerance: float | None) -> bool:
     try:
-        return abs(got - expected) <= tolerance * max(1.0, abs(expected))
+        return abs(got - expected) <= (_TOLERANCE if tolerance is None else tolerance) * max(1.0, abs(expected))
     except OverflowError:  # an integer beyond what a float holds
         return got == expected
 

@@ -14,7 +14,7 @@ from rlf.endpoints.template import ABSENT, Template, TemplateFault
 from rlf.rewards import comparisons
 from rlf.rewards.answers import golds
 from rlf.rewards.calling import OwnFunction, TookTooLong
-from rlf.rewards.comparisons import Comparison, NothingToCompare, Told, told_by, told_in
+from rlf.rewards.comparisons import NO_ROWS, Comparison, NothingToCompare, Told, told_by, told_in
 from rlf.rewards.kinds.verify import Compare, VerifyTerm
 from rlf.rewards.term import RewardContext, Scoring, Verdict
 from rlf.types import Outcome, Task, ToolCall, ToolResult, Trajectory
@@ -24,7 +24,6 @@ _COMPARISONS: Mapping[Compare, Comparison] = {
     kind: getattr(comparisons, kind.value) for kind in Compare if kind not in (Compare.TESTS_PASSED, Compare.CALLABLE)
 }
 _MAX_REASON_CHARS = 200
-_TOLERANCE = 1e-6
 
 
 class _CannotSay(Exception):
@@ -44,6 +43,7 @@ class Verifier:
         self._permits = asyncio.Semaphore(term.max_concurrency)
         self._golds: dict[str, asyncio.Task[ToolResult]] = {}
         """Runs of golds, by their arguments."""
+        self._has_warned = False
         self._function = None if term.callable is None else OwnFunction(term.callable, term.timeout_s)
 
     async def score(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
@@ -73,10 +73,19 @@ class Verifier:
         got = await self._produced(trajectory)
         compare, tolerance = _COMPARISONS[self._term.compare], self._term.tolerance
         try:
-            results = [compare(told_by(got), each, _TOLERANCE if tolerance is None else tolerance) for each in expected]
+            results = [compare(told_by(got), each, tolerance) for each in expected]
         except NothingToCompare as why:
             raise _CannotSay(f"what is expected: {why}") from why
+        if any(reason == NO_ROWS for _, reason in results):
+            self._warn_of_no_rows(trajectory.task)
         return Verdict(*max(results, key=lambda result: result[0]))
+
+    def _warn_of_no_rows(self, task: Task) -> None:
+        """Warns once: a gold without rows says that every query without rows is right."""
+        if not self._has_warned:
+            words = f"{self._term.name}: task {task.id} expects no rows, so that any query without rows earns 1"
+            self._context.notify("warning", f"{words}. Leave such tasks out of the data. Reported once.")
+        self._has_warned = True
 
     async def _expected(self, task: Task) -> list[Told]:
         told = await self._expectation(task)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rlf.api.rewards import load_rewards, try_rewards
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
-from rlf.rewards.comparisons import told_in
+from rlf.rewards.comparisons import NO_ROWS, told_in
 from rlf.sandbox import LevelChoice
 from rlf.sandbox.spec import SandboxSpec
 from rlf.spec import load_spec
@@ -102,6 +102,15 @@ def rows(*found: list[Any], truncated: bool = False) -> ToolResult:
         ({"compare": "rows_ordered"}, "[[0.12345671]]", "[[0.12345672]]", 1),
         ({"compare": "rows_set"}, "no rows", "[[1]]", 0),
         ({"compare": "rows_set"}, "[[1]]", "no rows", None),
+        ({"compare": "rows_ordered"}, "[[0.9999999999999999]]", "[[1.0]]", 1),
+        ({"compare": "rows_multiset"}, "[[1e-7]]", "[[0]]", 1),
+        ({"compare": "rows_set"}, "[[1e-5]]", "[[0]]", 0),
+        ({"compare": "rows_multiset"}, "[[1234567.1]]", "[[1234567.2]]", 0),
+        ({"compare": "rows_multiset", "tolerance": 0.02}, '[["a", 0.31], ["b", 4]]', '[["b", 4], ["a", 0.3]]', 1),
+        ({"compare": "rows_multiset", "tolerance": 0.9}, "[[1000000]]", "[[1000001]]", 0),  # keys are whole
+        # 0.0 is near 0.1 and 0.1 near 0.2: taking 0.1 for 0.1 would leave two without a partner
+        ({"compare": "rows_multiset", "tolerance": 0.1}, "[[0.0], [0.1]]", "[[0.1], [0.2]]", 1),
+        ({"compare": "rows_multiset", "tolerance": 0.1}, "[[0.0], [0.0]]", "[[0.0], [0.2]]", 0),
     ],
 )
 def test_a_comparison_by_hand(keys: dict[str, Any], answer: str, gold: Any, expected: float | None) -> None:
@@ -184,6 +193,21 @@ def test_a_gold_that_fails_is_unscorable_and_one_that_infrastructure_failed_is_t
             return [(await function.score(trajectory, step=1)).reward for _ in range(2)]
 
     assert asyncio.run(twice()) == [None, 1.0]
+
+
+def test_two_empty_results_are_the_same_and_a_gold_without_rows_is_warned_of_once() -> None:
+    warned: list[str] = []
+
+    async def scored() -> list[Scored]:
+        each = [TrajectoryFacts(answer="a", columns={"query": "q"}).trajectory(f"t{at}") for at in range(2)]
+        context = RewardContext(Tools(lambda _: rows()), 0, lambda level, text: warned.append(f"{level}: {text}"))
+        async with RewardFunction([verify(**GOLD_RUN)], context) as function:
+            return await function.score_all(each, step=1)
+
+    first, _ = asyncio.run(scored())
+    assert (first.reward, first.scores[0].reason) == (1.0, NO_ROWS)
+    (words,) = warned
+    assert words.startswith("warning: checked: task") and "any query without rows earns 1" in words
 
 
 def test_rows_beyond_what_a_tool_shows_are_the_models_fault_or_make_the_gold_useless() -> None:

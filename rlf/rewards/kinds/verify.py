@@ -17,7 +17,10 @@ from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.rewards.calling import check_function
+from rlf.rewards.comparisons import told_in
+from rlf.rewards.rows import as_rows
 from rlf.rewards.term import RewardContext, Scorer, Term
+from rlf.types import Task
 
 PRODUCED = ("answer", "calls", "code")
 """What templates of `arguments` may name beside a task's own; with `compare: tests_passed` also `test`."""
@@ -53,6 +56,10 @@ class Compare(StrEnum):
     """What a function of yours says: `callable`."""
 
 
+_ROWS = (Compare.ROWS_SET, Compare.ROWS_MULTISET, Compare.ROWS_ORDERED)
+_NEAR = (Compare.NUMERIC, Compare.JSON_SUBSET, *_ROWS)
+
+
 def _templates(value: Any) -> Any:
     """Every text of the arguments, parsed, in the shape of the arguments."""
     if isinstance(value, Mapping):
@@ -71,7 +78,7 @@ def _are_templates(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         _templates(arguments)
     except ValueError as fault:
-        raise PydanticCustomError("template", "{reason}", {"reason": f"{fault}. Mend it."}) from fault
+        raise PydanticCustomError("template", "{reason}", {"reason": f"{fault}. Fix the template."}) from fault
     return arguments
 
 
@@ -117,7 +124,8 @@ class VerifyTerm(Term):
     """What it is held against; None: the task's gold answers, any of them."""
     compare: Compare = Compare.EQUAL
     tolerance: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """With `numeric` and `json_subset`: relative to numbers beyond 1, absolute within; None: 1e-6."""
+    """How far numbers may lie apart, of `numeric`, `json_subset` and rows: relative to numbers beyond 1, absolute
+    within. Two whole numbers of rows must be equal. None: 1e-6; of rows 1e-6, beyond 1000 a billionth."""
     callable: CallableName | None = None
     """With `compare: callable`: `fn(result, expected, **columns)` gives a number within 0 and 1, or None. `result` is
     what the tool said, `expected` the column's value, what it said to the gold, or the gold answers. It is called as
@@ -147,7 +155,7 @@ class VerifyTerm(Term):
             _refuse("tests_passed runs each test, but no argument names `test`. Write e.g. `test: '{{ test }}'`.")
         if any("test" in names and names & set(PRODUCED) for names in _texts(self.templates)):
             _refuse(_ONE_TEXT)
-        if self.tolerance is not None and self.compare not in (Compare.NUMERIC, Compare.JSON_SUBSET):
+        if self.tolerance is not None and self.compare not in _NEAR:
             _refuse(f"{self.compare} takes no tolerance. Remove it, or write compare: numeric.")
         return self
 
@@ -180,6 +188,13 @@ class VerifyTerm(Term):
     def named(arguments: Mapping[str, Any]) -> set[str]:
         """Names that the templates use."""
         return set[str]().union(*_texts(_templates(arguments)))
+
+    def expects_no_rows(self, task: Task) -> bool:
+        """Whether the data says that a task's right query finds no rows; False where only running the gold tells."""
+        if self.compare not in _ROWS or self.gold_templates is not None:
+            return False
+        expected = task.answer if self.expected is None else task.columns.get(self.expected.column or "")
+        return as_rows(told_in(expected).value) == []
 
     def prepare(self) -> None:
         """Imports the function that compares."""

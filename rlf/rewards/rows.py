@@ -1,0 +1,130 @@
+"""Rows of two tables held against each other: numbers within a tolerance, everything else as it is.
+
+Two whole numbers must be equal, so that neighbouring keys and counts are never the same; where one of them is a
+fraction they are near within tolerance * max(1, |expected|), by default within max(1e-6, 1e-9 |expected|). Rows are
+paired one to one, as many as can be, so that no order of the rows decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = tuple[Any, ...]
+
+_ABSOLUTE, _RELATIVE = 1e-6, 1e-9
+"""How far numbers may lie apart without a declared tolerance: what the order of a sum changes, and no more."""
+
+
+def as_rows(value: Any) -> list[Row] | None:
+    """The rows of a table as it comes from JSON; None where it is none."""
+    table = value.get("rows") if isinstance(value, Mapping) else value
+    if not isinstance(table, list) or not all(isinstance(row, list | tuple) for row in table):
+        return None
+    return [tuple(map(_cell, row)) for row in table]
+
+
+def is_near(got: Row, expected: Row, tolerance: float | None) -> bool:
+    """Whether two rows are the same within a tolerance."""
+    return len(got) == len(expected) and all(
+        _cell_is_near(*cells, tolerance) for cells in zip(got, expected, strict=True)
+    )
+
+
+def num_in_place(got: Sequence[Row], expected: Sequence[Row], tolerance: float | None) -> int:
+    """How many rows are the expected ones of their place."""
+    return sum(is_near(*rows, tolerance) for rows in zip(got, expected, strict=False))
+
+
+def num_found(got: Sequence[Row], expected: Sequence[Row], tolerance: float | None) -> int:
+    """How many of the distinct rows are near one that is expected."""
+    by_shape: dict[Row, list[Row]] = {}
+    for row in set(expected):
+        by_shape.setdefault(_shape(row), []).append(row)
+    known = set(expected)
+    return sum(
+        row in known or any(is_near(row, other, tolerance) for other in by_shape.get(_shape(row), ()))
+        for row in set(got)
+    )
+
+
+def num_paired(got: Sequence[Row], expected: Sequence[Row], tolerance: float | None) -> int:
+    """How many pairs of near rows there are at most, each row in one pair."""
+    equal = Counter(got) & Counter(expected) if tolerance is None else Counter[Row]()
+    left, wanted = list((Counter(got) - equal).elements()), list((Counter(expected) - equal).elements())
+    by_shape: dict[Row, list[int]] = {}
+    for at, row in enumerate(wanted):
+        by_shape.setdefault(_shape(row), []).append(at)
+    near = [[at for at in by_shape.get(_shape(row), ()) if is_near(row, wanted[at], tolerance)] for row in left]
+    return equal.total() + _num_matched(near)
+
+
+def _num_matched(near: Sequence[Sequence[int]]) -> int:
+    """The size of a largest matching: each place on the left with the places on the right that it can have."""
+    owner: dict[int, int] = {}
+    return sum(_augment(start, near, owner) for start in range(len(near)))
+
+
+def _augment(start: int, near: Sequence[Sequence[int]], owner: dict[int, int]) -> bool:
+    """Finds a place for one more, moving others where need be; breadth first, without recursion."""
+    came_from: dict[int, int] = {}
+    waiting = deque([start])
+    while waiting:
+        left = waiting.popleft()
+        for right in near[left]:
+            if right in came_from:
+                continue
+            came_from[right] = left
+            if right in owner:
+                waiting.append(owner[right])
+                continue
+            _move(right, came_from, owner, near, start)
+            return True
+    return False
+
+
+def _move(
+    right: int, came_from: Mapping[int, int], owner: dict[int, int], near: Sequence[Sequence[int]], start: int
+) -> None:
+    """Gives a free place to the last of a path, the place that it leaves to the one before, and so on."""
+    while True:
+        left = came_from[right]
+        before = next((place for place in near[left] if owner.get(place) == left), None)
+        owner[right] = left
+        if left == start or before is None:
+            return
+        right = before
+
+
+def _cell(value: Any) -> Any:
+    """A cell that can be compared and hashed; lists and mappings of JSON columns become tuples."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(key), _cell(child)) for key, child in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(map(_cell, value))
+    return value
+
+
+def _shape(row: Row) -> Row:
+    """The row with its numbers left out: near rows have the same."""
+    return tuple(None if _is_number(cell) else (cell,) for cell in row)
+
+
+def _cell_is_near(got: Any, expected: Any, tolerance: float | None) -> bool:
+    if got == expected:
+        return True
+    if not (_is_number(got) and _is_number(expected)) or (isinstance(got, int) and isinstance(expected, int)):
+        return False
+    try:
+        size = abs(expected)
+        limit = max(_ABSOLUTE, _RELATIVE * size) if tolerance is None else tolerance * max(1.0, size)
+        return bool(abs(got - expected) <= limit)
+    except OverflowError:  # an integer beyond what a float holds
+        return False
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
