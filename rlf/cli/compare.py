@@ -12,7 +12,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
-from rlf.cli.output import stdout_console
+from rlf.cli.output import stdout_console, write_page
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rlf.reports.power import Power
     from rlf.reports.statistics import Interval
 
-_PAGE_FLIPS = 100
-"""Questions for each arm that a page holds in full."""
+_MATRIX_FLIPS = 512
+"""Questions for each arm whose first differing turn is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,33 +118,28 @@ def compare_runs(
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
+    from rlf.api.openings import Openings
     from rlf.reports.compare.arms import read_arms
     from rlf.reports.compare.comparison import compare
     from rlf.reports.compare.examples import read_examples
+    from rlf.reports.compare.page import page
     from rlf.reports.compare.view import comparison_view
 
     if sum((as_markdown, as_csv, as_json)) > 1:
         raise RlfError("--md, --csv and --json each print the whole comparison. Write one of them.")
     with open_reader(runs_folder) as reader:
         found = compare(read_arms(reader, names), mode, threshold)
-        shown = read_examples(reader, found, flips) if not (as_markdown or as_csv or as_json) else []
-        if html is not None:
-            _write_page(html, found, read_examples(reader, found, _PAGE_FLIPS))
+        quiet = (as_markdown or as_csv or as_json) and html is None
+        examples = [] if quiet else read_examples(reader, found, max(flips, _MATRIX_FLIPS))
+    openings = {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
+    if html is not None:
+        write_page(html, page(found, examples, openings))
     if as_json:
         print_envelope("runs compare", _shown(found))
     elif as_csv or as_markdown:
         print(_text(found, as_csv=as_csv), end="")
     else:
-        stdout_console().print(comparison_view(found, shown))
-
-
-def _write_page(path: Path, found: Comparison, examples: Any) -> None:
-    from rlf.reports.compare.page import page
-
-    try:
-        path.write_text(page(found, examples), encoding="utf-8")
-    except OSError as error:
-        raise RlfError(f"{path}: cannot be written: {error.strerror}. Name a file in a folder that is.") from error
+        stdout_console().print(comparison_view(found, examples, flips, openings))
 
 
 def _text(found: Comparison, *, as_csv: bool) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
+
+from rlf.core.errors import RlfError
 
 _PIPE_WIDTH = 120
 
@@ -27,3 +30,11 @@ def stdout_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     return console
+
+
+def write_page(path: Path, text: str) -> None:
+    """Writes a page of HTML. Raises RlfError where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RlfError(f"{path}: cannot be written: {error.strerror}. Name a file in a folder that is.") from error

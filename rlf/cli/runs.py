@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from rlf.cli.envelope import print_envelope
 from rlf.cli.graph import diff_runs, print_graph, whence
 from rlf.cli.lineage import open_reader
 from rlf.cli.marks import note_run, remove_runs, tag_run, thin_runs, verify_lineage
-from rlf.cli.output import stdout_console
+from rlf.cli.output import stdout_console, write_page
 from rlf.cli.reproduce import reproduce_run
 from rlf.cli.tail import tail_run
 from rlf.cli.trace import show_trajectory
@@ -100,14 +101,21 @@ def show_run(
     lineage: Annotated[
         bool, typer.Option("--lineage", help="Draw what the run was made of and what it made, with hashes.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write the run as one self-contained page.")
+    ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run, or one of its trajectories with what was sampled and what was fed in."""
+    """Show a run, its result first, or one of its trajectories turn by turn."""
     if trajectory is None and not lineage and (step is not None or phase != "train"):
         raise RlfError("--phase and --step say where a trajectory is counted. Write also e.g. `--trajectory 0`.")
+    if html is not None and (lineage or trajectory is not None):
+        raise RlfError("--html: got --lineage or --trajectory too; a page is of a whole run. Write one of them.")
     with open_reader(runs_folder) as reader:
         run = reader.get_run(name)
+        if html is not None:
+            _write_run(reader, run, html)
         if lineage:
             _show_lineage(reader, run.record.id, step, as_json=as_json)
         elif trajectory is None:
@@ -125,6 +133,18 @@ def _show_lineage(reader: Reader, run_id: str, step: int | None, *, as_json: boo
         print_envelope("runs show", graph)
     else:
         print_graph(graph)
+
+
+def _write_run(reader: Reader, run: Run, html: Path) -> None:
+    from rlf.api.openings import Openings
+    from rlf.reports.pages.run import run_page
+    from rlf.reports.report import read_report
+    from rlf.reports.sweep import is_sweep
+
+    run_id = run.record.id
+    if is_sweep(run):
+        raise RlfError(f"--html: run {run_id} is a sweep. Write `rlf runs compare {run_id} --html {html}`.")
+    write_page(html, run_page(read_report(reader, run_id), reader.evaluations(run_id), Openings(run)))
 
 
 def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:

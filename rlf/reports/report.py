@@ -87,11 +87,16 @@ def _title(run: Run) -> RenderableType:
 
 def _status(run: Run) -> Text:
     """How far the run got, and what went wrong."""
-    text = Text(str(run.status), STATUS_STYLES[run.status], overflow="fold")
-    text.append(f" at step {run.last_step}, took {duration(run_elapsed_s(run))}", "none")
-    if run.process_gone:
-        text.append(", its process is gone", "none")
-    return text if run.error is None else text.append(f"\n{visible(run.error)}", "red")
+    text = Text(visible(status_words(run)), overflow="fold")
+    text.stylize(STATUS_STYLES[run.status], 0, len(run.status))
+    return text
+
+
+def status_words(run: Run) -> str:
+    """`finished at step 40, took 0:52`, and what went wrong where something did."""
+    words = f"{run.status} at step {run.last_step}, took {duration(run_elapsed_s(run))}"
+    gone = ", its process is gone" if run.process_gone else ""
+    return f"{words}{gone}" if run.error is None else f"{words}{gone}\n{run.error}"
 
 
 def run_elapsed_s(run: Run) -> float | None:

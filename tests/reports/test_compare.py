@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,14 @@ from rlf.reports.compare.arms import Arm, Member, read_arms
 from rlf.reports.compare.comparison import compare
 from rlf.reports.compare.differences import Cause, differences
 from rlf.reports.compare.examples import read_examples
+from rlf.reports.compare.flips import flip_matrix
+from rlf.reports.compare.names import named_by_difference
 from rlf.reports.compare.outcomes import Basis, contrast, outcome
 from rlf.reports.compare.page import page
 from rlf.reports.compare.sheets import markdown, sheets
 from rlf.reports.compare.table import HEADER, csv_text
 from rlf.reports.compare.view import comparison_view
+from rlf.reports.pages.curves import Course, main_charts
 from rlf.types import RunStatus
 
 from .rendering import rendered
@@ -265,7 +270,7 @@ def test_nothing_is_said_of_runs_that_share_no_evaluation() -> None:
     found = compare([arm("A", member(questions(1, 1))), arm("B", bare)])
     assert found.mode is None
     assert found.verdicts[0].startswith("Nothing can be said of B against A: they share no evaluation.")
-    assert "held-out" not in " ".join(sheet.title for sheet in sheets(found))
+    assert "held-out" not in " ".join(sheet.title for sheet in sheets(found).results)
 
 
 def test_a_mode_that_is_not_shared_is_refused() -> None:
@@ -276,20 +281,102 @@ def test_a_mode_that_is_not_shared_is_refused() -> None:
 def test_every_form_of_the_report_holds_the_same_figures(swept: Reader) -> None:
     found = compare(read_arms(swept, ["20260102-030400-swee"]))
     examples = read_examples(swept, found, 2)
-    shown = rendered(comparison_view(found, examples[:1]), width=160)
+    shown = rendered(comparison_view(found, examples, 1), width=160)
     assert found.verdicts[0] in " ".join(shown.split())
-    figure = next(row for sheet in sheets(found) for row in sheet.rows if row[0] == "at the end")[1]
+    figure = next(row for sheet in sheets(found).results for row in sheet.rows if row[0] == "at the end")[1]
     assert figure in shown and figure in markdown(found)
-    data = json.loads(page(found, examples).split('type="application/json">')[1].split("</script>")[0])
-    assert data["verdicts"] == list(found.verdicts)
-    assert len(data["flips"]) == len(examples) == 2
-    assert any(figure in row for sheet in data["sheets"] for row in sheet["rows"])
+    made = page(found, examples)
+    assert unescape(made).count(found.verdicts[0]) == 1 and figure in made
+    assert made.count('<details class="flip"') == len(examples) == 2
 
 
-def test_the_page_keeps_what_a_model_wrote_as_text(swept: Reader) -> None:
+def test_verdicts_come_first_and_what_the_arms_are_made_of_last(swept: Reader) -> None:
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    examples = read_examples(swept, found, 9)
+    shown = rendered(comparison_view(found, examples, 1), width=160)
+    for text in (" ".join(shown.split()), unescape(page(found, examples)), markdown(found)):
+        order = [found.verdicts[0], "at the end", "sampled tokens", "what differs", "20260102-030400-slow"]
+        places = [text.rindex(words) for words in order]
+        assert places == sorted(places)
+
+
+def test_figures_are_aligned_at_the_right(swept: Reader) -> None:
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    lines = rendered(comparison_view(found), width=160).splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith("training"))
+    rows = lines[start + 1 : start + 6]
+    assert len({len(row) for row in rows}) == 1  # the last column ends at one place
+    assert '<td class="figure">' in page(found, ())
+    assert "| ---: |" in markdown(found)
+
+
+def test_arms_are_named_by_what_differs_between_them(swept: Reader) -> None:
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    assert [arm.label for arm in found.arms] == ["learning_rate=0.0003", "learning_rate=3e-05"]
+    title = "A learning_rate=0.0003 against B learning_rate=3e-05"
+    assert f"<title>{title}</title>" in page(found, ())
+    assert rendered(comparison_view(found), width=160).startswith(title)
+    seeds = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030401-fast"]))
+    assert [arm.label for arm in seeds.arms] == ["seed=0", "seed=1"]
+
+
+def test_names_hold_a_tool_that_one_arm_lacks_and_versions_only_where_keys_do_not_differ() -> None:
+    spec = {"tools": [{"name": "look"}], "a": {"steps": 1}, "b": {"steps": 2}}
+    changed = {"tools": [{"name": "look"}, {"name": "more", "cache": None}], "a": {"steps": 3}, "b": {"steps": 4}}
+    left = member(questions(1, 1), plan={"spec": spec}, packages={"torch": "2.13.0"})
+    right = member(questions(1, 1), plan={"spec": changed}, packages={"torch": "2.14.0"})
+    found = named_by_difference([arm("A", left), arm("B", right)])
+    assert [one.label for one in found] == [
+        "a.steps=1 · b.steps=2 · no tool more",
+        "a.steps=3 · b.steps=4 · tool more",
+    ]
+    same = named_by_difference([arm("A", left), arm("B", member(questions(1, 1), plan={"spec": spec}))])
+    assert [one.label for one in same] == ["torch 2.13.0", "torch absent"]
+
+
+def test_flips_are_a_matrix_by_question_and_kind_with_the_first_turn_that_differs(swept: Reader) -> None:
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    examples = read_examples(swept, found, 99)
+    kinds = flip_matrix(found, examples)
+    assert sum(len(one.rows) for one in kinds) == 30
+    contrast = found.contrasts[0]
+    assert contrast is not None
+    assert sum(one.gained[1] for one in kinds) == contrast.num_gained
+    assert sum(one.lost[1] for one in kinds) == contrast.num_lost == len(examples) - contrast.num_gained
+    flipped = [row for one in kinds for row in one.rows if row.flipped]
+    assert {row.turns[1] for row in flipped} == {1}  # the one side calls a tool in its first turn, the other answers
+    assert {row.turns[1] for one in kinds for row in one.rows if not row.flipped} == {None}
+    made = page(found, examples)
+    assert made.count("●") + made.count("○") == 2 * 30 + 2  # and the legend
+    assert f'href="#B-{flipped[0].task_id}"' in made and f'id="B-{flipped[0].task_id}"' in made
+    shown = rendered(comparison_view(found, examples), width=160)
+    assert "questions that came out differently" in shown and f"turn 1: {kinds[0].first_turns[1][1]}" in shown
+
+
+def test_the_page_shows_what_the_policies_saw_before_the_question(swept: Reader) -> None:
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    openings = dict.fromkeys("AB", lambda _: "Tools: search, calculator")
+    examples = read_examples(swept, found, 1)
+    assert "Tools: search, calculator" in page(found, examples, openings)
+    assert rendered(comparison_view(found, examples, 1, openings), width=160).count("Tools: search, calculator") == 2
+
+
+def test_curves_of_an_evaluation_have_a_band_over_questions_or_over_seeds(swept: Reader) -> None:
+    arms = read_arms(swept, ["20260102-030400-fast,20260102-030401-fast", "20260102-030400-slow"])
+    courses = [Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
+    drawn = main_charts(courses)
+    assert [one.title for one in drawn][:3] == ["held-out success, sampled", "held-out success, greedy", "reward"]
+    assert all(line.band for line in drawn[0].lines)
+    reward = drawn[2].lines
+    assert reward[0].band and not reward[1].band
+
+
+def test_the_page_is_one_file_and_keeps_what_a_model_wrote_as_text(swept: Reader) -> None:
     found = compare(read_arms(swept, ["20260102-030400-swee"]))
-    hostile = replace(found, verdicts=("</script><script>alert(1)</script>",))
-    assert "<script>alert" not in page(hostile, ())
+    hostile = replace(found, verdicts=("</script><script>alert(1)</script>\x1b[31m",))
+    made = page(hostile, read_examples(swept, found, 2))
+    assert "<script>alert" not in made
+    assert not re.findall(r"""(?:src|href)=["'](?!#)|url\(|@import|https?://""", made)
 
 
 def test_csv_has_every_point_of_every_run(swept: Reader) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rlf.core.errors import RlfError
 from rlf.reports.compare.arms import Arm
 from rlf.reports.compare.differences import Cause, Difference, differences
+from rlf.reports.compare.names import named_by_difference
 from rlf.reports.compare.outcomes import Basis, Contrast, Outcome, contrasts, default_threshold, outcome
 from rlf.reports.power import Power, power_of
 from rlf.reports.quantities import level, p_value, points, points_range
@@ -47,6 +48,7 @@ def compare(arms: Sequence[Arm], mode: str | None = None, threshold: float | Non
     Raises:
         RlfError: an arm was not evaluated in the mode.
     """
+    arms = named_by_difference(arms)
     shared = [found for found in arms[0].modes if all(found in arm.modes for arm in arms)]
     if mode is not None and mode not in shared:
         raise RlfError(
@@ -72,6 +74,11 @@ def _power(found: Sequence[Contrast | None]) -> Power | None:
     if not paired or len(paired) < len(found):
         return None
     return power_of(min(one.num_questions for one in paired), len(paired))
+
+
+def title_of(found: Comparison) -> str:
+    """`A steps=5 against B steps=2`."""
+    return " against ".join(f"{arm.letter} {arm.label}" for arm in found.arms)
 
 
 def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:

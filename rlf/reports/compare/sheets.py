@@ -44,25 +44,47 @@ class Sheet:
     """What its figures are; empty where the title says it."""
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    figures: bool = False
+    """Whether what follows the first cell of a row are figures, which are aligned at the right."""
 
 
-def sheets(found: Comparison) -> list[Sheet]:
-    """Every table of a comparison that has rows."""
+@dataclass(frozen=True, slots=True)
+class Sheets:
+    """The tables of a comparison."""
+
+    results: list[Sheet]
+    origins: list[Sheet]
+    """What the arms are made of."""
+
+
+def sheets(found: Comparison) -> Sheets:
+    """Every table of a comparison that has rows, results apart from what the arms are made of."""
     letters = tuple(arm.letter for arm in found.arms)
-    made = [
-        Sheet("arms", "", ("", "name", "seeds", "runs", "status", "steps"), tuple(_arms(found))),
-        Sheet("what differs", "", ("cause", "what", *letters), tuple(_differences(found))),
+    results = [
         Sheet(
             f"held-out success, {found.mode}",
             "in brackets: 95 % confidence intervals, over seeds where there are several, else over questions",
             ("", *letters),
             tuple(_results(found)),
+            figures=True,
         ),
-        Sheet("training", "means over the last tenth of the steps", ("", *letters), tuple(_metrics(found))),
-        Sheet("tools", "over training and evaluations", ("", *letters), tuple(_tools(found))),
-        Sheet("judges", "over training and evaluations, mean of the runs", ("", *letters), tuple(_judges(found))),
+        Sheet(
+            "training", "means over the last tenth of the steps", ("", *letters), tuple(_metrics(found)), figures=True
+        ),
+        Sheet("tools", "over training and evaluations", ("", *letters), tuple(_tools(found)), figures=True),
+        Sheet(
+            "judges",
+            "over training and evaluations, mean of the runs",
+            ("", *letters),
+            tuple(_judges(found)),
+            figures=True,
+        ),
     ]
-    return [sheet for sheet in made if sheet.rows]
+    origins = [
+        Sheet("what differs", "", ("cause", "what", *letters), tuple(_differences(found))),
+        Sheet("arms", "", ("", "name", "seeds", "runs", "status", "steps"), tuple(_arms(found))),
+    ]
+    return Sheets([sheet for sheet in results if sheet.rows], [sheet for sheet in origins if sheet.rows])
 
 
 def _arms(found: Comparison) -> Iterator[tuple[str, ...]]:
@@ -150,10 +172,15 @@ def markdown(found: Comparison) -> str:
     parts = [f"# {' against '.join(arm.label for arm in found.arms)}", *(f"**{words}**" for words in found.verdicts)]
     if found.power is not None:
         parts.append(power_words(found.power))
-    for sheet in sheets(found):
+    tables = sheets(found)
+    for sheet in (*tables.results, *tables.origins):
         parts.append(f"## {sheet.title}" + (f"\n\n{sheet.note}" if sheet.note else ""))
-        parts.append("\n".join(_markdown_rows([sheet.header, ("---",) * len(sheet.header), *sheet.rows])))
+        parts.append("\n".join(_markdown_rows([sheet.header, _rule(sheet), *sheet.rows])))
     return "\n\n".join(parts) + "\n"
+
+
+def _rule(sheet: Sheet) -> tuple[str, ...]:
+    return ("---", *("---:" if sheet.figures else "---" for _ in sheet.header[1:]))
 
 
 def _markdown_rows(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -1,0 +1,73 @@
+"""The page of one run, and the parts that pages share."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rlf.cli.main import app
+from rlf.lineage import Reader
+from rlf.reports.pages.chart import Chart, Line, draw, ticks
+from rlf.reports.pages.run import run_page
+from rlf.reports.pages.turns import beside, side
+from rlf.reports.report import read_report
+from rlf.reports.summary import read_summary
+
+from .synthetic import run_record
+
+RUN = run_record().id
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1, [0, 0.5, 1]), (0, 5, [0, 2, 4]), (1, 40, [10, 20, 30, 40]), (-0.3, 0.3, [-0.2, 0, 0.2]), (3, 3, [3])],
+)
+def test_ticks_are_round_numbers_within_the_ends(low: float, high: float, expected: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(expected)
+
+
+def test_a_share_is_drawn_from_0_to_1_with_its_band() -> None:
+    line = Line("A", 0, ((0, 0.0), (4, 1.0)), ((0, 0.0, 0.2), (4, 0.8, 1.0)))
+    drawn = draw(Chart("success", (line,), share=True))
+    assert drawn.lines[0].path == "M48.0 164.0L318.0 10.0"  # from the lower left corner to the upper right one
+    assert drawn.lines[0].band == "M48.0 133.2L318.0 10.0L318.0 40.8L48.0 164.0Z"
+    assert [word for _, word in drawn.y_ticks] == ["0 %", "50 %", "100 %"]
+    assert drawn.summary == "A 0.0 % at step 0, 100.0 % at step 4"
+
+
+def test_a_curve_of_one_point_and_one_value_can_be_drawn() -> None:
+    drawn = draw(Chart("loss", (Line("", 0, ((3, 0.0),)),), share=False))
+    assert drawn.lines[0].band == "" and drawn.x_ticks[0][1] == "3"
+
+
+def test_two_sides_are_laid_beside_each_other_by_turn(reader: Reader) -> None:
+    example = read_summary(reader, RUN).example
+    assert example is not None
+    left, right = side("before", example.before, "Tools: search"), side("after", example.after, "Tools: search")
+    pair = beside(left, right)
+    assert [(both.number, both.differs) for both in pair.turns] == [(1, True), (2, True)]
+    assert pair.turns[1].left is None and pair.first_difference == 1
+    assert beside(left, left).first_difference is None
+    assert left.opening == "Tools: search" and left.turns[0].sampled == "Zuller<|im_end|>"
+
+
+def test_the_page_of_a_run_begins_with_its_result_and_loads_nothing(reader: Reader) -> None:
+    text = unescape(run_page(read_report(reader, RUN), reader.evaluations(RUN), lambda _: "Tools: search, calculator"))
+    words = ["sampled: success rose by 90.0 points", "held-out success", "one held-out question", "outcomes", "command"]
+    body = text[text.index("<main>") :]
+    assert [body.index(one) for one in words] == sorted(body.index(one) for one in words)
+    assert "Tools: search, calculator" in body and "the first that differs" in body
+    assert not re.findall(r"""(?:src|href)=["'](?!#)|url\(|@import|https?://""", text)
+
+
+def test_the_command_writes_the_page_of_a_run(reader: Reader, tmp_path: Path) -> None:
+    folder, file = str(Path(reader.store.place).parent), tmp_path / "run.html"
+    done = CliRunner().invoke(app, ["runs", "show", RUN, "--runs", folder, "--html", str(file)])
+    assert done.exit_code == 0, done.output
+    assert file.read_text().startswith("<!doctype html>") and "finished at step 12" in done.output
+    refused = CliRunner().invoke(app, ["runs", "show", RUN, "--runs", folder, "--html", str(file), "--lineage"])
+    assert refused.exit_code != 0
