@@ -5,14 +5,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rlf.core.errors import RlfError
+from rlf.lineage.read_only import can_write
 from rlf.lineage.store import Store, open_store
+
+
+def check_runs_folder(runs_folder: Path) -> None:
+    """Raises RlfError where a run cannot be recorded in a folder, before anything is loaded. Makes nothing."""
+    found = next(path for path in (runs_folder.absolute(), *runs_folder.absolute().parents) if os.path.lexists(path))
+    if not found.is_dir():
+        raise RlfError(f"--runs: {found} is not a folder; expected a folder for runs. Name another one.")
+    if not can_write(found):
+        raise RlfError(f"--runs: {runs_folder} cannot be written, so no run can be recorded there. Name another.")
 
 
 def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = None) -> Store:
     """The lineage that the variable RLF_DB names, a file or SQLAlchemy URL; else `url`; else that of the runs folder.
 
-    Raises RlfError when there is none and none is to be made.
+    Raises RlfError when there is none and none is to be made, or where the folder cannot be one.
     """
     if create:
+        check_runs_folder(runs_folder)
         runs_folder.mkdir(parents=True, exist_ok=True)
     return open_store(os.environ.get("RLF_DB") or url or runs_folder / "rlf.db", create=create)

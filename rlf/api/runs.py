@@ -15,7 +15,7 @@ from rlf.api.certificates import certificate_notice
 from rlf.api.changes import InputsChanged, accept, change_notices, find_changes, source_texts
 from rlf.api.checkpoints import choose_start, drop_checkpoints
 from rlf.api.inputs import builtin_files, load_inputs, model_files, source_files
-from rlf.api.lineage import open_lineage
+from rlf.api.lineage import check_runs_folder, open_lineage
 from rlf.api.places import Fitted, fit_here, place_here
 from rlf.api.plans import check_spec
 from rlf.api.provenance import code_patch, code_version, host, packages
@@ -107,6 +107,7 @@ def run(
         SpecError, RlfError: the input is wrong.
         RunError: the run failed for a reason outside its input.
     """
+    check_runs_folder(runs_folder)
     checked = check_spec(files, overrides)
     fitted = fit_here(files, overrides, checked) if place is None else Fitted(checked, place)
     return start(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.api.changes import InputsChanged, accept, as_they_are, find_changes, source_texts
-from rlf.api.lineage import open_lineage
+from rlf.api.lineage import check_runs_folder, open_lineage
 from rlf.api.places import fit_here
 from rlf.api.plans import Checked, check_members
 from rlf.api.provenance import code_version, host, packages
@@ -103,6 +103,7 @@ def run_sweep(
     Raises:
         SpecError: a member's input is wrong; nothing was started.
     """
+    check_runs_folder(runs_folder)
     found_members = check_members(files, overrides, members)
     fitted = [fit_here(files, [*overrides, *own], found) for own, found in found_members]
     checked = [member.checked for member in fitted]

@@ -13,7 +13,6 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
-from rlf.core.errors import RlfError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +55,13 @@ def export_runs(
     as_json: AsJson = False,
 ) -> None:
     """Write runs to a file for another machine, or as tables of JSON lines or Parquet."""
+    from rlf.lineage.archive import write_archive
     from rlf.lineage.export import write_tables
-    from rlf.lineage.store import open_store
-    from rlf.lineage.transfer import copy_run
 
-    if out.exists():
-        raise RlfError(f"{out}: exists already. Name another path, or remove it first.")
     with open_reader(runs_folder) as reader:
-        ids = [reader.get_run(name).record.id for name in names]
+        ids = list(dict.fromkeys(reader.get_run(name).record.id for name in names))
         if format_ is ExportFormat.RLF:
-            with open_store(out) as target:
-                for run_id in ids:
-                    copy_run(reader.store, target, run_id)
+            write_archive(reader.store, ids, out)
         else:
             write_tables(reader, ids, out, parquet=format_ is ExportFormat.PARQUET)
     if as_json:
@@ -88,11 +82,11 @@ def import_runs(
 ) -> None:
     """Take runs over from another lineage; those that are here already stay as they are."""
     from rlf.api.lineage import open_lineage
+    from rlf.lineage.archive import open_archive
     from rlf.lineage.reader import Reader
-    from rlf.lineage.store import open_store
     from rlf.lineage.transfer import copy_run
 
-    with open_store(source, create=False) as other, open_lineage(runs_folder, create=True) as here:
+    with open_archive(source) as other, open_lineage(runs_folder, create=True) as here:
         reader = Reader(other)
         wanted = names or [run.record.id for run in reversed(reader.list_runs())]
         new = {run_id: copy_run(other, here, run_id) for run_id in [reader.get_run(name).record.id for name in wanted]}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rlf import __version__
+from rlf.core.hashing import hash_path
+from rlf.core.publish import published
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
 
@@ -19,14 +22,32 @@ _BATCH = 500
 def write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parquet: bool) -> None:
     """Writes `runs`, `steps`, `evaluations`, `trajectories`, `tool_calls` and `scores` into a new folder.
 
-    A trajectory that was thinned has no tokens, and no rows in the last two tables.
+    The folder appears whole or not at all, with a `manifest.json` of the rows and hash of each file. A trajectory that
+    was thinned has no tokens, and no rows in the last two tables.
+
+    Raises:
+        RlfError: the folder exists already.
     """
-    folder.mkdir(parents=True)
+    with published(folder) as temporary:
+        temporary.mkdir()
+        tables = _write_tables(reader, run_ids, temporary, parquet=parquet)
+        files = {
+            table.path.name: {"num_rows": table.num_rows, "sha256": hash_path(table.path)}
+            for table in tables
+            if table.path.exists()
+        }
+        manifest = {"rlf": __version__, "run_ids": list(run_ids), "files": files}
+        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parquet: bool) -> list[_Table]:
+    written = []
     rows_of = {"runs": _runs, "steps": _steps, "evaluations": _evaluations}
     for name, rows in rows_of.items():
         with _Table(folder, name, parquet=parquet) as table:
             for run_id in run_ids:
                 table.write(rows(reader, run_id))
+        written.append(table)
     names = ("trajectories", "tool_calls", "scores")
     trajectories, calls, scores = (_Table(folder, name, parquet=parquet) for name in names)
     with trajectories, calls, scores:
@@ -37,6 +58,7 @@ def write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parque
                 if stored is not None:
                     calls.write(_calls(run_id, stored))
                     scores.write(_scores(run_id, stored))
+    return [*written, trajectories, calls, scores]
 
 
 _NUMBERS = {
@@ -83,12 +105,13 @@ class _Table:
     """One file, written batch by batch."""
 
     def __init__(self, folder: Path, name: str, *, parquet: bool) -> None:
-        self._path = folder / f"{name}.{'parquet' if parquet else 'jsonl'}"
+        self.path = folder / f"{name}.{'parquet' if parquet else 'jsonl'}"
         self._parquet = parquet
+        self.num_rows = 0
         self._rows: list[Row] = []
         self._writer: Any = None
 
-    def write(self, rows: Sequence[Row]) -> None:
+    def write(self, rows: Iterable[Row]) -> None:
         self._rows += rows
         if len(self._rows) >= _BATCH:
             self._flush()
@@ -103,15 +126,16 @@ class _Table:
 
     def _flush(self) -> None:
         if not self._parquet:
-            self._writer = self._writer or self._path.open("w", encoding="utf-8")
+            self._writer = self._writer or self.path.open("w", encoding="utf-8")
             self._writer.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in self._rows)
         elif self._rows:
             import pyarrow
             import pyarrow.parquet
 
             batch = pyarrow.Table.from_pylist(self._rows, _schema(self._rows[0]))
-            self._writer = self._writer or pyarrow.parquet.ParquetWriter(self._path, batch.schema)
+            self._writer = self._writer or pyarrow.parquet.ParquetWriter(self.path, batch.schema)
             self._writer.write_table(batch)
+        self.num_rows += len(self._rows)
         self._rows = []
 
 
@@ -119,7 +143,14 @@ def _runs(reader: Reader, run_id: str) -> list[Row]:
     run = reader.get_run(run_id)
     record = asdict(run.record)
     texts = ("plan", "host", "packages", "files")
-    return [{**record, **{name: json.dumps(record[name]) for name in texts}, "status": str(run.status)}]
+    return [
+        {
+            "run_id": record.pop("id"),
+            **record,
+            **{name: json.dumps(record[name]) for name in texts},
+            "status": str(run.status),
+        }
+    ]
 
 
 def _steps(reader: Reader, run_id: str) -> list[Row]:

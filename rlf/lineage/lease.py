@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from rlf.core import RunError
+from rlf.core.inside import is_run_id
 from rlf.lineage import tables
 from rlf.lineage.process import Process, current_process, is_gone, is_visible
 from rlf.types import RunStatus
@@ -57,7 +58,7 @@ class Lease:
         self.owner = secrets.token_hex(8)
         self.is_over = False
         """Whether the run's end is recorded, so that nobody needs the lock any more."""
-        self._path = None if folder is None else folder / run_id
+        self._path = _lock_path(folder, run_id)
         self._file = None if self._path is None else _lock(self._path, takes_over=takes_over)
 
     def columns(self) -> dict[str, Any]:
@@ -101,7 +102,8 @@ def has_owner(row: Row[Any], folder: Path | None) -> bool:
     if row.status != RunStatus.RUNNING:
         return False
     process = Process(row.pid, row.node, row.boot, row.pid_ticks)
-    held = None if folder is None or row.owner is None else _is_held(folder / row.id)
+    lock = _lock_path(folder, row.id)
+    held = None if lock is None or row.owner is None else _is_held(lock)
     if held:
         return True
     if held is False and process.kernel == current_process().kernel:
@@ -121,8 +123,14 @@ def describe_owner(row: Row[Any]) -> str:
 
 def forget_lock(folder: Path | None, run_id: str) -> None:
     """Removes the lock file of a run that is removed."""
-    if folder is not None:
-        (folder / run_id).unlink(missing_ok=True)
+    lock = _lock_path(folder, run_id)
+    if lock is not None:
+        lock.unlink(missing_ok=True)
+
+
+def _lock_path(folder: Path | None, run_id: str) -> Path | None:
+    """The lock file of a run; None without a folder, and for an id of a crafted database that leads out of it."""
+    return folder / run_id if folder is not None and is_run_id(run_id) else None
 
 
 def _last_sign(row: Row[Any]) -> float:

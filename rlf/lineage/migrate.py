@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from sqlalchemy import Connection, column, func, inspect, select, table
@@ -43,8 +44,20 @@ def _revision(connection: Connection) -> str | None:
     return connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar()
 
 
+def foreign_words(place: str, names: Collection[str]) -> str:
+    """What to say of a database that is another program's."""
+    return (
+        f"{place}: the database is another program's: it holds {', '.join(sorted(names)[:3])} and no {VERSION_TABLE}. "
+        "Nothing in it was changed. Move it away, or name another runs folder or database."
+    )
+
+
 def _check_unused(connection: Connection, place: str) -> None:
-    clash = sorted(set(inspect(connection).get_table_names()) & set(metadata.tables))
+    """A file is a lineage or empty; a server's database may hold tables of others, beside which ours are made."""
+    names = set(inspect(connection).get_table_names())
+    if names and connection.dialect.name == "sqlite":
+        raise RlfError(foreign_words(place, names))
+    clash = sorted(names & set(metadata.tables))
     if clash:
         raise RlfError(f"{place}: table {clash[0]!r} exists, yet not from rlf. Name a database of rlf's own.")
 

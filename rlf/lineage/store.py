@@ -21,7 +21,8 @@ from rlf.core import RlfError, RunError
 from rlf.core.redact import Redactor
 from rlf.core.wal import use_wal, wait_while_busy
 from rlf.lineage.lease import Lease, LeaseLost
-from rlf.lineage.migrate import is_current, upgrade
+from rlf.lineage.migrate import VERSION_TABLE, foreign_words, is_current, upgrade
+from rlf.lineage.read_only import connect_read_only, is_read_only, names_of_tables
 
 _BUSY_TIMEOUT_S = 5.0
 """Time for which SQLite waits for another writer at once."""
@@ -52,11 +53,16 @@ _MENDS: dict[str, tuple[type[RlfError], str]] = {
 """By SQLite's words: the error's class, what happened and what to do."""
 
 
+class OldSchema(RunError):
+    """A database that is only read has the schema of an older rlf."""
+
+
 class Store:
     """An open lineage database at the newest schema. Close it, or use it as a context manager."""
 
-    def __init__(self, engine: Engine, redactor: Redactor) -> None:
+    def __init__(self, engine: Engine, redactor: Redactor, *, read_only: bool = False) -> None:
         self.place = _place(engine.url)
+        self.read_only = read_only
         self.base = _base(engine.url)
         """The folder that relative paths in the database start at: its file's own; None for a server's database."""
         self.redactor = redactor
@@ -158,17 +164,26 @@ class Store:
         self.close()
 
 
-def open_store(where: str | Path, *, create: bool = True) -> Store:
+def open_store(where: str | Path, *, create: bool = True, read_only: bool = False) -> Store:
     """Opens the lineage at a file path or SQLAlchemy URL and brings its schema up to date.
+
+    A SQLite file that cannot be written is opened to be read.
 
     Args:
         where: A path, or anything with `://`.
         create: False raises RlfError where there is no SQLite file yet, for commands that only read.
+        read_only: Whether a SQLite file is not to be changed in any way, its schema included.
+
+    Raises:
+        RlfError: There is no such database, it is another program's, or it was written by a newer rlf.
+        RunError: Its schema is older than this rlf's, and it cannot be written.
     """
     url = _url(where)
     if url.get_backend_name() == "sqlite":
+        read_only = read_only or is_read_only(Path(url.database or ""))
         _check_file(url, create=create)
-    store = Store(_engine(url), Redactor(os.environ))
+        _refuse_foreign(Path(url.database or ""))
+    store = Store(_engine(url, read_only=read_only), Redactor(os.environ), read_only=read_only)
     try:
         _bring_up_to_date(store)
     except BaseException:
@@ -181,6 +196,11 @@ def _bring_up_to_date(store: Store) -> None:
     """Asks first and locks then, so that opening to read waits for no writer."""
     with store.read() as connection:
         current = is_current(connection)
+    if not current and store.read_only:
+        raise OldSchema(
+            f"{store.place}: the database has the schema of an older rlf and cannot be migrated, since it cannot be "
+            "written. Copy the runs folder to a place that can be written, and name that one with `--runs`."
+        )
     if not current:
         with store.write() as connection:
             upgrade(connection, store.place)
@@ -212,16 +232,51 @@ def _check_file(url: URL, *, create: bool) -> None:
     if not url.database or ":memory:" in url.database:
         raise RlfError(f"lineage: got {url}; expected a file, for several processes read it. {_URL_FORM}")
     path = Path(url.database)
+    if path.is_dir():
+        raise RlfError(f"{path}: is a folder; expected the database's file. Name the file in it, or another path.")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise RlfError(f"{path.parent}: is a file; expected a runs folder. Name a folder with `--runs`.")
     if not create and not path.exists():
         raise RlfError(f"{path}: no lineage yet. Start a run with `rlf run SPEC`, or name the database of another one.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{path.parent}: the folder cannot be made: {error.strerror}. Choose one that can.") from error
+        raise RlfError(f"{path.parent}: the folder cannot be made: {error.strerror}. Choose one that can.") from error
 
 
-def _engine(url: URL) -> Engine:
+def _refuse_foreign(path: Path) -> None:
+    """Raises RlfError where a file is another program's: nothing of it is changed, not even how it is journalled."""
+    if not path.is_file() or path.stat().st_size == 0 or _is_wal(path):
+        return  # `upgrade` looks at files in WAL mode, which opening does not change
+    with _mended(str(path)), _as_sqlalchemy_error():
+        names = names_of_tables(path)
+    if names and VERSION_TABLE not in names:
+        raise RlfError(foreign_words(str(path), names))
+
+
+def _is_wal(path: Path) -> bool:
+    """Whether the header of a SQLite file says that it is journalled ahead."""
+    with path.open("rb") as file:
+        return file.read(20)[18:20] == b"\x02\x02"
+
+
+@contextmanager
+def _as_sqlalchemy_error() -> Iterator[None]:
+    """Errors of SQLite as those that come through SQLAlchemy."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise DatabaseError(None, None, error) from error
+
+
+def _engine(url: URL, *, read_only: bool) -> Engine:
     sqlite = url.get_backend_name() == "sqlite"
+    if sqlite and read_only:
+        path = Path(url.database or "")
+        engine = create_engine(url, creator=lambda: connect_read_only(path))
+        event.listen(engine, "connect", _read_only)
+        event.listen(engine, "begin", _begin)
+        return engine
     try:
         engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S} if sqlite else {})
     except (ModuleNotFoundError, NoSuchModuleError) as error:
@@ -237,6 +292,10 @@ def _configure(connection: sqlite3.Connection, _record: Any) -> None:
     use_wal(connection, _PATIENCE_S)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _read_only(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None
 
 
 def _begin(connection: Connection) -> None:

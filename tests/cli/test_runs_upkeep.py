@@ -63,7 +63,7 @@ def test_tables_hold_every_row(recorded: Rlf, format_: str) -> None:
     assert len(trajectories) == 12 * 2 + 2 * 4 * 30  # steps, and evaluations in two modes
     assert all(len(row["tokens"]) == row["num_tokens"] for row in trajectories)
     assert {row["phase"] for row in rows("evaluations")} == {"sampled", "greedy"}
-    assert rows("runs")[0]["id"] == RUN
+    assert rows("runs")[0]["run_id"] == RUN
     assert rows("tool_calls") and rows("scores") and rows("steps")
 
 

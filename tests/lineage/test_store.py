@@ -65,7 +65,7 @@ def test_a_database_of_another_program_is_refused(tmp_path):
     connection = sqlite3.connect(path)
     connection.execute("create table runs (distance real)")
     connection.close()
-    with pytest.raises(RlfError, match="table 'runs' exists, yet not from rlf"):
+    with pytest.raises(RlfError, match="another program's: it holds runs"):
         open_store(path)
 
 
@@ -78,12 +78,12 @@ def test_a_newer_schema_is_refused(path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="the folder cannot be made: "):
+    with pytest.raises(RlfError, match="the folder cannot be made: "):
         open_store(tmp_path / "file" / "runs" / "rlf.db")
 
 
 def test_a_folder_in_place_of_the_file_is_named(tmp_path):
-    with pytest.raises(RunError, match="cannot be opened"):
+    with pytest.raises(RlfError, match="is a folder; expected"):
         open_store(tmp_path)
 
 

@@ -1,0 +1,66 @@
+"""SQLite files that are only read: in folders that cannot be written, and archives, which an import must not change.
+
+A file in WAL mode is read with its `-wal`, for which SQLite needs a `-shm` beside it. Where neither can be made, the
+file is opened as one that nobody changes, which is right when there is no `-wal`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+logger = logging.getLogger(__name__)
+
+_EFFECTIVE = os.access in os.supports_effective_ids
+
+
+def can_write(path: Path) -> bool:
+    """Whether this process may write a file or a folder, the file system included."""
+    return os.access(path, os.W_OK, effective_ids=_EFFECTIVE)
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether a database that is there cannot be written."""
+    return path.is_file() and not (can_write(path) and can_write(path.parent))
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """A connection that never writes. Warns where rows in a `-wal` file cannot be read."""
+    wal = path.with_name(f"{path.name}-wal")
+    has_wal = wal.exists() and wal.stat().st_size > 0
+    if has_wal or can_write(path.parent):
+        connection = _connect(path, "mode=ro")
+        if not has_wal or _reads(connection):
+            return connection
+        connection.close()
+        logger.warning(
+            "%s: its newest rows are in %s, which cannot be read in a folder that cannot be written: they are not "
+            "shown. Copy the folder to a place that can be written to see all.",
+            path,
+            wal.name,
+        )
+    return _connect(path, "immutable=1")
+
+
+def names_of_tables(path: Path) -> set[str]:
+    """The names of a database's tables, views and indexes. Raises sqlite3.DatabaseError where it is none."""
+    with closing(connect_read_only(path)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    # SQLAlchemy's pool hands a connection from thread to thread, one at a time.
+    uri = f"file:{quote(str(path.absolute()))}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=5.0, check_same_thread=False)
+
+
+def _reads(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        return False
+    return True
