@@ -18,6 +18,7 @@ from rlf.rewards.term import RewardContext, Term
 from rlf.spec import load_spec
 from rlf.spec.interpolation import interpolate
 from rlf.spec.layers import Reading, absolute
+from rlf.spec.literal_keys import literal_keys_of
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import Node
 from rlf.spec.validate import validate_item
@@ -79,6 +80,7 @@ def _term(root: Node) -> Term:
     """The term that a reward file holds."""
     faults: list[Fault] = []
     item = interpolate(root, faults)
+    faults += literal_keys_of(item)
     term = validate_item(Term, "rewards", item, faults)  # type: ignore[type-abstract]  # validates to its kind
     if term is None or faults:
         raise SpecError(faults)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from rlf.core.errors import Fault, Place, RlfError, SpecError
 from rlf.core.yaml_text import dump_yaml, load_document
 from rlf.spec.interpolation import interpolate
-from rlf.spec.mcp_json import SERVERS, each_server, with_variables
+from rlf.spec.mcp_json import SERVERS, each_server, is_disabled, with_variables
 from rlf.spec.nodes import Node, plain, walk, wrap
 from rlf.spec.reader import read_file, read_value
 from rlf.tools import ToolDeclaration
@@ -33,6 +33,7 @@ from rlf.tools.imports.found import (
 )
 from rlf.tools.imports.names import unique_name
 from rlf.tools.imports.openapi import read_operations
+from rlf.tools.imports.secrets import Secrets
 from rlf.tools.mcp.entry import ToolServer
 from rlf.tools.mcp.listing import Entry, fresh_listing
 
@@ -208,6 +209,7 @@ def from_rl_factory(source: str, folder: Path) -> Imported:
     for item in items:
         one = _from_servers(_item(item, _root_of(item, path)), folder, has_variables=False)
         found.tools += one.tools
+        found.notes += one.notes
     return found
 
 
@@ -245,12 +247,14 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
     written = with_variables(item) if has_variables else item
     filled = _filled_in(written) if has_variables else item
     found = Imported()
-    pairs = zip(_each(written), _each(filled), strict=True)
-    for as_written, one in pairs:
+    for name, as_written, one in zip(_names(written), _each(written), _each(filled), strict=True):
         value = _in_its_folder(plain(one), item.folder)
         server = ToolServer.model_validate(value, context={"folder": item.folder})
         said = _said(plain(as_written)["mcp"], server, folder)
-        said = _mark_variables(said) if has_variables else said
+        secrets = Secrets(name)
+        said = secrets.without(_mark_variables(said) if has_variables else said)
+        if secrets.moved:
+            found.notes.append(f"{name}: secrets are not copied; variables hold them: {', '.join(secrets.moved)}")
         for entry in fresh_listing(server.mcp).entries:
             found.tools.append(_declaration(server, entry, said))
     return found
@@ -281,6 +285,14 @@ def _with_texts(node: Node, change: Callable[[str], str]) -> Node:
 
 def _each(item: Node) -> list[Node]:
     return list(each_server(item)) if SERVERS in item.mapping else [item]
+
+
+def _names(item: Node) -> list[str]:
+    """The names of the servers that `_each` gives."""
+    if SERVERS not in item.mapping:
+        return ["mcp"]
+    servers = item.mapping[SERVERS].mapping
+    return [name for name, server in servers.items() if not is_disabled(server)]
 
 
 def _in_its_folder(value: Json, folder: Path) -> Json:

@@ -82,12 +82,15 @@ def _load_file(file: Path) -> Sequence[ToolDeclaration]:
 def _declared(root: Node) -> list[ToolDeclaration]:
     """The tool that a file declares, or those of the MCP servers that it names."""
     from rlf.spec.interpolation import interpolate
+    from rlf.spec.literal_keys import literal_keys_of
     from rlf.spec.mcp_json import with_variables
     from rlf.spec.nodes import UNREADABLE
     from rlf.spec.servers import tools_of
 
     faults: list[Fault] = []
-    nodes = tools_of(interpolate(with_variables(root), faults), faults)
+    item = interpolate(with_variables(root), faults)
+    faults += literal_keys_of(item)
+    nodes = tools_of(item, faults)
     try:
         tools = [_tool(node) for node in nodes if node.value is not UNREADABLE]
     except SpecError as error:

@@ -1,9 +1,9 @@
 """Text as it may be shown and stored: without secrets, and encodable.
 
 The one list of what is secret: environment variables whose names say so, those that a spec is filled in with, and what
-declarations hold in headers, variables for a server, and passwords in addresses. A secret is replaced in every text,
-also where it was escaped for JSON or a URL, or stands inside base64, as `Authorization: Basic` has it. Token ids are
-stored as they are: they are what was trained on.
+declarations hold in headers, secret parameters, variables for a server, and passwords in addresses. A secret is struck
+out of every text, also where it is escaped for JSON or a URL, or stands inside base64, as `Authorization: Basic` has it.
+Token ids are stored as they are: they are what was trained on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 REDACTED = "[redacted]"
 
@@ -22,6 +22,14 @@ SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 """Found in the names of environment variables whose values are secret."""
 SECRET_HEADER = re.compile("auth|key|token|secret|cookie|password", re.IGNORECASE)
 """Found in the names of headers, and of a server's variables, whose values are secret."""
+_ORDINARY = re.compile(
+    r"author(?!i[sz])|keyword|keyboard|keyframe|tokeni[sz]|"
+    r"(sort|primary|partition|group|order|foreign|row|range|cache|idempotency|public|publishable|object)[-_. ]?key|"
+    r"(max|min|num|total|page|next|new|prompt|completion|stop|sync|continuation)[-_. ]?(page[-_. ]?)?token|"
+    r".*[-_. ](file|path|dir|folder|name|type|url|uri)s?$",
+    re.IGNORECASE,
+)
+"""What looks like a secret's name, and is an ordinary one: of a parameter, or of a setting."""
 _CREDENTIALS = frozenset({"headers", "env"})
 _SENT = _CREDENTIALS | {"query", "body", "args"}
 """Keys of declarations whose values go to servers."""
@@ -33,6 +41,18 @@ _KEPT_IN_A_QUERY = "?/:@!$'()*,;=&+"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """What some database takes in no text."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a parameter or setting of this name is secret: as a header's, but for ordinary words."""
+    return SECRET_HEADER.search(_ORDINARY.sub(" ", name)) is not None
+
+
+def secret_parameters(url: str) -> list[tuple[str, str]]:
+    """Names and values of the secret parameters in an address' query, with the values as they stand there."""
+    query = url.partition("?")[2].partition("#")[0]
+    pairs = [pair.partition("=") for pair in query.split("&")]
+    return [(unquote_plus(name), value) for name, _, value in pairs if is_secret_name(unquote_plus(name))]
 
 
 class Redactor:
@@ -105,12 +125,16 @@ def _declared(said: Any, environment: Mapping[str, str], under: str = "") -> Ite
         for key, value in said.items():
             if under in _CREDENTIALS and isinstance(value, str) and SECRET_HEADER.search(key):
                 yield from (value, value.strip().rpartition(" ")[2])  # behind `Bearer` or `Basic`
+            elif under == "query" and isinstance(value, str) and is_secret_name(key):
+                yield value
             yield from _declared(value, environment, key if key in _SENT else under)
     elif isinstance(said, list | tuple):
         for item in said:
             yield from _declared(item, environment, under)
     elif isinstance(said, str) and (under or "://" in said):
         yield from _PASSWORD.findall(said)
+        if "://" in said:
+            yield from (form for _, value in secret_parameters(said) for form in (value, unquote_plus(value)))
         yield from (value for value in environment.values() if len(value) >= _MIN_LENGTH and value in said)
 
 

@@ -12,6 +12,7 @@ from rlf.core import Fault, Place, SpecError
 from rlf.spec.dotenv import forget_env_files
 from rlf.spec.interpolation import Interpolated, interpolate
 from rlf.spec.layers import ITEM_LISTS, InputFile, Reading
+from rlf.spec.literal_keys import literal_keys
 from rlf.spec.models import OUTSIDE, RunSpec
 from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
 from rlf.spec.overrides import apply_override, find_disagreements
@@ -130,6 +131,7 @@ def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpe
         root = reading.spell_out(apply_override(root, text, reading.faults))
     root = interpolate(root, reading.faults)
     root = resolve_paths(root, reading.faults)
+    reading.faults += literal_keys(root)
     root = expand_servers(root, reading.faults)
     spec = validate_spec(root, reading.faults)
     if spec is None or reading.faults:

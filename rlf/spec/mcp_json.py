@@ -28,10 +28,15 @@ def each_server(item: Node) -> Iterator[Node]:
     """An item with `mcpServers` as one with `mcp` for every server that is not disabled."""
     rest = {key: child for key, child in item.mapping.items() if key != SERVERS}
     for server in item.mapping[SERVERS].mapping.values():
-        disabled = server.get("disabled")
-        if disabled is None or disabled.value is not True:
+        if not is_disabled(server):
             said = {key: child for key, child in server.mapping.items() if key not in _ELSEWHERE}
             yield replace(item, value={**rest, "mcp": replace(server, value=said) if server.mapping else server})
+
+
+def is_disabled(server: Node) -> bool:
+    """Whether a server is written down and not used."""
+    disabled = server.get("disabled")
+    return disabled is not None and disabled.value is True
 
 
 def _with_variables(node: Node) -> Node:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json
-from rlf.core.redact import SECRET_HEADER
+from rlf.core.redact import SECRET_HEADER, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import Template, TemplateFault, TemplateText
 from rlf.tools.http.encoding import BodyFormat, Encoding
@@ -27,6 +27,8 @@ from rlf.tools.remote import unknown_names
 
 _FIXED_HOST = re.compile(r"https?://[^/?#{}]+(?=[/?#]|$)")
 _CONNECT_S = 5.0
+_NEWER = ("body_format", "body_required", "encoding", "tool_error_statuses")
+"""Keys that count for the hash of a source where they are used: results that were kept before them stay valid."""
 
 
 class Method(StrEnum):
@@ -132,8 +134,11 @@ class HttpTool(ToolKind):
         """Names in templates that no argument has, and credentials that would follow an argument to any host."""
         arguments = set(input_schema.get("properties", ()))
         found = []
-        if not self.has_fixed_host and any(SECRET_HEADER.search(name) for name in self.headers):
-            found.append("an argument chooses the host, which would be sent the credentials in `headers`; remove them")
+        keys = [*(key for key in ("headers",) if any(SECRET_HEADER.search(name) for name in self.headers))]
+        keys += [key for key in ("query",) if any(map(is_secret_name, self.query or {}))]
+        if not self.has_fixed_host and keys:
+            said = f"an argument chooses the host, which would be sent the credentials in `{keys[0]}`; remove them"
+            found.append(said)
         if "properties" not in input_schema:
             return found
         known = {"calls"} if self.batch else arguments
@@ -145,6 +150,12 @@ class HttpTool(ToolKind):
         """Covers the declaration without its credentials: what the service does is not known."""
         said = self.model_dump(mode="json")
         said["headers"] = {name: value for name, value in self.headers.items() if not SECRET_HEADER.search(name)}
+        said["query"] = self.query and {name: value for name, value in self.query.items() if not is_secret_name(name)}
+        for _, value in secret_parameters(self.url):
+            said["url"] = said["url"].replace(f"={value}", "=") if value else said["url"]
+        for key in _NEWER:
+            if getattr(self, key) == type(self).model_fields[key].default:
+                del said[key]
         return hash_json(said)
 
     async def unreachable(self) -> str | None:

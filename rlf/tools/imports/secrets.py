@@ -1,0 +1,96 @@
+"""Secrets that an imported server's settings write out, as variables of the environment that hold them. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from rlf.core.redact import is_secret_name, secret_parameters
+from rlf.tools.imports.found import FromEnvironment, Json
+from rlf.tools.imports.names import variable_name
+
+_OPTION = re.compile(r"(-{0,2}[A-Za-z][\w.-]*)=(.+)", re.DOTALL)
+_FLAG = re.compile(r"-{1,2}[A-Za-z][\w-]*")
+_PLAIN = re.compile(r"\s*(true|false|yes|no|on|off|-?[\d.]*)\s*", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Secrets:
+    """The settings of one server without the secrets that they write out."""
+
+    owner: str
+    """The server's name, which its variables begin with."""
+    moved: list[str] = field(default_factory=list)
+    """What was replaced, as `env.API_KEY`."""
+
+    def without(self, server: Json) -> Json:
+        """The settings, with a variable in place of each secret."""
+        said = dict(server)
+        if isinstance(server.get("env"), dict):
+            said["env"] = {name: self._variable(name, value) for name, value in server["env"].items()}
+        if isinstance(server.get("headers"), dict):
+            said["headers"] = {name: self._header(name, value) for name, value in server["headers"].items()}
+        if isinstance(server.get("args"), list):
+            said["args"] = self._arguments(server["args"])
+        if isinstance(server.get("url"), str):
+            said["url"] = self._address(server["url"])
+        return said
+
+    def _variable(self, name: str, value: Any) -> Any:
+        if not is_secret_name(name) or not _is_literal(value):
+            return value
+        self.moved.append(f"env.{name}")
+        return FromEnvironment(_reference(variable_name(name)))
+
+    def _header(self, name: str, value: Any) -> Any:
+        if not is_secret_name(name) or not _is_literal(value):
+            return value
+        self.moved.append(f"headers.{name}")
+        scheme, space, _ = value.strip().rpartition(" ")
+        last = "TOKEN" if name.casefold() == "authorization" else name
+        return FromEnvironment(f"{scheme}{space}{_reference(variable_name(self.owner, last))}")
+
+    def _arguments(self, arguments: list[Any]) -> list[Any]:
+        before = [None, *arguments]
+        return [self._argument(argument, name) for argument, name in zip(arguments, before, strict=False)]
+
+    def _argument(self, argument: Any, before: Any) -> Any:
+        option = _OPTION.fullmatch(argument) if isinstance(argument, str) else None
+        if option and is_secret_name(option[1]) and _is_literal(option[2]):
+            self.moved.append(f"args {option[1]}")
+            return FromEnvironment(f"{option[1]}={_reference(variable_name(self.owner, option[1]))}")
+        is_value = isinstance(before, str) and _FLAG.fullmatch(before) and is_secret_name(before)
+        if is_value and _is_literal(argument) and not argument.startswith("-"):
+            self.moved.append(f"args {before}")
+            return FromEnvironment(_reference(variable_name(self.owner, before)))
+        return self._address(argument) if isinstance(argument, str) and "://" in argument else argument
+
+    def _address(self, url: str) -> str:
+        said = url
+        for name, value in secret_parameters(url):
+            if _is_literal(value):
+                self.moved.append(f"the parameter {name}")
+                said = said.replace(f"{name}={value}", f"{name}={_reference(variable_name(self.owner, name))}")
+        password = _password(url)
+        if password and _is_literal(password):
+            self.moved.append("the password of the address")
+            said = said.replace(f":{password}@", f":{_reference(variable_name(self.owner, 'PASSWORD'))}@", 1)
+        return url if said == url else FromEnvironment(said)
+
+
+def _password(url: str) -> str | None:
+    try:
+        return urlsplit(url).password
+    except ValueError:
+        return None
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether a value is text of its own: neither filled in nor a switch or a number, which are no secrets."""
+    return isinstance(value, str) and not FromEnvironment(value).variables and not _PLAIN.fullmatch(value)
+
+
+def _reference(name: str) -> str:
+    return f"${{oc.env:{name}}}"
