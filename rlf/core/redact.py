@@ -2,7 +2,7 @@
 
 The one list of what is secret: environment variables whose names say so, those that a spec is filled in with, and what
 declarations hold in headers, secret parameters, variables for a server, and passwords in addresses. A secret is struck
-out of every text, also where it is escaped for JSON or a URL, or stands inside base64, as `Authorization: Basic` has it.
+out of every text, also where it is escaped for JSON or a URL, or lies inside base64, as `Authorization: Basic` has it.
 Token ids are stored as they are: they are what was trained on.
 """
 
