@@ -100,7 +100,10 @@ def show_reward(
 
 @rewards_app.command("test")
 def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
-    """Try terms on their `tests:` and on gold, empty and malformed trajectories; exit code 3 when one fails."""
+    """Try terms on their `tests:` and on gold, empty, malformed and long trajectories.
+
+    Exit code 3 when a trial fails, or a term is untested because nothing shows its best value.
+    """
     from rlf.api.rewards import load_rewards, try_rewards
 
     found = load_rewards(files or ())
@@ -112,8 +115,11 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
         stdout_console().print(_verdicts(trials))
     every = [trial for of_file in trials for trial in of_file if not trial.is_missing]
     num_failed = sum(bool(trial.shortfalls) for trial in every)
-    if num_failed:
-        raise CheckError(f"{num_failed} of {len(every)} trials failed")
+    untested = [trial.term for of_file in trials for trial in of_file if trial.is_missing]
+    failed = [f"{num_failed} of {len(every)} trials failed"] if num_failed else []
+    missing = [f"{len(untested)} terms are untested ({', '.join(untested)})"] if untested else []
+    if failed or missing:
+        raise CheckError("; ".join([*failed, *missing]))
 
 
 @rewards_app.command("score")
@@ -222,7 +228,7 @@ def _verdicts(trials: Sequence[Sequence[Trial]]) -> Table:
         for trial in of_file:
             verdict = Text("failed", "bold red") if trial.shortfalls else Text("ok", "green")
             if trial.is_missing:
-                verdict = Text("none", "yellow")
+                verdict = Text("untested", "yellow")
             said = "\n".join(trial.shortfalls) or trial.reason
             table.add_row(
                 Text(trial.term, "bold"), trial.what, verdict, trial.expected, decimal(trial.value), visible(said)

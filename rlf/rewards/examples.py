@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlf.core import RlfError
 from rlf.rewards.facts import Example, TrajectoryFacts
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.rule import Rule
@@ -15,6 +16,14 @@ from rlf.rewards.term import RewardContext, Term
 from rlf.types import FailureClass, Score, Scored, ScoreState
 
 _TOLERANCE = 1e-6
+_ANY = (-math.inf, math.inf)
+_LONG_ANSWER = "and so it goes on without an end " * 500
+_LONG_TURNS = [
+    *[{"text": "next " * 100, "calls": [{"name": "tool", "arguments": {"input": "x" * 1000}, "result": "y " * 1000}]}]
+    * 30,
+    {"text": _LONG_ANSWER},
+]
+"""More turns, calls and words than a term usually meets: it must come to a value in time and stay within its range."""
 _UNREADABLE = {"text": "<tool_call>{", "failures": [FailureClass.UNTERMINATED]}
 
 
@@ -24,7 +33,7 @@ class Trial:
 
     term: str
     what: str
-    """`tests[0]` ..., `gold`, `empty` or `malformed`."""
+    """`tests[0]` ..., `gold`, `empty`, `malformed` or `long`."""
     expected: str
     """In words."""
     value: float | None
@@ -37,7 +46,10 @@ class Trial:
 
 
 async def try_terms(terms: Sequence[Term], context: RewardContext) -> list[Trial]:
-    """Tries each term by itself on its trajectories, twice, whatever its gate says. Raises RlfError."""
+    """Tries each term by itself on its trajectories, twice, whatever its gate says.
+
+    A term that cannot be opened is untested. Raises RlfError for one that is declared wrongly.
+    """
     return [trial for term in terms for trial in await _try_term(term, terms, context)]
 
 
@@ -45,11 +57,13 @@ async def _try_term(term: Term, terms: Sequence[Term], context: RewardContext) -
     alone = {"when": None, "scale": 1.0, "clip": None, "weight": 1.0, "required": False}
     tried = term.model_copy(update=alone)
     wanted = list(_wanted(term))
-    if not wanted:
-        return [_no_gold(term)]
     trajectories = [each.facts.trajectory() for each in wanted]
-    async with RewardFunction([tried, *_read_by(tried, terms)], context) as function:
-        once, again = [await function.score_all(trajectories, step=1) for _ in range(2)]
+    reward = RewardFunction([tried, *_read_by(tried, terms)], context)
+    try:
+        async with reward as function:
+            once, again = [await function.score_all(trajectories, step=1) for _ in range(2)]
+    except RlfError as error:  # a judge or a service that is not there leaves the other terms to be tried
+        return [Trial(term.name, "gold", "", None, f"untested: {error}", (), is_missing=True)]
     tried_on = zip(wanted, once, again, strict=True)
     trials = [(each, _trial(tried, each, one, other)) for each, one, other in tried_on]
     kept = [trial for each, trial in trials if not (each.is_guess and trial.shortfalls)]
@@ -68,8 +82,11 @@ def _is_gold(term: Term, trial: Trial) -> bool:
 
 def _no_gold(term: Term) -> Trial:
     full = _full(term)
-    known = f"no test reaches {full:g}, the best value: add one under `tests:`"
-    why = known if math.isfinite(full) else "no value is the best of an open range: declare `range`"
+    known = f"untested: no test reaches {full:g}, the best value. Add one under `tests:`."
+    open_ = (
+        "untested: the term has no best value, since its range is open. Declare e.g. `range: [0, 1]` and add a test."
+    )
+    why = known if math.isfinite(full) else open_
     return Trial(term.name, "gold", "", None, why, (), is_missing=True)
 
 
@@ -92,6 +109,8 @@ class _Wanted:
             return "unscorable"
         if math.isfinite(self.least) and math.isfinite(self.most):
             return f"{(self.least + self.most) / 2:g}"
+        if self.what == "long" and math.isfinite(self.most):
+            return f"less than {self.most + 2 * _TOLERANCE:g}"
         if math.isfinite(self.least):
             return f"at least {self.least + _TOLERANCE:g}"
         return f"at most {self.most - _TOLERANCE:g}" if math.isfinite(self.most) else "no fault"
@@ -110,19 +129,27 @@ def _wanted(term: Term) -> Iterator[_Wanted]:
     base: TrajectoryFacts | None = next(iter(term.tests), None)
     if sample is not None and (base is None or _has_options_of(term, sample)):
         base = TrajectoryFacts.model_validate(sample.gold)
-    if base is None:
-        return
+    base = base or TrajectoryFacts()
     task = {"question": base.question, "gold": base.gold, "columns": base.columns}
     for what, turns in (("empty", []), ("malformed", [_UNREADABLE])):
         facts = TrajectoryFacts.model_validate({**task, "turns": turns})
         yield _Wanted(what, facts, *_gains_nothing(term), unscorable=None)
+    facts = TrajectoryFacts.model_validate({**task, "answer": _LONG_ANSWER, "turns": _LONG_TURNS})
+    yield _Wanted("long", facts, *_short_of_gold(term), unscorable=None)
 
 
 def _gains_nothing(term: Term) -> tuple[float, float]:
     """Bounds of values that add nothing to the reward; none where the term adds nothing anyway, or a gate decides."""
     if term.when is not None or term.peak_weight == 0:
-        return (-math.inf, math.inf)
+        return _ANY
     return (-_TOLERANCE, math.inf) if _penalises(term) else (-math.inf, _TOLERANCE)
+
+
+def _short_of_gold(term: Term) -> tuple[float, float]:
+    """Bounds of values that a wrong answer may have: of a term that compares with a gold less than the best."""
+    if not term.needs_answer or _penalises(term):
+        return _ANY
+    return (-math.inf, _full(term) - 2 * _TOLERANCE)
 
 
 def _declared(what: str, example: Example) -> _Wanted:

@@ -101,6 +101,30 @@ def test_what_a_test_of_its_own_hands_over_cannot_swallow_its_assertions() -> No
     }
 
 
+def test_a_function_that_works_in_place_is_tested_by_what_it_leaves_and_one_that_returns_a_value_changes_nothing() -> (
+    None
+):
+    tests = (
+        "xs = [3, 1, 2]\nassert f(xs) is None\nassert xs == [1, 2, 3]",
+        "d = {'a': [2, 1]}\ns = {1}\nassert f(*([9, 8], d), more=s) is None\nassert d['a'] == [1, 2] and s == {1, 5}",
+    )
+    programs = {
+        "in place": "def f(xs, d=None, more=None):\n    xs.sort()\n    if d: d['a'].sort(); more.add(5)",
+        "does nothing": "def f(xs, d=None, more=None):\n    pass",
+        "rebinds": "def f(xs, d=None, more=None):\n    xs = sorted(xs)",
+        "returns": "def f(xs, d=None, more=None):\n    xs.sort()\n    return xs",
+    }
+    assert {name: each.reward for name, each in scored(programs, tests).items()} == {
+        "in place": 1.0,
+        "does nothing": 0.0,
+        "rebinds": 0.0,
+        "returns": 0.0,
+    }
+    cheats = {"empties": "def f(xs):\n    xs.clear()\n    return xs"}
+    (cheat,) = scored(cheats, ("xs = [2, 1]\nassert f(xs) == sorted(xs)",)).values()
+    assert cheat.reward == 0.0
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [

@@ -3,6 +3,10 @@
 The test has a `Remote` for each name of the program. What a call of one gives is None, a bool, number, text, bytes, or
 a list, tuple, set or dict of such, each of exactly that type; anything else stays where it is and is a `Remote` too,
 which cannot be compared. So nothing that the program redefines, prints or ends reaches the process that judges.
+
+Arguments cross as copies. Where a call returns None, which is how a function that works in place ends, the lists,
+dicts and sets that it was given get what the program made of them; a call that returns a value changes none, so that
+no program can make a test's own data fit what it returns.
 """
 
 from __future__ import annotations
@@ -121,6 +125,9 @@ class _Peer:
             raise self._failed
         if "value" not in reply:
             raise self._raised(reply)
+        if reply["value"] is None and isinstance(reply.get("arguments"), list):
+            for argument, changed in zip((*arguments, *keywords.values()), reply["arguments"], strict=False):
+                _take_over(argument, self._unpacked(changed))
         return self._unpacked(reply["value"])
 
     def serve(self, scope: Mapping[str, Any], failed: str | None) -> None:
@@ -160,7 +167,10 @@ class _Peer:
                 raise TypeError("a program may only call what its test hands to it")
             arguments = [self._unpacked(each) for each in message["arguments"]]
             keywords = {name: self._unpacked(each) for name, each in message["keywords"].items()}
-            reply = {"value": self._packed(_OPERATIONS[message["do"]](target, *arguments, **keywords))}
+            value = _OPERATIONS[message["do"]](target, *arguments, **keywords)
+            reply = {"value": self._packed(value)}
+            if self._is_program and message["do"] == "call" and value is None:
+                reply["arguments"] = [self._packed(each) for each in (*arguments, *keywords.values())]
         except ProgramFault:
             raise
         except BaseException as error:  # noqa: BLE001 - raised again on the other side
@@ -244,6 +254,20 @@ class _Peer:
         except (OSError, BadFrame) as fault:
             raise ProgramFault(f"the program answers with something else: {fault}") from fault
         return None if frame is None else frame.head
+
+
+def _take_over(argument: Any, changed: Any) -> None:
+    """Makes an argument of a test what its program made of the copy, as far as it is one that can be changed."""
+    if type(argument) is not type(changed):
+        return
+    if type(argument) is list:
+        argument[:] = changed
+    elif type(argument) in (dict, set):
+        argument.clear()
+        argument.update(changed)
+    elif type(argument) is tuple:
+        for each, new in zip(argument, changed, strict=False):
+            _take_over(each, new)
 
 
 def names_of_program() -> dict[str, Any]:
