@@ -161,6 +161,8 @@ def thin_runs(
         print_envelope("runs gc", Thinned(num_thinned, freed.num_blobs, freed.size_bytes, tuple(leftovers)))
         return
     print(f"{num_thinned:,} trajectories thinned; {freed.num_blobs:,} contents dropped, {freed.size_bytes:,} bytes")
+    if not freed.is_compact:
+        print("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
     for item in leftovers:
         print(f"{item.run_id}: " + ("its folder is back in its place" if item.restored else "its removal is finished"))
 

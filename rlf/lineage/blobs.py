@@ -9,6 +9,7 @@ import zstandard
 from sqlalchemy import Connection, Insert, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from rlf.core import RunError
 from rlf.lineage import tables
 
 MIN_BYTES = 256
@@ -65,6 +66,35 @@ def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, byte
         query = select(tables.blobs).where(tables.blobs.c.sha256.in_(asked[start : start + _BATCH]))
         found.update((row.sha256, decompress(row.data)) for row in connection.execute(query))
     return found
+
+
+def copy_blobs(reading: Connection, writing: Connection, names: Collection[str]) -> None:
+    """Writes the contents that are not there yet, from another database, as they are stored there.
+
+    Raises:
+        RunError: a content is damaged.
+    """
+    missing = sorted(set(names) - present(writing, set(names)))
+    for start in range(0, len(missing), _BATCH):
+        query = select(tables.blobs).where(tables.blobs.c.sha256.in_(missing[start : start + _BATCH]))
+        rows = [dict(row._mapping) for row in reading.execute(query)]
+        for row in rows:
+            _check_whole(row["sha256"], row["data"])
+        if rows:
+            writing.execute(_insert_unless_there(writing), rows)
+
+
+def is_whole(name: str, data: bytes) -> bool:
+    """Whether a stored content is what its name says."""
+    try:
+        return sha256(decompress(data)).hexdigest() == name
+    except zstandard.ZstdError:
+        return False
+
+
+def _check_whole(name: str, data: bytes) -> None:
+    if not is_whole(name, data):
+        raise RunError(f"blob {name[:12]}: damaged in the source; `rlf runs verify` lists all damage. Copy it again.")
 
 
 def compress(content: bytes) -> bytes:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import update
-
 from rlf.core import RlfError
-from rlf.lineage import tables
-from rlf.lineage.lease import BEAT_S, Lease, LeaseLost
+from rlf.lineage.lease import BEAT_S, LeaseLost
 from rlf.lineage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -51,22 +47,10 @@ class Heartbeat:
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_S):
             try:
-                write_heartbeat(self._store, self._lease)
+                with self._store.write() as connection:
+                    self._lease.beat(connection)
             except LeaseLost as error:
                 self._lose(error)
                 return
             except RlfError as error:  # the next step ends the run for it, unless it is over by then
                 logger.warning("run %s: no heartbeat could be written: %s", self._lease.run_id, error)
-
-
-def write_heartbeat(store: Store, lease: Lease) -> None:
-    """Writes one sign of life.
-
-    Raises:
-        LeaseLost: this process may not write the run any more.
-        RlfError: the database fails.
-    """
-    with store.write() as connection:
-        lease.check(connection)
-        table = tables.runs
-        connection.execute(update(table).where(table.c.id == lease.run_id).values(heartbeat=time.time()))

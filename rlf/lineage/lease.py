@@ -12,15 +12,17 @@ import fcntl
 import os
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, select, update
 
 from rlf.core import RunError
 from rlf.core.inside import is_run_id
 from rlf.lineage import tables
 from rlf.lineage.process import Process, current_process, is_gone, is_visible
+from rlf.lineage.records import IMPORTING
 from rlf.types import RunStatus
 
 BEAT_S = 15.0
@@ -81,29 +83,34 @@ class Lease:
             text = f"{by} took it over. This process ends and writes nothing more; follow the run there."
             raise LeaseLost(f"run {self.run_id}: {text}", is_taken_over=True)
 
+    def beat(self, connection: Connection) -> None:
+        """Writes a sign of life. Raises LeaseLost where this process may not write the run any more."""
+        self.check(connection)
+        connection.execute(update(tables.runs).where(tables.runs.c.id == self.run_id).values(heartbeat=time.time()))
+
     def release(self) -> None:
         """Gives the lock back; its file stays where the end of the run is not recorded, and shows that it was left."""
         if self._file is None:
             return
         assert self._path is not None, "a lock without a file"
         if self.is_over and _is_at(self._file, self._path):
-            self._path.unlink(missing_ok=True)
+            _remove(self._path)
         os.close(self._file)
         self._file = None
 
 
 def has_owner(row: Row[Any], folder: Path | None) -> bool:
-    """Whether a process still runs a run.
+    """Whether a process still runs or imports a run.
 
     Args:
         row: of the table `runs`.
         folder: of the lineage's lock files.
     """
-    if row.status != RunStatus.RUNNING:
+    if row.status not in (RunStatus.RUNNING, IMPORTING):
         return False
     process = Process(row.pid, row.node, row.boot, row.pid_ticks)
-    lock = _lock_path(folder, row.id)
-    held = None if lock is None or row.owner is None else _is_held(lock)
+    lock_file = None if row.owner is None else _lock_path(folder, row.id)
+    held = None if lock_file is None else _is_held(lock_file)
     if held:
         return True
     if held is False and process.kernel == current_process().kernel:
@@ -123,9 +130,16 @@ def describe_owner(row: Row[Any]) -> str:
 
 def forget_lock(folder: Path | None, run_id: str) -> None:
     """Removes the lock file of a run that is removed."""
-    lock = _lock_path(folder, run_id)
-    if lock is not None:
-        lock.unlink(missing_ok=True)
+    lock_file = _lock_path(folder, run_id)
+    if lock_file is not None:
+        _remove(lock_file)
+
+
+def _remove(lock_file: Path) -> None:
+    """Deletes a lock file, and its folder with the last one."""
+    lock_file.unlink(missing_ok=True)
+    with suppress(OSError):
+        lock_file.parent.rmdir()
 
 
 def _lock_path(folder: Path | None, run_id: str) -> Path | None:
@@ -143,6 +157,8 @@ def _lock(path: Path, *, takes_over: bool) -> int | None:
         try:
             path.parent.mkdir(exist_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:  # another process has just removed the empty folder
+            continue
         except OSError:
             return None
         try:

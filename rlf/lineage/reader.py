@@ -17,6 +17,7 @@ from rlf.core import RlfError, nearest
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.records import (
+    IMPORTING,
     INTERRUPTED,
     TRAIN,
     Change,
@@ -40,6 +41,7 @@ from rlf.lineage.values import AnyRow, blob_names, found_call, metrics, run, sto
 from rlf.types import Outcome
 
 _ANY = TrajectoryFilter()
+_IS_WHOLE = tables.runs.c.status != IMPORTING
 _SHOWN = 5
 """Runs that a message names."""
 
@@ -52,7 +54,9 @@ class Reader:
 
     def list_runs(self) -> list[Run]:
         """Every run, newest first."""
-        newest_first = select(tables.runs).order_by(tables.runs.c.started.desc(), tables.runs.c.id.desc())
+        newest_first = (
+            select(tables.runs).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), tables.runs.c.id.desc())
+        )
         with self.store.read() as connection:
             return self._runs(connection, newest_first)
 
@@ -64,7 +68,7 @@ class Reader:
         """
         ids = tables.runs.c.id
         with self.store.read() as connection:
-            newest = select(ids).order_by(tables.runs.c.started.desc(), ids.desc())
+            newest = select(ids).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), ids.desc())
             run_id = _match(name, list(connection.execute(newest).scalars()))
             return self._runs(connection, select(tables.runs).where(ids == run_id))[0]
 

@@ -17,6 +17,10 @@ INTERRUPTED = "interrupted"
 """The phase of trajectories of a step or an evaluation that was cut off: they are in no step's sums and metrics."""
 
 
+IMPORTING = "importing"
+"""The status of a run whose rows are still being copied into the lineage: no reader shows it."""
+
+
 SWEEP = "sweep"
 """The engine of a run that is a sweep: it runs its members one after the other and has no steps of its own."""
 

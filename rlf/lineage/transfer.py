@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
 from rlf.core import RlfError
 from rlf.core.inside import check_run_id
 from rlf.lineage import tables
-from rlf.lineage.blobs import read_blobs, write_blobs
+from rlf.lineage.blobs import copy_blobs
+from rlf.lineage.lease import Lease, describe_owner, has_owner
+from rlf.lineage.records import IMPORTING
 from rlf.lineage.store import Store
 from rlf.lineage.values import blob_names
 
@@ -28,35 +31,66 @@ _OF_RUN = (
     tables.events,
 )
 _OF_TRAJECTORY = (tables.payloads, tables.tool_calls, tables.scores, tables.parse_failures)
-_BATCH = 200
+_BATCH = 1000
+"""Trajectories in one transaction."""
+_PAUSE_S = 0.05
+"""Between two transactions: a writer that waits for the lock looks ten times a second."""
 
 
 def copy_run(source: Store, target: Store, run_id: str) -> bool:
-    """Copies one run with all that hangs on it, in one transaction; False where the target has it already.
+    """Copies one run with all that hangs on it; False where the target has it already.
 
-    Checkpoints and exports stay where they are: their rows tell path and hash.
+    The target's lock is held for a batch at a time, so that what runs there can write in between; the run is shown once
+    all of it is there. What a copy that was cut off has left is replaced. Checkpoints and exports stay where they are:
+    their rows name path and hash.
 
     Raises:
         RlfError: the target has another run of that id, or it is not the name of a folder.
     """
     check_run_id(run_id)
-    with source.read() as reading, target.write() as writing:
+    placed = _Placed(source, target)
+    with source.read() as reading:
         row = dict(reading.execute(select(tables.runs).where(tables.runs.c.id == run_id)).one()._mapping)
-        there = writing.execute(select(tables.runs).where(tables.runs.c.id == run_id)).first()
-        if there is not None:
-            if (there.plan_hash, there.last_step) == (row["plan_hash"], row["last_step"]):
-                return False
-            raise RlfError(
-                f"run {run_id}: {target.place} has another state of it, at step {there.last_step} and not "
-                f"{row['last_step']}. Remove that one first with `rlf runs rm {run_id}`."
-            )
-        placed = _Placed(source, target)
-        writing.execute(insert(tables.runs), placed.row(row, "folder"))
-        write_blobs(writing, read_blobs(reading, _source_texts(reading, row)))
-        for table in _OF_RUN:
-            _copy_rows(reading, writing, table, run_id, placed)
-        _copy_trajectories(reading, writing, run_id)
+        lease = _announce(target, placed.row(row, "folder"))
+        if lease is None:
+            return False
+        try:
+            _copy_trajectories(reading, target, lease)
+            with target.write() as writing:
+                lease.check(writing)
+                copy_blobs(reading, writing, _source_texts(reading, row))
+                for table in _OF_RUN:
+                    _copy_rows(reading, writing, table, run_id, placed)
+                shown = {name: row[name] for name in ("status", *lease.columns())}
+                writing.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(shown))
+            lease.is_over = True
+        finally:
+            lease.release()
     return True
+
+
+def _announce(target: Store, row: dict[str, Any]) -> Lease | None:
+    """Writes a run's own row, which nothing shows yet; None where the target has the run."""
+    runs, run_id = tables.runs, row["id"]
+    with target.write() as writing:
+        there = writing.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
+        if there is not None and there.status != IMPORTING:
+            _refuse_another_state(target, there, row)
+            return None
+        if there is not None and has_owner(there, target.lease_folder):
+            raise RlfError(f"run {run_id}: {describe_owner(there)}, is importing it. Wait for that, then try again.")
+        writing.execute(delete(runs).where(runs.c.id == run_id))
+        lease = Lease(run_id, target.lease_folder)
+        writing.execute(insert(runs), row | lease.columns() | {"status": IMPORTING})
+    return lease
+
+
+def _refuse_another_state(target: Store, there: Row[Any], row: dict[str, Any]) -> None:
+    if (there.plan_hash, there.last_step) != (row["plan_hash"], row["last_step"]):
+        raise RlfError(
+            f"run {there.id}: {target.place} has another state of it, at step {there.last_step} and not "
+            f"{row['last_step']}. Remove that one first with `rlf runs rm {there.id}`."
+        )
 
 
 class _Placed:
@@ -84,24 +118,27 @@ def _copy_rows(reading: Connection, writing: Connection, table: Table, run_id: s
     _insert(writing, table, [_without_number(table, row) for row in rows])
 
 
-def _copy_trajectories(reading: Connection, writing: Connection, run_id: str) -> None:
-    table = tables.trajectories
-    ids = list(reading.execute(select(table.c.id).where(table.c.run_id == run_id).order_by(table.c.id)).scalars())
+def _copy_trajectories(reading: Connection, target: Store, lease: Lease) -> None:
+    columns = tables.trajectories.c
+    mine = select(columns.id).where(columns.run_id == lease.run_id).order_by(columns.id)
+    ids = list(reading.execute(mine).scalars())
     for start in range(0, len(ids), _BATCH):
-        _copy_batch(reading, writing, ids[start : start + _BATCH])
+        with target.write() as writing:
+            lease.beat(writing)
+            _copy_batch(reading, writing, ids[start : start + _BATCH])
+        time.sleep(_PAUSE_S)
 
 
 def _copy_batch(reading: Connection, writing: Connection, ids: Sequence[int]) -> None:
     table = tables.trajectories
+    place = (table.c.phase, table.c.step, table.c.k)
     rows = reading.execute(select(table).where(table.c.id.in_(ids))).all()
-    new_by_old = {
-        row.id: writing.execute(
-            insert(table).returning(table.c.id), _without_number(table, dict(row._mapping))
-        ).scalar()
-        for row in rows
-    }
+    new_rows = [_without_number(table, dict(row._mapping)) for row in rows]
+    stored = writing.execute(insert(table).returning(table.c.id, *place), new_rows).all()
+    new_by_place = {(row.phase, row.step, row.k): row.id for row in stored}
+    new_by_old = {row.id: new_by_place[row.phase, row.step, row.k] for row in rows}
     parts = {part: _parts(reading, part, ids) for part in _OF_TRAJECTORY}
-    write_blobs(writing, read_blobs(reading, blob_names(rows, parts[tables.tool_calls])))
+    copy_blobs(reading, writing, blob_names(rows, parts[tables.tool_calls]))
     for part, found in parts.items():
         _insert(writing, part, [{**row._mapping, "trajectory_ref": new_by_old[row.trajectory_ref]} for row in found])
 

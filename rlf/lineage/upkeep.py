@@ -10,16 +10,15 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 
-import zstandard
 from sqlalchemy import ColumnElement, Connection, delete, func, select, text
 
 from rlf.core import RlfError
 from rlf.lineage import tables
-from rlf.lineage.blobs import decompress, present
+from rlf.lineage.blobs import is_whole, present
+from rlf.lineage.lease import has_owner
 from rlf.lineage.payload import decode
-from rlf.lineage.records import INTERRUPTED, TRAIN
+from rlf.lineage.records import IMPORTING, INTERRUPTED, TRAIN
 from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
 
@@ -66,6 +65,8 @@ class Freed:
     num_blobs: int
     size_bytes: int
     """Of those blobs, as stored."""
+    is_compact: bool
+    """Whether the room went back to the disk; not while a run is running."""
 
 
 def thin(store: Store, run_id: str, keep: Keep) -> int:
@@ -74,12 +75,14 @@ def thin(store: Store, run_id: str, keep: Keep) -> int:
     Raises:
         RlfError: the run is still running.
     """
-    with store.write() as connection:
+    with store.read() as connection:
         check_stopped(store, connection, run_id)
         refs = list(
             connection.execute(select(tables.trajectories.c.id).where(*_goes(connection, run_id, keep))).scalars()
         )
-        for start in range(0, len(refs), _BATCH):
+    for start in range(0, len(refs), _BATCH):
+        with store.write() as connection:  # a batch at a time: others write in between
+            check_stopped(store, connection, run_id)
             for table in _PARTS:
                 connection.execute(delete(table).where(table.c.trajectory_ref.in_(refs[start : start + _BATCH])))
     return len(refs)
@@ -99,17 +102,40 @@ def _goes(connection: Connection, run_id: str, keep: Keep) -> Iterator[ColumnEle
 
 
 def drop_unnamed_blobs(store: Store) -> Freed:
-    """Deletes the contents that no row names any more, and gives the room back to the disk."""
-    with store.write() as connection:
-        named = _named(connection)
-        sizes = select(tables.blobs.c.sha256, func.length(tables.blobs.c.data).label("size"))
-        unnamed = {row.sha256: row.size for row in connection.execute(sizes) if row.sha256 not in named}
-        names = list(unnamed)
-        for start in range(0, len(names), _BATCH):
-            batch = names[start : start + _BATCH]
-            connection.execute(delete(tables.blobs).where(tables.blobs.c.sha256.in_(batch)))
-    store.compact()
-    return Freed(0, len(unnamed), sum(unnamed.values()))
+    """Deletes imports that were cut off and the contents that no row names any more.
+
+    The room goes back to the disk when nothing runs: to copy the file anew would keep a run's writer waiting for long.
+    """
+    with store.read() as connection:
+        cut_off = _cut_imports(store, connection)
+        some = bool(cut_off) or bool(_unnamed(connection))
+    unnamed: dict[str, int] = {}
+    if some:
+        with store.write() as connection:
+            connection.execute(delete(tables.runs).where(tables.runs.c.id.in_(cut_off)))
+            unnamed = _unnamed(connection)
+            names = list(unnamed)
+            for start in range(0, len(names), _BATCH):
+                batch = names[start : start + _BATCH]
+                connection.execute(delete(tables.blobs).where(tables.blobs.c.sha256.in_(batch)))
+    with store.read() as connection:
+        is_used = any(has_owner(row, store.lease_folder) for row in connection.execute(select(tables.runs)))
+    if not is_used:
+        store.compact()
+    return Freed(0, len(unnamed), sum(unnamed.values()), is_compact=not is_used)
+
+
+def _unnamed(connection: Connection) -> dict[str, int]:
+    """Sizes of the contents that no row refers to, by name."""
+    named = _named(connection)
+    sizes = select(tables.blobs.c.sha256, func.length(tables.blobs.c.data).label("size"))
+    return {row.sha256: row.size for row in connection.execute(sizes) if row.sha256 not in named}
+
+
+def _cut_imports(store: Store, connection: Connection) -> list[str]:
+    """Runs whose import ended before all of them was there."""
+    rows = connection.execute(select(tables.runs).where(tables.runs.c.status == IMPORTING))
+    return [row.id for row in rows if not has_owner(row, store.lease_folder)]
 
 
 def _named(connection: Connection) -> set[str]:
@@ -128,6 +154,8 @@ def _named(connection: Connection) -> set[str]:
 def find_damage(store: Store) -> Iterator[str]:
     """What is wrong in the database, in words; nothing where all is well. Reads all of it once."""
     with store.read() as connection:
+        for run_id in _cut_imports(store, connection):
+            yield f"run {run_id}: its import was cut off. Import it again, or free the room with `rlf runs gc`"
         yield from _database(connection)
         yield from _contents(connection)
         yield from _payloads(connection)
@@ -145,11 +173,7 @@ def _database(connection: Connection) -> Iterator[str]:
 
 def _contents(connection: Connection) -> Iterator[str]:
     for row in connection.execute(select(tables.blobs)).yield_per(_BATCH):
-        try:
-            whole = sha256(decompress(row.data)).hexdigest() == row.sha256
-        except zstandard.ZstdError:
-            whole = False
-        if not whole:
+        if not is_whole(row.sha256, row.data):
             yield f"blob {row.sha256[:12]}: its content is not what its name says"
     named = _named(connection) - _cut_originals(connection)
     for name in sorted(named - present(connection, named)):
@@ -177,9 +201,10 @@ def _payloads(connection: Connection) -> Iterator[str]:
 
 def _sums(connection: Connection) -> Iterator[str]:
     trajectories, sums = tables.trajectories.c, tables.collections.c
+    unfinished = select(tables.runs.c.id).where(tables.runs.c.status == IMPORTING)
     counted = (
         select(trajectories.run_id, trajectories.phase, trajectories.step, func.count().label("num"))
-        .where(trajectories.phase != INTERRUPTED)
+        .where(trajectories.phase != INTERRUPTED, trajectories.run_id.not_in(unfinished))
         .group_by(trajectories.run_id, trajectories.phase, trajectories.step)
         .subquery()
     )

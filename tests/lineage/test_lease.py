@@ -12,7 +12,7 @@ from sqlalchemy import update
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run, tables
 from rlf.lineage import heartbeat as heartbeat_module
-from rlf.lineage.heartbeat import Heartbeat, write_heartbeat
+from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LEASE_S, OLD_LEASE_S, LeaseLost
 from rlf.lineage.marks import remove_run
 from rlf.types import RunFinished, RunStatus
@@ -27,6 +27,11 @@ UNSHARED = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc
 def can_unshare():
     found = shutil.which("unshare") is not None
     return found and subprocess.run([*UNSHARED, "true"], capture_output=True, check=False).returncode == 0
+
+
+def write_heartbeat(store, lease):
+    with store.write() as connection:
+        lease.beat(connection)
 
 
 def rewrite(path, **values):
@@ -114,7 +119,7 @@ def test_a_run_that_was_taken_over_is_lost_by_its_old_process_which_writes_nothi
         store.close()
         assert len(Reader(other).trajectories(run_id)) == 2
         assert "taken over after step 0 from process" in Reader(other).events(run_id)[0].text
-    assert list(path.with_name("rlf.db-leases").iterdir()) == []
+    assert not path.with_name("rlf.db-leases").exists()
 
 
 def test_the_heartbeat_reports_a_run_that_is_lost(path, store, run_id, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from rlf.core import RlfError
-from rlf.lineage import Reader, Recorder, open_store, start_run, tables
+from rlf.lineage import Reader, Recorder, open_store, start_run, tables, transfer
 from rlf.lineage.marks import add_note, add_tags, remove_run, remove_tags
 from rlf.lineage.transfer import copy_run
 from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, find_damage, parse_keep, thin
@@ -127,3 +127,49 @@ def test_another_state_of_a_run_is_not_mixed_in(store, ended, tmp_path):
         start_run(other, run_record(ended))
         with pytest.raises(RlfError, match="another state of it, at step 0 and not 6"):
             copy_run(store, other, ended)
+
+
+def test_another_writer_gets_its_turn_while_a_run_is_imported(store, ended, tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer, "_BATCH", 8)
+    path, seen = tmp_path / "other.db", []
+
+    def write_in_between(_):
+        with open_store(path) as training:
+            seen.extend(run.record.id for run in Reader(training).list_runs())
+            start_run(training, run_record(f"training-{len(seen)}"))
+
+    monkeypatch.setattr(transfer.time, "sleep", write_in_between)
+    with open_store(path) as other:
+        assert copy_run(store, other, ended)
+        assert {run.record.id for run in Reader(other).list_runs()} > {ended, "training-0"}
+    assert ended not in seen  # shown once all of it is there
+
+
+def test_an_import_that_was_cut_off_is_hidden_named_replaced_and_freed(store, ended, tmp_path, monkeypatch):
+    def killed(_):
+        raise KeyboardInterrupt
+
+    with open_store(tmp_path / "other.db") as other:
+        for finish in (lambda: copy_run(store, other, ended), lambda: drop_unnamed_blobs(other)):
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(transfer.time, "sleep", killed)
+                copy_run(store, other, ended)
+            assert Reader(other).list_runs() == []
+            assert [line for line in find_damage(other) if "named by" not in line] == [
+                f"run {ended}: its import was cut off. Import it again, or free the room with `rlf runs gc`"
+            ]
+            finish()
+            assert list(find_damage(other)) == []
+            for run in Reader(other).list_runs():
+                remove_run(other, run.record.id)
+
+
+def test_the_file_is_not_compacted_while_a_run_is_running(store, ended, tmp_path, monkeypatch):
+    compacted = []
+    monkeypatch.setattr(type(store), "compact", lambda self: compacted.append(self))
+    start_run(store, run_record("training"))
+    assert not drop_unnamed_blobs(store).is_compact
+    with Recorder(store, "training") as recorder:
+        recorder(RunFinished(RunStatus.FINISHED, 0))
+    assert drop_unnamed_blobs(store).is_compact
+    assert compacted == [store]
