@@ -13,13 +13,14 @@ from rlf.api.inputs import builtin_files, model_files, source_files
 from rlf.api.provenance import code_patch, code_version, packages, same_code
 from rlf.api.restoring import Places
 from rlf.core.errors import RlfError
-from rlf.core.hashing import hash_bytes
+from rlf.core.hashing import hash_bytes, short
 from rlf.core.redact import Redactor
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Change, FileRecord, RunRecord
 from rlf.lineage.run import accept_changes
 from rlf.lineage.store import Store
 from rlf.plan import Plan
+from rlf.spec import InputFile
 from rlf.spec.paths import identity
 from rlf.types.events import Notice
 
@@ -29,7 +30,6 @@ _TEXT_ROLES = (*YAML_ROLES, "code", "data")
 _MAX_TEXT_BYTES = 100_000
 _SHOWN_LINES = 12
 """Changed lines of one file that a message shows."""
-_SHORT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class InputChange:
     @property
     def words(self) -> str:
         """The change in one line."""
-        return f"{self.role} {self.path}: {_short(self.old)} → {_short(self.new)}"
+        return f"{self.role} {self.path}: {short(self.old)} → {short(self.new)}"
 
 
 def find_changes(
@@ -89,12 +89,15 @@ def _is_of(text: str, sha256: str) -> bool:
 
 def as_they_are(plan: Plan, places: Places) -> Plan:
     """A restored plan that names code, data and model by what they hold now; its own files are not read again."""
-    found = [(file, places.file(file.role, file.path)) for file in plan.files]
     files = [
-        file if place is None or file.role in YAML_ROLES else replace(file, sha256=_hash(file.role, place))
-        for file, place in found
+        replace(file, path=places.text(file.path), sha256=_hash_now(file, places) or file.sha256) for file in plan.files
     ]
     return plan.model_copy(update={"files": tuple(files)})
+
+
+def _hash_now(file: InputFile, places: Places) -> str | None:
+    place = None if file.role in YAML_ROLES else places.file(file.role, file.path)
+    return None if place is None else _hash(file.role, place)
 
 
 def describe_changes(changes: Sequence[InputChange]) -> str:
@@ -243,10 +246,3 @@ def _described(change: InputChange) -> Iterator[str]:
     yield from (f"    {line}" for line in change.lines[:_SHOWN_LINES])
     if len(change.lines) > _SHOWN_LINES:
         yield f"    and {len(change.lines) - _SHOWN_LINES} more lines"
-
-
-def _short(value: str) -> str:
-    """A hash by its beginning, a version as it is."""
-    if not value:
-        return "absent"
-    return value[:_SHORT] if len(value) == 64 and value.isalnum() else value

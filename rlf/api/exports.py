@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rlf.api.checkpoints import job_of
+from rlf.api.checkpoints import find_damage, job_of, kept_checkpoints
 from rlf.api.lineage import open_lineage
+from rlf.api.restoring import Places
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_path
 from rlf.core.inside import path_inside, run_folder
@@ -36,40 +39,80 @@ class Exported:
     folder: Path
 
 
-def export_model(name: str, target: Path, *, runs_folder: Path) -> Exported:
-    """Writes the model of a run to `target`: the final one, else that of the newest checkpoint in the same form.
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A model of a run, as it is on the disk."""
+
+    step: int
+    path: Path
+    is_checkpoint: bool = False
+    """Whether it is a checkpoint of the local engine, and not a Hugging Face folder."""
+
+
+def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "newest") -> Exported:
+    """Writes a model of a run to `target`: the final one, or that of a checkpoint.
 
     Adapters are merged into the weights of the model that they are for.
+
+    Args:
+        step: the updates that it has seen, `newest`, or `best`: that of the highest held-out success.
 
     Raises:
         RlfError: there is no such run, it has no model yet, that model does not load, or `target` exists.
     """
     check_free(target)
     with open_lineage(runs_folder) as store:
-        run = Reader(store).get_run(name)
+        reader = Reader(store)
+        run = reader.get_run(name)
         folder = run_folder(runs_folder, run.record.id)
-        step, source = _newest_model(run, folder)
-        _check_links(source, folder)
+        source = _choose(reader, run, folder, step)
+        _check_links(source.path, folder)
+        model = Places.of(run.record, store).values(run.record.plan["spec"]["model"])
         with published(target) as temporary:
-            _write(source, temporary)
-            _add_processor(folder_on_disk(run.record.plan["spec"]["model"]["path"]), temporary)
-            origin = {"run": run.record.id, "name": run.record.name, "step": step, "plan_hash": run.record.plan_hash}
+            _write(source, model, temporary)
+            _add_processor(folder_on_disk(model["path"]), temporary)
+            origin = {
+                "run": run.record.id,
+                "name": run.record.name,
+                "step": source.step,
+                "plan_hash": run.record.plan_hash,
+            }
             (temporary / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
-            made = Export(str(target.absolute()), "huggingface", step, hash_path(temporary), time.time())
+            made = Export(str(target.absolute()), "huggingface", source.step, hash_path(temporary), time.time())
             # Before the folder appears: killed here, a row names nothing, and no folder is unknown to `whence`.
             add_export(store, run.record.id, made)
-    return Exported(run.record.id, step, target)
+    return Exported(run.record.id, source.step, target)
 
 
-def _newest_model(run: Run, folder: Path) -> tuple[int, Path]:
-    found = _models(run, folder)
+def _choose(reader: Reader, run: Run, folder: Path, wanted: str) -> _Source:
+    """The model of a step, `best` or `newest`. Raises RlfError with the steps there are."""
+    found = _models(reader, run, folder)
     if not found:
         raise RlfError(
-            f"run {run.record.id}: there is no model in {folder} yet: it is written when the run finishes. Continue "
-            "with `rlf resume`, or train with `engine.hf_checkpoints: true` on OpenRLHF; a run of another "
-            "runs folder is exported with `--runs` and that folder."
+            f"run {run.record.id}: there is no model in {folder} yet: the first is there with the first checkpoint, or "
+            "with `engine.hf_checkpoints: true` on OpenRLHF. Continue with `rlf resume`; a run of another runs folder "
+            "is exported with `--runs` and that folder."
         )
-    return found[-1]
+    by_step = {source.step: source for source in found}
+    step = _wanted_step(reader, run.record.id, sorted(by_step), wanted)
+    if step not in by_step:
+        raise RlfError(
+            f"--step: got {wanted!r}; run {run.record.id} has models of steps {', '.join(map(str, sorted(by_step)))}. "
+            "Name one of these, `newest`, or `best`."
+        )
+    return by_step[step]
+
+
+def _wanted_step(reader: Reader, run_id: str, steps: list[int], wanted: str) -> int:
+    if wanted == "newest":
+        return steps[-1]
+    if wanted != "best":
+        return int(wanted) if wanted.isdecimal() else -1
+    done = [item for item in reader.evaluations(run_id) if item.mode == "sampled" and item.step in steps]
+    scored = [(item.metrics["success"], -item.step) for item in done if "success" in item.metrics]
+    if not scored:
+        raise RlfError(f"--step best: none of the models of run {run_id} was evaluated. Name a step, or `newest`.")
+    return -max(scored)[1]
 
 
 def _check_links(source: Path, folder: Path) -> None:
@@ -80,7 +123,20 @@ def _check_links(source: Path, folder: Path) -> None:
             path_inside(root, path.absolute())
 
 
-def _write(source: Path, target: Path) -> None:
+def _write(source: _Source, model: Any, target: Path) -> None:
+    """Args: model: the plan's `model` section."""
+    if not source.is_checkpoint:
+        _write_whole(source.path, target)
+        return
+    from rlf.engines.local.saved import save_checkpoint_model
+
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        saved = Path(folder) / "model"
+        save_checkpoint_model(model, source.path, saved)
+        _write_whole(saved, target)
+
+
+def _write_whole(source: Path, target: Path) -> None:
     if not holds_adapters(source):
         shutil.copytree(source, target)
         return
@@ -98,13 +154,15 @@ def _add_processor(base: Path | None, target: Path) -> None:
             shutil.copy(base / name, target / name)
 
 
-def _models(run: Run, folder: Path) -> list[tuple[int, Path]]:
-    """The run's models in Hugging Face's form with their steps, the newest last."""
+def _models(reader: Reader, run: Run, folder: Path) -> list[_Source]:
+    """The run's models, each step once: a final model before a checkpoint of the same step."""
     final = int(run.record.plan["spec"]["train"]["steps"])
     if run.record.engine == "local":
-        return [(final, folder / "model")] if (folder / "model" / "config.json").is_file() else []
+        kept = [saved for saved in kept_checkpoints(reader, run.record.id) if find_damage(run.record, saved) is None]
+        found = [_Source(saved.step, path_inside(folder, Path(saved.path).absolute()), True) for saved in kept]
+        return [*found, *([_Source(final, folder / "model")] if (folder / "model" / "config.json").is_file() else [])]
     job = job_of(run.record, folder)
     folders = job.checkpoints.glob("global_step*_hf")
-    saved = [(int(path.name.removeprefix("global_step").removesuffix("_hf")), path) for path in folders]
-    last = [(final, job.model)] if (job.model / "config.json").is_file() else []
-    return [*sorted(saved), *last]
+    saved_steps = [(int(path.name.removeprefix("global_step").removesuffix("_hf")), path) for path in folders]
+    last = [_Source(final, job.model)] if (job.model / "config.json").is_file() else []
+    return [*(_Source(step, path) for step, path in sorted(saved_steps)), *last]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlf.api.changes import as_they_are
+from rlf.api.changes import as_they_are, find_changes
 from rlf.api.lineage import open_lineage
 from rlf.api.replays import RECORDING
 from rlf.api.restoring import Places, restore_plan, take_environment
 from rlf.api.runs import Parent, RunOutcome, View, start
 from rlf.core.inside import run_folder
+from rlf.lineage.differences import explain_differences
 from rlf.lineage.graph import NodeDifference, differing, read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import ParentKind
 from rlf.plan import Plan
+from rlf.plan.compiler import hash_plan
 from rlf.spec.models import OUTSIDE, RunSpec
+from rlf.types.events import Notice
+
+_RESULTS = ("step", "evaluation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +34,14 @@ class Agreement:
     """Every node of the lineage that differs: sources first, then steps in order."""
 
     @property
-    def results_differ(self) -> bool:
-        """Whether a step or an evaluation has other metrics than the original's."""
-        return any(item.kind in ("step", "evaluation") for item in self.differences)
+    def results(self) -> list[NodeDifference]:
+        """Steps and evaluations that have other metrics than the original's."""
+        return [item for item in self.differences if item.kind in _RESULTS]
+
+    @property
+    def inputs(self) -> list[NodeDifference]:
+        """What it was made from and that is not what the original was made from; the machine does not count."""
+        return [item for item in self.differences if item.kind not in (*_RESULTS, "host")]
 
 
 def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: Sequence[str]) -> RunOutcome:
@@ -44,15 +54,24 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
         RlfError: the files that the plan names are not there, or some trajectories were thinned.
     """
     with open_lineage(runs_folder) as store:
-        record = Reader(store).get_run(name).record
+        reader = Reader(store)
+        record = reader.get_run(name).record
         places = Places.of(record, store)
-    take_environment(record, places)
-    plan = as_they_are(_reported_here(restore_plan(record.plan, places)), places)
+        take_environment(record, places)
+        restored = restore_plan(record.plan, places)
+        changes = find_changes(reader, record, restored, places, at_step=0)
+    plan = _as_it_is(_reported_here(restored), places)
+    differing_inputs = [
+        Notice("warning", f"differs from the original: {change.words}", {"role": change.role, "path": change.path})
+        for change in changes
+        if change.used
+    ]
     recording = run_folder(runs_folder, record.id) / RECORDING
     replay = str(recording) if recording.is_file() else record.id
     return start(
         plan,
         warnings=(),
+        notices=differing_inputs,
         runs_folder=runs_folder,
         view=view,
         command=command,
@@ -69,11 +88,24 @@ def _reported_here(plan: Plan) -> Plan:
     return plan.model_copy(update={"spec": spec, "interpolated": kept})
 
 
+def _as_it_is(plan: Plan, places: Places) -> Plan:
+    """The plan with what its files hold now; its hash is another one where that is not what they held."""
+    now = as_they_are(plan, places)
+    if [file.sha256 for file in now.files] == [file.sha256 for file in plan.files]:
+        return now
+    return now.model_copy(update={"plan_hash": hash_plan(now.spec, now.interpolated, now.files, places.cwd)})
+
+
 def compare_with_original(reproduction: str, runs_folder: Path) -> Agreement:
     """Holds a reproduction against its parent."""
     with open_lineage(runs_folder) as store:
         reader = Reader(store)
         again = reader.get_run(reproduction).record
         assert again.parent_id is not None, f"run {again.id} has no original"
-        found = differing(read_graph(reader, again.parent_id), read_graph(reader, again.id))
-    return Agreement(again.parent_id, again.id, tuple(found))
+        original = reader.get_run(again.parent_id).record
+        places = Places.of(original, store)
+        before = read_graph(reader, original.id)
+        nodes = tuple(replace(node, name=places.text(node.name)) for node in before.nodes)
+        found = differing(replace(before, nodes=nodes), read_graph(reader, again.id))
+        spelt_out = explain_differences(reader, original.id, again.id, found)
+    return Agreement(original.id, again.id, tuple(spelt_out))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,13 @@ def restore_plan(values: Mapping[str, Any], places: Places) -> Plan:
 
 
 def take_environment(record: RunRecord, places: Places) -> None:
-    """Sets the variables of the `.env` files beside a run's specs. Raises SpecError where a file is wrong."""
+    """Lets a run find its modules and the variables of the `.env` files beside its specs, as where it was started.
+
+    Raises:
+        SpecError: a `.env` file is wrong.
+    """
+    if str(places.cwd) not in sys.path:
+        sys.path.insert(0, str(places.cwd))
     faults: list[Fault] = []
     forget_env_files()
     for file in record.files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from rlf.core.errors import Fault, RlfError, RunError
 from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.core.redact import REDACTED
+from rlf.engines.engine import Start
 from rlf.engines.harness import Traffic
 from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
@@ -39,7 +41,7 @@ from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.dotenv import mentioned
 from rlf.trackers import Tracked
-from rlf.types.events import EventSink, Notice, RunEvent, RunFinished, RunStatus, StepFinished
+from rlf.types.events import CheckpointSaved, EventSink, Notice, RunEvent, RunFinished, RunStatus, StepFinished
 
 if TYPE_CHECKING:
     from rlf.engines.engine import Engine
@@ -79,6 +81,16 @@ class Parent:
 
     run_id: str
     kind: ParentKind
+    step: int | None = None
+    """Of a fork: the step of the checkpoint that it starts from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The checkpoint of another run that a run starts from."""
+
+    step: int
+    checkpoint: Path
 
 
 View = Callable[[RunInfo], EventSink]
@@ -132,6 +144,7 @@ def start(
     view: View,
     command: Sequence[str],
     parent: Parent | None = None,
+    origin: Origin | None = None,
     cwd: Path | None = None,
     place: Place | None = None,
     record: bool = False,
@@ -143,6 +156,7 @@ def start(
         warnings: what is unwise about it, reported before the first step.
         notices: what else is reported then.
         parent: the run that it descends from; None: it has no parent.
+        origin: the checkpoint that it starts from; None: its model as the spec names it.
         cwd: the folder that relative paths of the plan's files start at; None: the current one.
         place: where a job of OpenRLHF runs; None: with this Python, from the environment of rehearsals on this CPU.
         record: whether every tool call and its result are written to a file in the run's folder.
@@ -158,13 +172,30 @@ def start(
         engine = _engine(plan, folder, sink, traffic, place)
         unwise = [Notice("warning", str(warning), {"path": warning.path}) for warning in warnings]
         sink.opening = [*notices, *unwise, certificate_notice(plan.spec, engine.chat, runs_folder)]
+        if origin is not None:
+            sink.opening.insert(0, _start_from(origin, engine, folder))
         record_of_run = _record(plan, run_id, folder, engine, command, cwd or Path.cwd(), store)
         if parent is not None:
-            record_of_run = replace(record_of_run, parent_id=parent.run_id, parent_kind=parent.kind)
+            record_of_run = replace(
+                record_of_run, parent_id=parent.run_id, parent_kind=parent.kind, parent_step=parent.step
+            )
         places = Places.of(record_of_run, store)
         start_run(store, record_of_run, code_patch(), source_texts(record_of_run.files, places))
         info = _info(plan, run_id, folder, engine, resumed=False)
         return _to_the_end(store, plan, engine, sink, info, view)
+
+
+def _start_from(origin: Origin, engine: Engine, folder: Path) -> CheckpointSaved:
+    """Puts an engine where a checkpoint of another run left it; the run has that as its own first checkpoint."""
+    from rlf.engines.local.saved import copy_checkpoint
+
+    try:
+        copy, sha256 = copy_checkpoint(origin.checkpoint, folder / "checkpoints")
+        engine.go_back(Start(origin.step, copy), 0)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return CheckpointSaved(origin.step, str(copy), sha256, (origin.step,))
 
 
 def resume(
@@ -249,8 +280,8 @@ class _Sink:
         self.shown: EventSink | None = None
         self.watch = Watch(health)
         self.tracking: Tracking | None = None
-        self.opening: list[Notice] = []
-        """Said before the engine runs."""
+        self.opening: list[RunEvent] = []
+        """What is recorded and shown before the engine runs."""
 
     def __call__(self, event: RunEvent) -> None:
         assert self.recorder and self.shown and self.tracking, "an event before the run is registered"
@@ -302,8 +333,8 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
         sink.recorder, sink.tracking = recorder, tracking
         try:
             sink.shown = view(info)
-            for notice in sink.opening:
-                sink(notice)
+            for event in sink.opening:
+                sink(event)
             asyncio.run(_run_owned(store, engine, recorder, info.run_id))
         except KeyboardInterrupt:
             sink(RunFinished(RunStatus.INTERRUPTED, engine.step, stops.reason()))

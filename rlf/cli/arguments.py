@@ -40,15 +40,15 @@ def runs_option(runs_folder: Path) -> str:
     return "" if runs_folder == DEFAULT_RUNS else f" --runs {shlex.quote(str(runs_folder))}"
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tuple[list[Path], list[str]]:
     """Spec files and overrides: what holds a `=`, or begins with `~` and names no file, is an override.
 
     Raises:
-        RlfError: no spec file is among the arguments.
+        RlfError: no spec file is among the arguments, and one is needed.
     """
     overrides = [argument for argument in arguments if _is_override(argument)]
     files = [Path(argument) for argument in arguments if not _is_override(argument)]
-    if not files:
+    if need_file and not files:
         raise RlfError(
             f"got {' '.join(arguments)}; expected a spec file. Write e.g. `specs/search.yaml train.steps=20`."
         )

@@ -14,16 +14,19 @@ from rlf.cli.envelope import print_envelope
 def export(
     name: RunName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the model is written; it must not exist.")],
+    step: Annotated[
+        str, typer.Option("--step", metavar="N|newest|best", help="Which model: updates seen, or by held-out success.")
+    ] = "newest",
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Write the model that a run trained as a Hugging Face folder.
 
-    The final model, or while there is none the newest checkpoint of that form.
+    The final model, or while there is none that of the newest checkpoint; a run that was stopped has one too.
     """
     from rlf.api.exports import export_model
 
-    done = export_model(name, folder, runs_folder=runs_folder)
+    done = export_model(name, folder, runs_folder=runs_folder, step=step)
     if as_json:
         print_envelope("export", done)
     else:

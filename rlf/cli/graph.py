@@ -12,6 +12,7 @@ from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
+from rlf.core.hashing import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,18 +72,20 @@ def diff_runs(
     as_json: AsJson = False,
 ) -> None:
     """Name the nodes of two runs' lineage that differ, and nothing else: sources first, then what was made."""
+    from rlf.lineage.differences import explain_differences
     from rlf.lineage.graph import differing, read_graph
 
     with open_reader(runs_folder) as reader:
-        graphs = [read_graph(reader, reader.get_run(name).record.id, step) for name in (left, right)]
-    found = differing(*graphs)
+        ids = [reader.get_run(name).record.id for name in (left, right)]
+        graphs = [read_graph(reader, run_id, step) for run_id in ids]
+        found = explain_differences(reader, ids[0], ids[1], differing(*graphs))
     if as_json:
         print_envelope("runs diff", found)
         return
     for kind in dict.fromkeys(item.kind for item in found):
         of_kind = [item for item in found if item.kind == kind]
         for item in of_kind[:_FEW]:
-            print(f"{item.kind:11} {item.name}  {item.left[:12] or 'absent'} → {item.right[:12] or 'absent'}")
+            print(f"{item.kind:11} {item.name}  {short(item.left)} → {short(item.right)}")
         if len(of_kind) > _FEW:
             print(f"{kind:11} and {len(of_kind) - _FEW} more")
     if not found:

@@ -1,4 +1,4 @@
-"""`rlf runs reproduce`: a run told again."""
+"""`rlf runs reproduce`: a run from its lineage, once more."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ from rlf.cli.envelope import print_envelope
 from rlf.cli.output import stdout_console
 from rlf.cli.run import watch
 from rlf.cli.view import RunView, choose_view
+from rlf.core.errors import RlfError
+from rlf.core.hashing import short
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.api.reproduce import Agreement
     from rlf.api.runs import RunOutcome
 
-_SHOWN = 5
+_SHOWN = 10
 
 
 def reproduce_run(
     name: RunName,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Hold every step and evaluation against the original's; exit code 3.")
+        bool,
+        typer.Option(
+            "--verify", help="Compare inputs, steps and evaluations with the original's; exit code 3 where they differ."
+        ),
+    ] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="With --verify: report inputs that differ, and fail for results alone.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Call the tools anew in place of their recorded responses.")
+        bool, typer.Option("--live", help="Call the tools in place of playing back their recorded responses.")
     ] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
@@ -42,6 +50,8 @@ def reproduce_run(
         command = ["rlf", *sys.argv[1:]]
         return reproduce(name, live=live, runs_folder=runs_folder, view=view.open, command=command)
 
+    if accept and not verify:
+        raise RlfError("--accept goes with --verify. Add --verify, or leave it out.")
     if not verify:
         watch("runs reproduce", work, runs_folder, as_json=as_json)
     view = choose_view(stdout_console(), "runs reproduce", as_json=as_json)
@@ -55,17 +65,20 @@ def reproduce_run(
     if as_json:
         print_envelope("runs reproduce", found)
     else:
-        _print(found)
-    raise typer.Exit(3 if found.results_differ else 0)
+        _print(found, accept=accept)
+    raise typer.Exit(3 if found.results or (found.inputs and not accept) else 0)
 
 
-def _print(found: Agreement) -> None:
-    results = [item for item in found.differences if item.kind in ("step", "evaluation")]
-    sources = [item for item in found.differences if item not in results]
-    for item in sources[:_SHOWN]:
-        print(f"differs: {item.kind} {item.name}  {item.left[:12] or 'absent'} → {item.right[:12] or 'absent'}")
-    if results:
-        first = results[0]
+def _print(found: Agreement, *, accept: bool) -> None:
+    others = [item for item in found.differences if item not in found.results]
+    for item in others[:_SHOWN]:
+        print(f"differs: {item.kind} {item.name}  {short(item.left)} → {short(item.right)}")
+    if len(others) > _SHOWN:
+        print(f"and {len(others) - _SHOWN} more; `rlf runs diff {found.original} {found.reproduction}` names all")
+    if found.results:
+        first = found.results[0]
         print(f"{found.reproduction} differs from {found.original} first in {first.kind} {first.name}")
     else:
         print(f"{found.reproduction} equals {found.original}: every step's and evaluation's metrics, bit for bit")
+    if found.inputs and not accept:
+        print("its inputs differ, so this is not the same run: restore them, or pass --accept to compare results alone")

@@ -10,6 +10,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder, runs_option
 from rlf.cli.compare import compare_runs
 from rlf.cli.envelope import print_envelope
+from rlf.cli.fork import fork_run
 from rlf.cli.graph import diff_runs, print_graph, whence
 from rlf.cli.lineage import open_reader
 from rlf.cli.marks import note_run, remove_runs, tag_run, thin_runs, verify_lineage
@@ -30,6 +31,7 @@ runs_app.command("compare", no_args_is_help=True)(compare_runs)
 
 runs_app.command("tail")(tail_run)
 runs_app.command("reproduce")(reproduce_run)
+runs_app.command("fork")(fork_run)
 runs_app.command("diff")(diff_runs)
 runs_app.command("whence")(whence)
 runs_app.command("tag")(tag_run)

@@ -19,6 +19,12 @@ def hash_json(value: Any) -> str:
     return hash_bytes(text.encode())
 
 
+def short(value: str) -> str:
+    """A hash by its beginning; a version or another value as it is; `absent` for nothing."""
+    is_hash = len(value) == 64 and value.isalnum()
+    return value[:12] if is_hash else value or "absent"
+
+
 def hash_path(path: Path) -> str:
     """sha256 of a file, or of the sorted (relative name, hash) pairs of a folder's files."""
     if path.is_dir():

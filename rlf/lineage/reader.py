@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 from rlf.core import RlfError, nearest
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
+from rlf.lineage.payload import decode_task
 from rlf.lineage.records import (
     IMPORTING,
     INTERRUPTED,
@@ -148,6 +149,18 @@ class Reader:
             if row.task_sha256 is not None:
                 found[row.phase].append(row.task_sha256)
         return dict(found)
+
+    def rows(self, run_id: str, phase: str) -> dict[str, str]:
+        """Hashes of the questions that were tried in a phase by their task's id, without the number of the pass."""
+        columns = tables.trajectories.c
+        query = select(columns.task_id, columns.task_sha256).where(columns.run_id == run_id, columns.phase == phase)
+        return {row.task_id.partition("#")[0]: row.task_sha256 or "" for row in self._all(query.distinct())}
+
+    def question(self, task_sha256: str) -> str:
+        """The last message of a task that a row names; empty where its content is not kept."""
+        with self.store.read() as connection:
+            data = read_blobs(connection, [task_sha256]).get(task_sha256)
+        return "" if data is None else decode_task(data, "", None).messages[-1].content
 
     def trajectories(self, run_id: str, wanted: TrajectoryFilter = _ANY) -> list[TrajectorySummary]:
         """Trajectories by phase, step and position, without tokens and turns."""

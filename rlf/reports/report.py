@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from rlf.core.hashing import short
 from rlf.reports.judges import JudgeTotals, judge_totals, judges_table
 from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.overview import STATUS_STYLES, elapsed_s
@@ -135,17 +136,12 @@ def _course(report: Report) -> Iterator[tuple[str, Text]]:
         newest = report.checkpoints[-1]
         yield "checkpoint", Text(f"step {newest.step}: {visible(newest.path)}", overflow="fold")
     for change in report.changes:
-        what = f"after step {change.step}: {change.role} {change.path}: {_version(change.old_sha256)}"
-        yield "changed", Text(visible(f"{what} → {_version(change.sha256)}"), "yellow", overflow="fold")
+        what = f"after step {change.step}: {change.role} {change.path}: {short(change.old_sha256)}"
+        yield "changed", Text(visible(f"{what} → {short(change.sha256)}"), "yellow", overflow="fold")
     for note in report.notes:
         yield "note", Text(visible(note.text), overflow="fold")
     for event in report.events[-_NUM_NOTICES:]:
         yield event.level, Text(visible(event.text), overflow="fold")
-
-
-def _version(value: str) -> str:
-    """A hash by its beginning, a package's version as it is."""
-    return value[:12] if len(value) == 64 else value or "absent"
 
 
 def _curve(values: Sequence[float], *, unit: bool) -> Text:

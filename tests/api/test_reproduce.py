@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy import update
 from typer.testing import CliRunner
 
-from rlf.api.runs import run
+from rlf.api import provenance
+from rlf.api.lineage import open_lineage
+from rlf.api.runs import RunOutcome, run
 from rlf.cli import app
+from rlf.lineage import Reader, Recorder, start_run, tables
+from rlf.lineage.differences import explain_differences
+from rlf.lineage.graph import differing, read_graph
+from rlf.types import RunStatus, StepFinished
 
+from ..lineage.builders import run_record, scored
 from .conftest import ROOT, SMALL
 from .test_runs import Watch
 
@@ -40,13 +50,39 @@ def rlf(*arguments: object):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_a_run_is_told_again_bit_for_bit_without_its_tool(tmp_path):
-    run_id = small_run(tmp_path, SOURCE)
-    again = rlf("runs", "reproduce", run_id, "--verify", "--runs", tmp_path / "runs")
+def test_a_run_of_a_copied_project_is_reproduced_bit_for_bit_and_a_package_that_differs_is_named(tmp_path, monkeypatch):
+    (tmp_path / "project").mkdir()
+    run_id = small_run(tmp_path / "project", SOURCE)
+    runs = shutil.move(tmp_path / "project", tmp_path / "moved") / "runs"
+    again = rlf("runs", "reproduce", run_id, "--verify", "--runs", runs)
     assert again.exit_code == 0, again.output
-    assert f"equals {run_id}: every step's and evaluation's metrics, bit for bit" in again.stdout
-    told = rlf("runs", "list", "parent == '" + run_id + "'", "--runs", tmp_path / "runs").stdout
-    assert "finished" in told
+    equals = f"equals {run_id}: every step's and evaluation's metrics, bit for bit"
+    assert equals in again.stdout and "differs" not in again.stdout
+    assert "finished" in rlf("runs", "list", "parent == '" + run_id + "'", "--runs", runs).stdout
+    with open_lineage(runs) as store, store.write() as connection:
+        packages = json.dumps(provenance.packages() | {"torch": "9.9"})
+        connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(packages=packages))
+        reproduction = RunOutcome(Reader(store).get_run("latest").record.id, RunStatus.FINISHED, 2)
+    monkeypatch.setattr("rlf.api.reproduce.reproduce", lambda *_, **__: reproduction)
+    differing = rlf("runs", "reproduce", run_id, "--verify", "--runs", runs)
+    assert (differing.exit_code, equals in differing.stdout) == (3, True)
+    assert f"differs: package torch  9.9 → {provenance.packages()['torch']}" in differing.stdout
+    assert rlf("runs", "reproduce", run_id, "--verify", "--accept", "--runs", runs).exit_code == 0
+
+
+def test_a_row_of_the_data_that_differs_is_named(tmp_path):
+    with open_lineage(tmp_path, create=True) as store:
+        for run_id, answer in (("a", "Ada"), ("b", "Bob")):
+            one, other = scored(1), scored(9)
+            task = replace(other.trajectory.task, answer=[answer])
+            changed = replace(other, trajectory=replace(other.trajectory, task=task))
+            with Recorder(store, run_id) as recorder:
+                start_run(store, run_record(run_id))
+                recorder(StepFinished(1, {}, [one, changed], [0.0, 0.0]))
+        reader = Reader(store)
+        found = differing(read_graph(reader, "a"), read_graph(reader, "b"))
+        (row,) = explain_differences(reader, "a", "b", found)
+    assert (row.kind, row.name[:17]) == ("row", "train q1 'Who?Who")
 
 
 def test_one_changed_line_of_a_tool_is_the_only_source_that_differs(tmp_path):

@@ -113,8 +113,27 @@ def read_progress(checkpoint: Path) -> Progress:
 
 def load_checkpoint(checkpoint: Path, updater: Updater) -> None:
     """Puts weights, optimisers and counters back in place. Raises RunError when they do not fit the model."""
-    weights = load_file(checkpoint / "weights.safetensors", device=str(updater.model.device))
-    parameters = _trainable(updater.model)
+    load_weights(checkpoint, updater.model)
+    state = torch.load(checkpoint / "trainer.pt", map_location=updater.model.device, weights_only=True)
+    _load_optimizer(updater.optimizer, state["optimizer"])
+    updater.num_updates = state["num_updates"]
+    if updater.critic is not None and updater.critic_optimizer is not None and "critic" in state:
+        updater.critic.load_state_dict(state["critic"])
+        _load_optimizer(updater.critic_optimizer, state["critic_optimizer"])
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Takes what was learnt and keeps the plan's own settings: a fork may have others."""
+    own = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, settings in zip(optimizer.param_groups, own, strict=True):
+        group.update(settings)
+
+
+def load_weights(checkpoint: Path, model: PolicyModel) -> None:
+    """Puts the trained weights back in place. Raises RunError when they do not fit the model."""
+    weights = load_file(checkpoint / "weights.safetensors", device=str(model.device))
+    parameters = _trainable(model)
     mismatched = sorted(weights.keys() ^ parameters.keys())
     mismatched += [n for n in weights.keys() & parameters.keys() if weights[n].shape != parameters[n].shape]
     if mismatched:
@@ -125,12 +144,6 @@ def load_checkpoint(checkpoint: Path, updater: Updater) -> None:
     with torch.no_grad():
         for name, value in weights.items():
             parameters[name].copy_(value)
-    state = torch.load(checkpoint / "trainer.pt", map_location=updater.model.device, weights_only=True)
-    updater.optimizer.load_state_dict(state["optimizer"])
-    updater.num_updates = state["num_updates"]
-    if updater.critic is not None and updater.critic_optimizer is not None:
-        updater.critic.load_state_dict(state["critic"])
-        updater.critic_optimizer.load_state_dict(state["critic_optimizer"])
 
 
 def _trainable(model: PolicyModel) -> dict[str, torch.nn.Parameter]:

@@ -1,0 +1,127 @@
+"""Child runs: from a checkpoint of a run, with changes of its spec."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlf.api.changes import YAML_ROLES
+from rlf.api.checkpoints import choose_start, kept_checkpoints
+from rlf.api.lineage import open_lineage
+from rlf.api.plans import Checked, check_spec
+from rlf.api.restoring import Places, take_environment
+from rlf.api.runs import Origin, Parent, RunOutcome, View, start
+from rlf.core.errors import RlfError
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import SWEEP, ParentKind, RunRecord
+from rlf.spec import InputFile
+from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
+from rlf.spec.reader import shown_path
+
+
+def fork(
+    name: str,
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    runs_folder: Path,
+    view: View,
+    command: Sequence[str],
+) -> RunOutcome:
+    """Starts a run from a checkpoint of another one.
+
+    Args:
+        name: `RUN@STEP`, or `RUN` for its newest whole checkpoint.
+        files: specs of the child; without any it has the parent's plan, as the lineage keeps it.
+        overrides: what the child changes.
+
+    Raises:
+        RlfError: there is no such checkpoint, or an engine cannot start from it.
+        SpecError: the changed spec is wrong.
+    """
+    run_name, at, text = name.partition("@")
+    if at and not text.isdecimal():
+        raise RlfError(f"{name}: got the step {text!r}; expected a number. Write e.g. `{run_name}@6`.")
+    with open_lineage(runs_folder) as store:
+        reader = Reader(store)
+        record = reader.get_run(run_name).record
+        _check_engine(record, record.engine)
+        places = Places.of(record, store)
+        start_at = choose_start(reader, record, int(text) if at else None)
+        kept = [str(saved.step) for saved in kept_checkpoints(reader, record.id)]
+    if start_at.checkpoint is None:
+        raise RlfError(
+            f"run {record.id}: step {start_at.step} has no checkpoint to start from. Name one of the steps "
+            f"{', '.join(kept) or '(none)'}, or start a new run with `rlf run`."
+        )
+    checked = check_spec(files, overrides) if files else _changed(record, places, overrides)
+    spec = checked.plan.spec
+    _check_engine(record, spec.engine.kind)
+    if spec.train.steps <= start_at.step:
+        raise RlfError(
+            f"train.steps: got {spec.train.steps}; the checkpoint has seen {start_at.step} steps, and the child "
+            f"counts on from there. Write e.g. `train.steps={start_at.step * 2}`."
+        )
+    return start(
+        checked.plan,
+        warnings=checked.warnings,
+        runs_folder=runs_folder,
+        view=view,
+        command=command,
+        parent=Parent(record.id, ParentKind.FORK, start_at.step),
+        origin=Origin(start_at.step, start_at.checkpoint),
+    )
+
+
+def _check_engine(record: RunRecord, engine: str) -> None:
+    if engine == "local":
+        return
+    if engine == SWEEP:
+        raise RlfError(f"run {record.id}: is a sweep and has no checkpoints. Name one of its runs.")
+    raise RlfError(
+        f"run {record.id}: engine {engine} cannot start a run from another run's checkpoint: DeepSpeed's shards hold "
+        "the optimizer's state for one job's processes and options. Write the model with `rlf export RUN FOLDER "
+        "--step N`, and start a new run with `model.path=FOLDER`."
+    )
+
+
+def _changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> Checked:
+    """The parent's plan with overrides. It is read again as a spec, so that every check is made."""
+    take_environment(record, places)
+    values = places.values(record.plan["spec"])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{record.id}.yaml"
+        file.write_text(json.dumps(_written(values, record.plan["origins"])))
+        checked = check_spec([file], overrides)
+    known: dict[str, str] = record.plan["origins"]
+    own = checked.plan.origins
+    origins = {key: place if place == OVERRIDE else known.get(key, f"run {record.id}") for key, place in own.items()}
+    inputs = [item for item in checked.plan.files if item.role not in YAML_ROLES]
+    plan = checked.plan.model_copy(update={"files": (*_yaml_files(record, places), *inputs), "origins": origins})
+    return replace(checked, plan=plan)
+
+
+def _written(value: Any, origins: Collection[str], path: KeyPath = ()) -> Any:
+    """What of a stored spec was written, without defaults: some keys are faults where nothing reads them."""
+    if path and not any(key.startswith((f"{dotted(path)}.", f"{dotted(path)}[")) for key in origins):
+        return value
+    if isinstance(value, dict):
+        items = [(key, child, (*path, key)) for key, child in value.items()]
+        return {key: _written(child, origins, at) for key, child, at in items if _is_written(dotted(at), origins)}
+    if isinstance(value, list):
+        return [_written(child, origins, (*path, number)) for number, child in enumerate(value)]
+    return value
+
+
+def _is_written(key: str, origins: Collection[str]) -> bool:
+    return key in origins or any(other.startswith((f"{key}.", f"{key}[")) for other in origins)
+
+
+def _yaml_files(record: RunRecord, places: Places) -> list[InputFile]:
+    """The files that the parent's plan was read from, as they were then."""
+    found = [(file, places.file(file.role, file.path)) for file in record.files if file.role in YAML_ROLES]
+    return [InputFile(file.role, shown_path(place), file.sha256) for file, place in found if place is not None]
