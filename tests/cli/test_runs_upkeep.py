@@ -70,9 +70,10 @@ def test_tables_hold_every_row(recorded: Rlf, format_: str) -> None:
 def test_thinning_and_removing_leave_a_sound_lineage(recorded: Rlf) -> None:
     assert recorded("runs", "gc", "latest").exit_code == 2
     assert recorded("runs", "gc", "latest", "--keep", "last:2").stdout.startswith("20 trajectories thinned")
-    verified = recorded("runs", "verify")  # the synthetic run names a checkpoint that nobody wrote
+    verified = recorded("runs", "verify")  # the synthetic run names checkpoints that nobody wrote
     assert verified.exit_code == 3
-    assert verified.stdout.endswith("1 runs, 1 faults\n") and "the checkpoint of step 12 is gone" in verified.stdout
+    assert verified.stdout.endswith("1 runs, 3 faults\n")
+    assert "the checkpoint of step 12 is damaged: the folder is gone" in verified.stdout
     assert recorded("runs", "show", "latest").exit_code == 0
     assert recorded("runs", "rm", "latest", "--yes").stdout.startswith(f"removed {RUN}")
     assert "dropped" in recorded("runs", "gc").stdout
