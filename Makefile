@@ -13,7 +13,7 @@ BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
 
-test: .venv/installed-dev .venv/rehearsals  ## Passes the tests, on up to four cores.
+test: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Passes the tests, on up to four cores.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: .venv/installed-dev  ## Style, types, and the direction of imports.
@@ -45,6 +45,19 @@ clean:
 .venv/installed-dev: .venv/installed
 	$(PIP) -e '.[dev]'
 	$(PIP) --no-deps openrlhf==0.11.2 trl==1.16.0
+	touch $@
+
+# MCP servers that others wrote, in an environment of their own: theirs needs an older SDK. Tests of those that cannot be
+# installed skip and say so.
+MCP := .venv/mcp-servers
+.venv/mcp-servers/ready:
+	@test -x $(MCP)/bin/python || $(PYTHON) -m venv $(MCP)
+	@$(MCP)/bin/pip install --quiet --disable-pip-version-check 'mcp<2' mcp-server-git==2026.10.10 \
+		mcp-server-sqlite==2025.4.25 mcp-server-time==2026.10.10 \
+		|| echo "MCP servers were not installed from PyPI; their tests will be skipped"
+	@npm install --silent --no-audit --no-fund --prefix $(MCP) @modelcontextprotocol/server-everything@2026.8.31 \
+		@modelcontextprotocol/server-filesystem@2026.8.31 \
+		|| echo "MCP servers were not installed by npm; their tests will be skipped"
 	touch $@
 
 # Where it cannot be made, the tests of OpenRLHF's job skip and say so.

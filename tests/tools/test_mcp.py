@@ -1,11 +1,10 @@
-"""Tools of MCP servers: real ones over stdio and HTTP, that behave and that break, and two of others' making."""
+"""Tools of MCP servers: real ones over stdio and HTTP, that behave and that break."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -452,41 +451,6 @@ def test_no_process_is_left_after_an_exception_or_ctrl_c(rough: Any, no_server_i
         process.send_signal(signal.SIGINT)
         process.wait(20)
     assert left_of(no_server_is_left) == []
-
-
-def test_the_official_time_server_answers(no_server_is_left: str) -> None:
-    command = Path(sys.executable).parent / "mcp-server-time"
-    if not command.exists():
-        pytest.skip("mcp-server-time is not installed: `pip install mcp-server-time`")
-
-    async def story(executor: Executor) -> None:
-        at_six = {"source_timezone": "Europe/Rome", "target_timezone": "Asia/Tokyo", "time": "06:00"}
-        converted = await invoke(executor, "convert_time", **at_six)
-        assert converted.outcome is Outcome.OK
-        assert '"target"' in converted.text
-        assert "Asia/Tokyo" in converted.text
-        wrong = await invoke(executor, "get_current_time", timezone="Mars/Olympus")
-        assert wrong.outcome is Outcome.TOOL_ERROR
-        assert "Mars/Olympus" in wrong.text
-
-    during(listed({"command": str(command), "env": {MARK: no_server_is_left}, "start_timeout_s": 60}), story)
-
-
-def test_the_reference_server_of_the_typescript_sdk_answers(no_server_is_left: str) -> None:
-    command = os.environ.get("RLF_TEST_MCP_EVERYTHING") or shutil.which("mcp-server-everything")
-    if command is None:
-        pytest.skip(
-            "mcp-server-everything is not on PATH: `npm install -g @modelcontextprotocol/server-everything`, "
-            "or name it in RLF_TEST_MCP_EVERYTHING"
-        )
-
-    async def story(executor: Executor) -> None:
-        assert (await invoke(executor, "echo", message="hello")).text == "Echo: hello"
-        pictures = await invoke(executor, "get-tiny-image")
-        assert [image.mime_type for image in pictures.images] == ["image/png"]
-
-    env = {MARK: no_server_is_left, "PATH": os.environ["PATH"]}
-    during(listed({"command": command, "args": ["stdio"], "env": env}), story)
 
 
 def test_the_sdk_loads_only_with_a_session() -> None:

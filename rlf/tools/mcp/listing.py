@@ -118,7 +118,7 @@ def listing_of(server: McpServer) -> Listing:
     found = known_listing(server)
     if found is None:
         _announce(server)
-        found = _remembered(server, fresh_listing(server))
+        found = fresh_listing(server)
     return found
 
 
@@ -150,7 +150,9 @@ def _remembered(server: McpServer, listing: Listing) -> Listing:
 
 
 def fresh_listing(server: McpServer) -> Listing:
-    """The list as the server gives it now. Works within a running loop too: it has a thread and a loop of its own.
+    """The list as the server gives it now, which is kept.
+
+    Works within a running loop too: it has a thread and a loop of its own.
 
     Raises:
         RlfError: as `listing_of`.
@@ -160,7 +162,7 @@ def fresh_listing(server: McpServer) -> Listing:
     thread.start()
     thread.join()
     assert found, f"no word of {server.shown}"
-    return _checked(server, found[0])
+    return _remembered(server, _checked(server, found[0]))
 
 
 def _checked(server: McpServer, told: Listing | ToolFailure) -> Listing:
