@@ -26,8 +26,10 @@ import yaml
 
 from rlf.api.tools_import import ImportRequest, Written, import_tools, read_source
 from rlf.cli.tool_files import load_tools
+from rlf.core.errors import RlfError
 from rlf.core.yaml_text import load_document
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.imports.openapi import read_operations
 from rlf.types import Outcome, ToolCall, ToolResult
 
 DOCUMENTS = Path(__file__).parent / "openapi"
@@ -516,8 +518,6 @@ def test_an_operation_without_a_list_of_its_own_is_sent_those_of_the_document(tm
 
 @pytest.mark.parametrize("names", [["d"], ["no-such"]])
 def test_credentials_that_no_file_can_hold_leave_an_operation_out(names: list[str], tmp_path: Path) -> None:
-    from rlf.core.errors import RlfError
-
     with pytest.raises(RlfError, match=f"it needs the credentials {names[0]}, which no tool file can hold"):
         openapi(tmp_path, {"security": [{name: [] for name in names}]}, **SCHEMES)
 
@@ -596,3 +596,30 @@ def test_a_document_that_multiplies_itself_is_left_out(tmp_path: Path) -> None:
     found = read_source("openapi", ImportRequest(str(tmp_path / "a.json"), tmp_path))
     assert [tool["name"] for tool in found.tools] == ["get__b"]
     assert "its schemas have more than 20,000 values" in found.left_out[0]
+
+
+OTHERS = [None, 1, "x", [], {}, [1], {"a": 1}, [[]], {"$ref": "#/paths"}, {"$ref": "#/x%"}, True, [None, {}]]
+
+
+def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every mapping and list within a value, with each of its keys."""
+    named = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in list(named):
+        yield value, key
+        yield from parts_of(child)
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in DOCUMENTS.glob("*.yaml")))
+def test_a_document_with_a_part_of_another_type_is_read_or_refused(name: str) -> None:
+    text = (DOCUMENTS / f"{name}.yaml").read_text()
+    document = load_document(text.replace("ADDRESS", "http://a").replace("HOST", "a"))
+    tried = 0
+    for number, (whole, key) in enumerate(list(parts_of(document))):
+        kept = whole[key]
+        for other in OTHERS[number % 5 :: 5]:
+            whole[key] = other
+            with contextlib.suppress(RlfError):
+                found = read_operations(document, base_url="http://a")
+                tried += all(isinstance(tool["name"], str) for tool in found.tools)
+        whole[key] = kept
+    assert tried > 100

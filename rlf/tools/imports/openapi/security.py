@@ -120,7 +120,10 @@ def _named(names: Sequence[str]) -> str:
 
 def _scheme(document: Json, said: Any) -> _Scheme | None:
     """What a scheme comes to; None where no file can hold its credentials, as with signatures and certificates."""
-    said = follow(document, said)
+    try:
+        said = follow(document, said)
+    except LeftOut:
+        return None
     kind, way = said.get("type"), as_text(said.get("scheme")).lower()
     place, name = as_text(said.get("in")), as_text(said.get("name"))
     if kind in ("oauth2", "openIdConnect") or (kind == "http" and way == "bearer"):

@@ -33,7 +33,7 @@ def as_openapi(document: Json, source: str) -> Json:
     """
     said = {key: child for key, child in document.items() if key not in ("swagger", "paths", "securityDefinitions")}
     schemes = {name: _scheme(one) for name, one in as_mapping(document.get("securityDefinitions")).items()}
-    paths = {path: _path(document, follow(document, item)) for path, item in as_mapping(document.get("paths")).items()}
+    paths = {path: _path(document, item) for path, item in as_mapping(document.get("paths")).items()}
     about = {"openapi": "3.0.3", "servers": [{"url": _address(document, source)}], "paths": paths}
     return {**said, **about, "components": {"securitySchemes": schemes}}
 
@@ -53,7 +53,11 @@ def _scheme(said: Any) -> Json:
     return {"type": "http", "scheme": "basic"} if said.get("type") == "basic" else said
 
 
-def _path(document: Json, item: Json) -> Json:
+def _path(document: Json, said: Any) -> Any:
+    try:
+        item = follow(document, said)
+    except LeftOut:  # found again where the path's operations are listed
+        return said
     shared = as_list(item.get("parameters"))
     methods = {method: _operation(document, item[method], shared) for method in _METHODS if method in item}
     return {**{key: child for key, child in item.items() if key not in (*_METHODS, "parameters")}, **methods}
@@ -65,7 +69,7 @@ def _operation(document: Json, said: Any, shared: list[Any]) -> Json:
         given = [follow(document, one) for one in (*shared, *as_list(said.get("parameters")))]
     except LeftOut:  # found again, with its operation, where the parameters are read
         return {**said, "parameters": [*shared, *as_list(said.get("parameters"))]}
-    parameters = list({(one.get("in"), one.get("name")): one for one in given}.values())
+    parameters = list({(as_text(one.get("in")), as_text(one.get("name"))): one for one in given}.values())
     own = {key: child for key, child in said.items() if key not in ("parameters", "consumes", "schemes")}
     own["parameters"] = [_parameter(one) for one in parameters if one.get("in") not in ("body", "formData")]
     consumes = [as_text(one) for one in as_list(said.get("consumes", document.get("consumes")))]
