@@ -623,3 +623,27 @@ def test_a_document_with_a_part_of_another_type_is_read_or_refused(name: str) ->
                 tried += all(isinstance(tool["name"], str) for tool in found.tools)
         whole[key] = kept
     assert tried > 100
+
+
+def test_the_nearest_server_is_asked_and_a_relative_one_lies_beside_the_document() -> None:
+    get = {"operationId": "own", "servers": [{"url": "https://own/v1/"}]}
+    near = {"servers": [{"url": "../near"}], "get": {"operationId": "near"}, "delete": get}
+    document = {"openapi": "3.0.0", "servers": [{"url": "/all"}], "paths": {"/a": near, "/b": {"get": {}}}}
+    found = read_operations(document, source="http://host:8/docs/v2/openapi.json")
+    assert [tool["target"]["url"] for tool in found.tools] == [
+        "http://host:8/docs/near/a",
+        "https://own/v1/a",
+        "http://host:8/all/b",
+    ]
+    elsewhere = read_operations(document, base_url="http://mine/x/")
+    assert {tool["target"]["url"] for tool in elsewhere.tools} == {"http://mine/x/a", "http://mine/x/b"}
+
+
+def test_fields_that_an_optional_body_needs_come_together() -> None:
+    schema = {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+    post = {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+    document = {"openapi": "3.0.0", "paths": {"/a": {"post": post}}}
+    (tool,) = read_operations(document, base_url="http://mine").tools
+    declared = ToolDeclaration.model_validate(tool)
+    assert declared.input_schema["dependentRequired"] == {"b": ["a"]}
+    assert "required" not in declared.input_schema
