@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlf.core.folding import fold
-from rlf.rewards.normalization import Normalization, normalize
+from rlf.rewards.normalization import Normalization, has_words, normalize
 
 
 def golds(answer: Any) -> tuple[str, ...]:
@@ -32,9 +32,12 @@ def same(answer: str, gold: str, by: Normalization = Normalization.TEXT) -> bool
 
 
 def holds(text: str, gold: str, by: Normalization = Normalization.TEXT) -> bool:
-    """Whether the words of the gold stand in the text one after the other; a gold of no words must be the text."""
+    """Whether the words of the gold stand in the text one after the other.
+
+    A gold of no words, or one that is an article ("A"), must be the text.
+    """
     normal = normalize(gold, by)
-    return f" {normal} " in f" {normalize(text, by)} " if normal else same(text, gold, by)
+    return f" {normal} " in f" {normalize(text, by)} " if has_words(normal) else same(text, gold, by)
 
 
 def plain(text: str) -> str:

@@ -69,6 +69,11 @@ def normalize(text: str, by: Normalization = Normalization.TEXT) -> str:
     return _squad(text) if by is Normalization.SQUAD else _text(text)
 
 
+def has_words(normal: str) -> bool:
+    """Whether a normalised gold can be looked for in a text: not where it is nothing, or an article."""
+    return normal != "" and normal not in _LEADING
+
+
 def destroyed(gold: str, by: Normalization) -> str | None:
     """What is left of a gold that loses meaning by a normalisation.
 

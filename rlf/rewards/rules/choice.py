@@ -31,7 +31,8 @@ _ALTERNATIVE = re.compile(
 )
 _FILLER = r"(?:(?:the|option|choice|letter|answer|clearly|definitely|probably|likely|either)\s{1,3}){0,3}"
 _VERB = r"\s{0,3}(?::|=|\b(?:is|are|was|would be|should be|must be|will be)\b\s{0,3}:?)\s{0,3}"
-_STATED = re.compile(rf"\b(?:answer|choice|option|letter)s?{_VERB}{_FILLER}{_LETTER}", re.IGNORECASE)
+_OF = r"(?:\s(?:to|for|of)(?:\s\w{1,20}){1,4}?)?"
+_STATED = re.compile(rf"\b(?:answer|choice|option|letter)s?{_OF}{_VERB}{_FILLER}{_LETTER}", re.IGNORECASE)
 _STATED_CHINESE = re.compile(
     rf"(?:\u7b54\u6848|\u6545\u9009|\u9009\u62e9|\u9009\u9879|\u9009)[\s:\u4e3a\u662f\u5e94\u8be5\u9009\u9879]{{0,6}}{_LETTER}"
 )

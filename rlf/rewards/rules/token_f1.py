@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from rlf.rewards.answers import golds, same
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import Normalization, normalize
+from rlf.rewards.normalization import Normalization, has_words, normalize
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
@@ -32,9 +32,9 @@ class TokenF1(Rule):
 
 
 def token_f1(answer: str, gold: str, by: Normalization = Normalization.TEXT) -> float:
-    """F1 of two texts; words count as often as they occur in both. 1 or 0 where nothing is left of the gold."""
+    """F1 of two texts; words count as often as they occur in both. 1 or 0 where the gold has no words."""
     answer_words, gold_words = normalize(answer, by).split(), normalize(gold, by).split()
-    if not gold_words:
+    if not has_words(" ".join(gold_words)):
         return float(same(answer, gold, by))
     common = (Counter(answer_words) & Counter(gold_words)).total()
     return 2 * common / (len(answer_words) + len(gold_words))
