@@ -21,10 +21,13 @@ from rlf.api.rewards import load_rewards
 from rlf.api.serving import listening, stopping
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError
+from rlf.endpoints.visitors import ALLOWED_HOSTS, VisitorGuard, own_names
 from rlf.rewards.judging.settings import Serve
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.model_folder import model_location
 
+_GUARDED = ("--middleware", f"{VisitorGuard.__module__}.{VisitorGuard.__qualname__}")
+"""vLLM's own server answers any Host and Origin."""
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
 _POLL_S = 0.2
 _END_S = 15.0
@@ -92,6 +95,7 @@ class _Worker:
     def __init__(self, serve: Serve, number: int, host: str, port: int) -> None:
         self.serve = serve
         self.url = f"http://{host}:{port}/v1"
+        self._host = host
         self._gpus = _share(serve.gpus, number, serve.num)
         self._command = _command(serve, host, port, len(self._gpus))
         self._log: IO[bytes]
@@ -103,6 +107,7 @@ class _Worker:
         environment = dict(os.environ)
         if self.serve.model.startswith(BUILTIN):
             environment["OMP_NUM_THREADS"] = "1"  # of a model this small, threads only wait for each other
+        environment[ALLOWED_HOSTS] = ",".join(own_names(self._host))
         if self._gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self._gpus))
         with tempfile.TemporaryFile() as self._log:
@@ -186,7 +191,7 @@ def _command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str]:
         return [sys.executable, "-m", "rlf.api.judge_worker", path, serve.model, host, str(port)]
     parallel = ["--tensor-parallel-size", str(num_gpus)] if num_gpus > 1 else []
     named = ["--served-model-name", serve.model, "--host", host, "--port", str(port)]
-    return [sys.executable, "-m", *_vllm(path), *named, *parallel, *serve.args]
+    return [sys.executable, "-m", *_vllm(path), *named, *_GUARDED, *parallel, *serve.args]
 
 
 def _vllm(path: str) -> list[str]:

@@ -99,7 +99,7 @@ async def serving(path: str, name: str, *, host: str = "127.0.0.1", port: int = 
 
     model = await asyncio.to_thread(TextModel.load, path)
     server = ModelServer(Batches(model), ChatDialogue(model.tokenizer), name)
-    runner = web.AppRunner(server.app(), access_log=None)
+    runner = web.AppRunner(server.app(host), access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

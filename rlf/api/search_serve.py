@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rlf.api.serving import listening, stopping
 from rlf.core.machine import usable_cores
 from rlf.data.corpus import Corpus, Passage, open_corpus
+from rlf.endpoints.visitors import guard_visitors
 
 _MAX_BODY_BYTES = 4_000_000
 
@@ -30,8 +31,8 @@ class RetrieveRequest(BaseModel):
     """Whether each passage comes as {document, score}."""
 
 
-def search_app(corpus: Corpus, threads: ThreadPoolExecutor) -> web.Application:
-    """`POST /retrieve` and `GET /health`."""
+def search_app(corpus: Corpus, threads: ThreadPoolExecutor, *hosts: str) -> web.Application:
+    """`POST /retrieve` and `GET /health`, for visitors that come by one of the hosts' names or by an address."""
 
     async def retrieve(request: web.Request) -> web.Response:
         try:
@@ -48,7 +49,7 @@ def search_app(corpus: Corpus, threads: ThreadPoolExecutor) -> web.Application:
     async def health(request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "passages": corpus.num_passages})
 
-    app = web.Application(client_max_size=_MAX_BODY_BYTES)
+    app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[guard_visitors(*hosts)])
     app.add_routes([web.post("/retrieve", retrieve), web.get("/health", health)])
     return app
 
@@ -70,7 +71,7 @@ async def serve_search(corpus: Path, host: str, port: int, tell: Callable[[str],
     with listening(host, port) as listener, ThreadPoolExecutor(usable_cores(), "rlf-search") as threads:
         tell(f"opening {corpus}; an index is built beside it where there is none")
         opened = await asyncio.to_thread(open_corpus, corpus)
-        runner = web.AppRunner(search_app(opened, threads), access_log=None)
+        runner = web.AppRunner(search_app(opened, threads, host), access_log=None)
         await runner.setup()
         stopped = asyncio.Event()
         with stopping(stopped.set):

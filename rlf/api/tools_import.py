@@ -406,7 +406,11 @@ def from_python(source: str, folder: Path) -> Imported:
     assert module is not None, f"{source} defines a function of no module"
     found = Imported()
     for name, function in vars(module).items():
-        if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != module.__name__:
+        if name.startswith("_") or getattr(function, "__module__", None) != module.__name__:
+            continue
+        if inspect.isclass(function):
+            found.left_out.append(f"{name}: {_why_no_class(function, place)}")
+        if not inspect.isfunction(function):
             continue
         said = PythonTool(callable=f"{place}:{name}").described()
         if not said.description:
@@ -416,6 +420,14 @@ def from_python(source: str, folder: Path) -> Imported:
         about = {"name": name, "description": said.description, "inputSchema": dict(said.input_schema)}
         found.tools.append({**about, "target": {"kind": "python", "callable": f"{where}:{name}"}})
     return found
+
+
+def _why_no_class(found: type, place: str) -> str:
+    """A class may be made with arguments or hold anything: whether it is a tool is for a person to say."""
+    if "__call__" not in dir(found):
+        return "is a class whose instances cannot be called; only functions are imported"
+    name = f"{Path(place).name if place.endswith('.py') else place}:{found.__name__}"
+    return f"is a class; write a tool file with `target: {{kind: python, callable: {name}}}` for one that keeps state"
 
 
 def _any_function(source: str) -> str:
@@ -431,13 +443,16 @@ def _any_function(source: str) -> str:
         if spec is None or spec.origin is None:
             raise RlfError(f"{source}: no module of that name. Write a module or a file that ends in .py.")
         path = Path(spec.origin)
+    body = ast.parse(_file(str(path)).read_text(encoding="utf-8")).body
     names = [
         node.name
-        for node in ast.parse(_file(str(path)).read_text(encoding="utf-8")).body
+        for node in body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
     ]
     if not names:
-        raise RlfError(f"{source}: defines no public function.")
+        classes = [node.name for node in body if isinstance(node, ast.ClassDef)]
+        left_out = f" Classes are not imported: {', '.join(classes)}." if classes else ""
+        raise RlfError(f"{source}: defines no public function.{left_out}")
     return names[0]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -22,9 +23,13 @@ from mcp_types import (
 
 from rlf import __version__
 from rlf.api.serving import listening, stopping
+from rlf.endpoints.visitors import VisitorGuard
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.words import OUTCOME, SERVER_NAME, TRAJECTORY, TRAJECTORY_ENDED
 from rlf.types import Outcome, ToolCall, ToolResult
+
+_UNGUARDED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+"""The SDK guards loopback addresses alone; rlf's own guard is in front of every server."""
 
 
 class TrajectoryParams(NotificationParams):
@@ -103,9 +108,11 @@ async def serve_http(tools: Sequence[ToolDeclaration], host: str, port: int, tel
     with listening(host, port) as listener:
         async with Executor(tools) as executor:
             app = mcp_server(executor).streamable_http_app(
-                json_response=True, session_idle_timeout=None, max_sessions=None, host=host
+                json_response=True, session_idle_timeout=None, max_sessions=None, transport_security=_UNGUARDED
             )
-            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, lifespan="on")
+            config = uvicorn.Config(
+                VisitorGuard(app, host), log_level="warning", timeout_graceful_shutdown=2, lifespan="on"
+            )
             server = Quiet(config)
             with stopping(lambda: setattr(server, "should_exit", True)):
                 tell(f"http://{host}:{listener.getsockname()[1]}/mcp")

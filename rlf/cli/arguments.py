@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rlf.cli.completion import complete_run, complete_spec
-from rlf.core.errors import RlfError
+from rlf.core.errors import Fault, RlfError, SpecError
 
 SpecArguments = Annotated[
     list[str],
@@ -46,6 +46,7 @@ def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tupl
     Raises:
         RlfError: no spec file is among the arguments, and one is needed.
     """
+    _refuse_spaces(arguments)
     overrides = [argument for argument in arguments if _is_override(argument)]
     files = [Path(argument) for argument in arguments if not _is_override(argument)]
     if need_file and not files:
@@ -53,6 +54,36 @@ def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tupl
             f"got {' '.join(arguments)}; expected a spec file. Write e.g. `specs/search.yaml train.steps=20`."
         )
     return files, overrides
+
+
+def _refuse_spaces(arguments: Sequence[str]) -> None:
+    """`train.steps = 3`, or with a space on one side, comes as several arguments."""
+    for at, argument in enumerate(arguments):
+        if argument.startswith("="):
+            key, value = arguments[at - 1] if at else "KEY", argument[1:] or "".join(arguments[at + 1 : at + 2])
+        elif argument.endswith("=") and at + 1 < len(arguments) and not _stands_alone(arguments[at + 1]):
+            key, value = argument[:-1], arguments[at + 1]
+        else:
+            continue
+        meant = shlex.quote(f"{key}={value or 'VALUE'}")
+        raise RlfError(f"an override has no spaces around `=`. Write {meant}.")
+
+
+def _stands_alone(argument: str) -> bool:
+    return _is_override(argument) or Path(argument).suffix in (".yaml", ".yml", ".json")
+
+
+def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
+    """The same faults, with `-m` named where an override was given values with commas, as a sweep is."""
+    from rlf.spec.sweep import alternatives
+
+    swept = {text.partition("=")[0]: text for text in overrides if len(alternatives(text)) > 1}
+    return SpecError(
+        Fault(fault.place, fault.path, f"{fault.message} For one run with each value: -m {swept[fault.path]}")
+        if fault.place.file == "override" and fault.path in swept
+        else fault
+        for fault in error.faults
+    )
 
 
 def _is_override(argument: str) -> bool:

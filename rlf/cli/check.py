@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
+from rlf.cli.arguments import AsJson, SpecArguments, split_arguments, suggest_sweep
 from rlf.cli.envelope import print_envelope
 from rlf.core.errors import SpecError
 
@@ -47,10 +47,11 @@ def check(
     try:
         with foreign_code(None if no_import else announce):
             checked = check_members(files, fixed, members)
-    except SpecError as error:
+    except SpecError as found:
+        error = found if many else suggest_sweep(found, overrides)
         if as_json:
             print_envelope("check", {"ok": False, "faults": error.faults, "warnings": []})
-        raise
+        raise error from found
     if as_json:
         warnings = list(dict.fromkeys(warning for _, found in checked for warning in found.warnings))
         told = [{**_identity(found), "overrides": own} for own, found in checked]

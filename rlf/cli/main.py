@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlf import __version__
+from rlf.cli import elsewhere
 from rlf.core.callables import import_from
 from rlf.core.errors import RlfError, RunError
 from rlf.core.logs import configure
@@ -57,11 +58,23 @@ class _Commands(TyperGroup):
                 self.commands[name] = _load(name)
         return self.commands.get(cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A command; for a word that others have for one, what to write instead."""
+        if args[0] in elsewhere.COMMANDS:
+            _fail(f"there is no `rlf {args[0]}`. Write `rlf {elsewhere.COMMANDS[args[0]]}`.", RlfError.exit_code)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Runs a command; what the user can mend is told in words, without a traceback."""
+        arguments = list(ctx.args)
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
+        except elsewhere.WrongUsage as error:
+            suggestion = elsewhere.override_for(error, arguments)
+            if suggestion is None:
+                raise
+            _fail(suggestion, RlfError.exit_code)
         except RlfError as error:
             _fail(str(error), error.exit_code)
         except KeyboardInterrupt:

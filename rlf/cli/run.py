@@ -12,13 +12,21 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, runs_option, split_arguments
+from rlf.cli.arguments import (
+    DEFAULT_RUNS,
+    AsJson,
+    RunsFolder,
+    SpecArguments,
+    runs_option,
+    split_arguments,
+    suggest_sweep,
+)
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.cli.sweep import watch_sweep
 from rlf.cli.view import RunView, choose_view
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, SpecError
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
@@ -62,15 +70,18 @@ def run(
         _run_sweep(files, overrides, sweep, runs_folder, commas=multirun, as_json=as_json)
 
     def work(view: RunView) -> RunOutcome:
-        return runs.run(
-            files,
-            overrides,
-            runs_folder=runs_folder,
-            view=view.open,
-            command=["rlf", *sys.argv[1:]],
-            record=record,
-            replay=replay,
-        )
+        try:
+            return runs.run(
+                files,
+                overrides,
+                runs_folder=runs_folder,
+                view=view.open,
+                command=["rlf", *sys.argv[1:]],
+                record=record,
+                replay=replay,
+            )
+        except SpecError as error:
+            raise suggest_sweep(error, overrides) from error
 
     watch("run", work, runs_folder, as_json=as_json)
 

@@ -71,7 +71,7 @@ def list_runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first. A filter, an order and columns may name the same things."""
-    from rlf.reports.overview import chosen, overview_table, read_overviews, shown_columns
+    from rlf.reports.overview import chosen, fitting_columns, overview_table, read_overviews, shown_columns
 
     with open_reader(runs_folder) as reader:
         every = read_overviews(reader)
@@ -80,7 +80,9 @@ def list_runs(
     if as_json:
         print_envelope("runs list", overviews)
     elif overviews:
-        stdout_console().print(overview_table(overviews, shown))
+        console = stdout_console()
+        fitting = shown if columns is not None else fitting_columns(overviews, shown, console.width)
+        console.print(overview_table(overviews, fitting))
     else:
         print("no run matches." if every else "no runs yet. Start one with `rlf run SPEC`.")
 

@@ -27,8 +27,9 @@ T = TypeVar("T")
 class UnknownKind(RlfError):
     """No kind of that name; the message names the nearest one and all known ones."""
 
-    def __init__(self, noun: str, name: str, known: list[str]) -> None:
-        super().__init__(f"unknown {noun} {name!r}{nearest(name, known)} (known: {', '.join(known)})")
+    def __init__(self, noun: str, name: str, known: list[str], here: str | None = None) -> None:
+        meant = nearest(name, known) if here is None else f", which is {here!r} here"
+        super().__init__(f"unknown {noun} {name!r}{meant} (known: {', '.join(known)})")
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -45,10 +46,12 @@ def close_names(name: str, known: list[str]) -> list[str]:
 class Registry(Generic[T]):
     """The kinds of one noun: files of `package`, and entry points of the group `package`."""
 
-    def __init__(self, noun: str, package: str, base: type[T]) -> None:
+    def __init__(self, noun: str, package: str, base: type[T], elsewhere: Mapping[str, str] | None = None) -> None:
+        """`elsewhere`: what others call some of the kinds; for messages only."""
         self.noun = noun
         self.package = package
         self.base = base
+        self._elsewhere = elsewhere or {}
         self._loaded: dict[str, type[T]] = {}
 
     def names(self) -> list[str]:
@@ -69,7 +72,7 @@ class Registry(Generic[T]):
             return cast(type[T], found[0])
         point = _entry_points()[self.package].get(name)
         if point is None:
-            raise UnknownKind(self.noun, name, self.names())
+            raise UnknownKind(self.noun, name, self.names(), self._elsewhere.get(name.lower()))
         loaded = point.load()
         if not (inspect.isclass(loaded) and issubclass(loaded, self.base)):
             raise RlfError(f"entry point {point.value!r} for {self.noun} {name!r} is no {self.base.__name__}")

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.endpoints.generate import Batches, Generated, Generation
 from rlf.endpoints.openai import Completion, RequestedCall, Usage
+from rlf.endpoints.visitors import guard_visitors
 
 _MAX_BODY_BYTES = 16_000_000
 
@@ -83,9 +84,12 @@ class ModelServer:
         self._dialogue = dialogue
         self._name = name
 
-    def app(self) -> web.Application:
-        """The application; its clean-up ends the model's thread."""
-        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+    def app(self, *hosts: str) -> web.Application:
+        """The application, for visitors that come by one of the hosts' names or by an address.
+
+        Its clean-up ends the model's thread.
+        """
+        app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[guard_visitors(*hosts)])
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions", _answering(self._chat))

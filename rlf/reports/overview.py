@@ -120,6 +120,8 @@ def _facts(item: Overview) -> dict[str, Any]:
 
 _HEADERS = {"run_id": "run", "spec": "name", "success": "held-out"}
 """Of columns that are not headed by their name."""
+_GIVE_WAY = ("tags", "parent", "seed", "time", "step", "success", "status", "spec")
+_PADDING = 2
 _NUMBERS = ("step", "seed", "time", "success", "started")
 
 
@@ -140,13 +142,31 @@ def shown_columns(overviews: Sequence[Overview], wanted: str | None) -> list[str
     return named
 
 
+def fitting_columns(overviews: Sequence[Overview], columns: Sequence[str], width: int) -> list[str]:
+    """The columns without those, the least telling first, for which a screen has no room; ids always stay."""
+    kept = list(columns)
+    for name in _GIVE_WAY:
+        if sum(_width(overviews, column) + _PADDING for column in kept) <= width:
+            break
+        kept = [column for column in kept if column != name]
+    return kept
+
+
+def _width(overviews: Sequence[Overview], column: str) -> int:
+    if column in ("parent", "tags"):  # which wrap
+        return len(column)
+    return max(len(_HEADERS.get(column, column)), *(_cell(item, column).cell_len for item in overviews))
+
+
 def overview_table(overviews: Sequence[Overview], columns: Sequence[str]) -> Table:
     """Renders overviews as a table; on a narrow screen parents and tags give way."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, _PADDING, 0, 0), header_style="dim")
     for name in columns:
         justify: Literal["right", "left"] = "right" if name in _NUMBERS else "left"
         gives_way = name in ("parent", "tags")
-        table.add_column(_HEADERS.get(name, name), justify=justify, no_wrap=not gives_way, overflow="ellipsis")
+        overflow: Literal["fold", "ellipsis"] = "fold" if name == "run_id" else "ellipsis"  # a cut id names no run
+        no_wrap = not gives_way and name != "run_id"
+        table.add_column(_HEADERS.get(name, name), justify=justify, no_wrap=no_wrap, overflow=overflow)
     for item in overviews:
         table.add_row(*(_cell(item, name) for name in columns))
     return table

@@ -194,6 +194,12 @@ _PYTHON = (
         " + called('ptrace', 16, BYSTANDER, 0, 0)",
     ),
     Attack(
+        "the user root",
+        _REFUSED + "import os\ntried('setuid', os.setuid, 0) + tried('setgid', os.setgid, 0)"
+        " + tried('groups', os.setgroups, [0]) + ('root' if 0 in os.getresuid() + os.getresgid() else '')",
+        levels=_CONTAINED,
+    ),
+    Attack(
         "writing where a sibling reads",
         "import os\nfor place in ('/', '/tmp', '/dev/shm', '/dev', '/var/tmp', '/usr', '/packages', '/data', '/guest',"
         " os.getcwd(), os.path.dirname(os.getcwd())):\n"

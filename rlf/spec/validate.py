@@ -234,18 +234,27 @@ def _fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[E
         return _missing(model, root, path)
     if errors[0]["type"] == "extra_forbidden":
         known = known_keys(model, root, path[:-1])
-        return node.fault(unknown_key(path, known) if model is RunSpec else unknown(key, known), at_key=True)
+        if model is not RunSpec:
+            return node.fault(unknown(key, known), at_key=True)
+        return node.fault(unknown_key(path, [*known, *_in_sections(root, path)]), at_key=True)
     assert depth == len(path), f"an error about {path}, which the tree does not hold"
     if errors[0]["type"] == "unknown_kind":
         return node.fault(f"{own_words(errors[0])} Write one of these.")
     return node.fault(wrong_value(_got(root, path), errors, key, field_at(model, root, path)))
 
 
+def _in_sections(root: Node, path: KeyPath) -> list[str]:
+    """A key at the top by its whole path, where a section of the spec has one of that name."""
+    if len(path) > 1:
+        return []
+    return [f"{name}.{path[0]}" for name in RunSpec.model_fields if path[0] in known_keys(RunSpec, root, (name,))]
+
+
 def _missing(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     node, _ = find(root, path)
     if isinstance(path[-1], int):
         return node.fault(f"got a list of {len(node.items)}; expected at least {path[-1] + 1} items. Add the others.")
-    kinds = known_kinds(model, root, path)
+    kinds = known_kinds(model, root, path) or known_kinds(model, root, (*path, "kind"))
     where: tuple[Key, ...] = (*node.path, path[-1])
     return Fault(
         node.key_place if node.path else node.place,

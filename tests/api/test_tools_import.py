@@ -263,3 +263,18 @@ def test_a_file_that_is_there_stays_unless_force_is_given() -> None:
     assert Path("tool_specs/add.yaml").read_text() == "mine\n"
     imported("python", "sums.py", "--force")
     assert "Add." in Path("tool_specs/add.yaml").read_text()
+
+
+def test_classes_that_python_import_leaves_out_are_named(tmp_path):
+    (tmp_path / "tools_of_mine.py").write_text(
+        'def find(query: str) -> str:\n    """Finds."""\n    return query\n\n\n'
+        'class Box:\n    """Keeps."""\n\n    def __call__(self, key: str) -> str:\n        return key\n\n\n'
+        "class Row: ...\n"
+    )
+    from rlf.api.tools_import import from_python
+
+    found = from_python(str(tmp_path / "tools_of_mine.py"), tmp_path)
+    assert [tool["name"] for tool in found.tools] == ["find"]
+    box, row = found.left_out
+    assert "Box: is a class; write a tool file with `target: {kind: python, callable: tools_of_mine.py:Box}`" in box
+    assert "Row: is a class whose instances cannot be called" in row

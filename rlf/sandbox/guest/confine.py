@@ -31,9 +31,11 @@ class Confinement:
     work: str
     """Folder to work in."""
     user: int
-    """User and group of the process outside its namespaces."""
+    """User and group of the process, outside its namespaces where it has any."""
     readable: tuple[str, ...]
     """What may be read where the level does not show a file system of its own."""
+    hidden: bool = False
+    """Whether some of that, or the way to it, is root's alone, so that another user must be let through."""
 
 
 def confine_server(level: str) -> None:
@@ -52,11 +54,22 @@ def confine(to: Confinement) -> None:
     _set_limits(to, address_space)
     if to.level == "process":
         return
-    kernel.drop_capabilities()
     alone = to.level == "landlock"
     if alone:
         landlock.restrict(to.readable, (to.work, "/dev/null"))
+    if alone and os.getuid() == 0:
+        _leave_root(to)
+    else:
+        kernel.drop_capabilities()
     kernel.install_filter(seccomp.call_filter(os.getpid(), alone=alone))
+
+
+def _leave_root(to: Confinement) -> None:
+    """Becomes the call's own user, whom no file of the host knows. Landlock bounds what READ_AND_SEARCH reaches."""
+    parent = os.getppid()
+    kernel.become_user(to.user)
+    kernel.drop_capabilities(kernel.READ_AND_SEARCH if to.hidden else 0)
+    kernel.die_with_parent(parent)  # which a change of user takes back
 
 
 def _enter(to: Confinement) -> None:

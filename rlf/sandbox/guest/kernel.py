@@ -14,7 +14,10 @@ _CLONE_BY_MACHINE = {"x86_64": 56, "aarch64": 220}
 _NEW_NAMESPACES = 0x20000 | 0x08000000 | 0x10000000 | 0x20000000
 """CLONE_NEWNS, NEWIPC, NEWUSER, NEWPID."""
 _SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVS, _FILTER = 1, 4, 22, 38, 2
+_KEEP_CAPABILITIES = 8
 _CAPABILITIES_3 = 0x20080522
+READ_AND_SEARCH = 1 << 2
+"""CAP_DAC_READ_SEARCH: to read files and pass through folders that are others' alone."""
 MS_NOSUID, MS_NODEV, MS_BIND = 2, 4, 4096
 
 
@@ -63,10 +66,18 @@ def forbid_new_privileges() -> None:
     checked("prctl", libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
-def drop_capabilities() -> None:
-    """Gives up every capability."""
-    header, none = struct.pack("=Ii", _CAPABILITIES_3, 0), bytes(24)
-    checked("capset", libc.capset(header, none))
+def drop_capabilities(kept: int = 0) -> None:
+    """Gives up every capability but those whose bits are in `kept`, all below 32."""
+    header, sets = struct.pack("=Ii", _CAPABILITIES_3, 0), struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    checked("capset", libc.capset(header, sets))
+
+
+def become_user(user: int) -> None:
+    """Turns root into another user and group for ever; capabilities stay permitted until they are dropped."""
+    checked("prctl", libc.prctl(_KEEP_CAPABILITIES, 1, 0, 0, 0))
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
 
 
 def install_filter(program: bytes) -> None:

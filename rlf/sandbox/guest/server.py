@@ -67,7 +67,8 @@ class Server:
         self._scratch: str = settings["scratch"]
         self._readable: tuple[str, ...] = tuple(settings["readable"])
         self._users = [settings["first_user"] + n for n in range(settings["num_users"])]
-        self._is_root = self._level == "namespaces" and os.getuid() == 0
+        self._is_root = self._level in ("namespaces", "landlock") and os.getuid() == 0
+        self._hidden = not all(_is_open_to_all(Path(path)) for path in self._readable)
         self._calls: dict[int, _Call] = {}
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -106,6 +107,8 @@ class Server:
         if self._level != "namespaces":
             work = f"{self._scratch}/{order['id']}"
             Path(work).mkdir(0o700)
+            if self._is_root:
+                os.chown(work, user, user)
         try:
             pid = self._fork(user)
         except OSError as fault:
@@ -113,7 +116,8 @@ class Server:
             self._give_back(user, work)
         else:
             if pid == 0:
-                confinement = Confinement(self._level, order["limits"], work, user, self._readable)
+                limits = order["limits"]
+                confinement = Confinement(self._level, limits, work, user, self._readable, self._hidden)
                 self._become(descriptors, confinement, order, own_pid)
             pidfd = os.pidfd_open(pid)
             self._calls[pidfd] = _Call(order["id"], pid, pidfd, user, work, order["limits"], now)
@@ -232,6 +236,17 @@ class Server:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
+def _is_open_to_all(path: Path) -> bool:
+    """Whether any user may read a file or folder and pass through what lies above it; true where there is none."""
+    try:
+        resolved = path.resolve()
+        wanted = 0o5 if resolved.is_dir() else 0o4
+        is_open = resolved.stat().st_mode & wanted == wanted
+        return is_open and all(above.stat().st_mode & 0o1 for above in resolved.parents)
+    except OSError:
+        return True
+
+
 def main(control_descriptor: int) -> None:
     """Reads the settings, imports, says so, and serves."""
     control = socket.socket(fileno=control_descriptor)
@@ -244,6 +259,8 @@ def main(control_descriptor: int) -> None:
         importlib.import_module(name)
     if settings["level"] == "namespaces" and os.getuid() == 0:
         os.setgroups([])
+    if settings["level"] == "landlock" and os.getuid() == 0:
+        Path(settings["scratch"]).chmod(0o711)  # calls pass through it to folders of their own
     site.setquit()
     confine_server(settings["level"])
     gc.collect()

@@ -13,6 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from rlf.core.errors import RlfError
+from rlf.endpoints.visitors import guard_visitors
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.spool.send import CHUNK_BYTES
 from rlf.spec.engines.openrlhf import INGEST_TOKEN, IngestSpec
@@ -27,7 +28,7 @@ async def receiving(ingest: IngestSpec, job: Job) -> AsyncIterator[None]:
     Raises:
         RlfError: the address cannot be listened on.
     """
-    runner = web.AppRunner(Receiver(job, os.environ[INGEST_TOKEN]).app(), access_log=None)
+    runner = web.AppRunner(Receiver(job, os.environ[INGEST_TOKEN]).app(ingest.host), access_log=None)
     await runner.setup()
     bind = ingest.bind or ingest.host
     try:
@@ -52,9 +53,9 @@ class Receiver:
         self._locks: defaultdict[Path, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One write at a time to each file."""
 
-    def app(self) -> web.Application:
+    def app(self, *hosts: str) -> web.Application:
         """The server: `POST /RUN/ATTEMPT/FILE?offset=N` with bytes, answered by the size that the copy has then."""
-        app = web.Application(client_max_size=2 * CHUNK_BYTES)
+        app = web.Application(client_max_size=2 * CHUNK_BYTES, middlewares=[guard_visitors(*hosts)])
         app.router.add_post(_FILE, self._take)
         return app
 

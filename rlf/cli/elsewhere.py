@@ -1,0 +1,47 @@
+"""Command lines as other programs have them, and what to write here instead."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+import typer
+
+COMMANDS = {
+    "train": "run SPEC",
+    "start": "run SPEC",
+    "fit": "run SPEC",
+    "validate": "check SPEC",
+    "lint": "check SPEC",
+    "list": "runs list",
+    "ls": "runs list",
+    "show": "runs show RUN",
+    "compare": "runs compare A B",
+    "logs": "runs tail RUN",
+    "continue": "resume RUN",
+    "version": "--version",
+    "help": "--help",
+}
+"""Words that other programs have for what another command does here."""
+WrongUsage = typer.BadParameter.__base__ or Exception
+"""What a command line that no command takes raises; typer has no name of its own for it."""
+_KEY = re.compile(r"--(seed|[a-z_]+\..+)")
+
+
+def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
+    """What to write for an override in the dress of an option, such as `--train.steps 3`; None for anything else.
+
+    Args:
+        error: what the command line raised.
+        arguments: those of the command.
+    """
+    option = str(getattr(error, "option_name", ""))
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    takes_overrides = any("KEY=VALUE" in str(parameter.metavar) for parameter in getattr(command, "params", ()))
+    places = [at for at, text in enumerate(arguments) if text.partition("=")[0] == option]
+    if not takes_overrides or not places or not _KEY.fullmatch(option):
+        return None
+    following = arguments[places[0] + 1 : places[0] + 2]
+    value = arguments[places[0]].partition("=")[2] or "".join(text for text in following if text[:1] != "-") or "VALUE"
+    return f"{option}: an override has no dashes. Write {shlex.quote(f'{option[2:]}={value}')}."

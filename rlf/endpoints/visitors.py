@@ -1,0 +1,106 @@
+"""Whom a server of rlf's answers: the one guard in front of every one of them.
+
+A browser on this machine reaches what listens on it, so that any page could. Two checks keep pages out: `Host` must be
+an address or a name of this server, which a name that was rebound to its address is not, and `Origin` must be the
+server itself. Programs send no Origin, and the name that they were given as Host.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from aiohttp import web
+    from aiohttp.typedefs import Middleware
+
+ALLOWED_HOSTS = "RLF_ALLOWED_HOSTS"
+"""The variable with further names that servers of rlf's go by, with commas: those of a proxy or a cluster's service."""
+_MISDIRECTED, _FORBIDDEN = 421, 403
+_Scope = MutableMapping[str, Any]
+_Asgi = Callable[[_Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+
+
+def refusal(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str] | None:
+    """Why a request is not answered, with its status; None where it is. Names of `headers` in any case."""
+    host, origin = headers.get("Host", ""), headers.get("Origin")
+    if host and not _is_own(_name_of(host), names):
+        return _MISDIRECTED, f"{host[:200]!r} is no name of this server. Set {ALLOWED_HOSTS} to it where it is one."
+    is_foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+    if is_foreign or headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        return _FORBIDDEN, "this server answers no pages of other origins."
+    return None
+
+
+def own_names(*hosts: str) -> frozenset[str]:
+    """Names that a server goes by: this machine's, those it is told to listen on, and those of the environment."""
+    named = os.environ.get(ALLOWED_HOSTS, "").split(",")
+    return frozenset(name.strip().lower() for name in ("localhost", socket.gethostname(), *hosts, *named) if name)
+
+
+def guard_visitors(*hosts: str) -> Middleware:
+    """The guard of an aiohttp application.
+
+    Args:
+        hosts: names that it listens on or is reached by.
+    """
+    from aiohttp import web
+
+    names = own_names(*hosts)
+
+    @web.middleware
+    async def guard(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        refused = refusal(request.headers, names)
+        if refused is not None:
+            return web.json_response({"error": refused[1]}, status=refused[0])
+        return await handler(request)
+
+    return guard
+
+
+class VisitorGuard:
+    """The same guard around an ASGI application: rlf's MCP server, and vLLM's own with `--middleware`."""
+
+    def __init__(self, app: _Asgi, *hosts: str) -> None:
+        self._app = app
+        self._names = own_names(*hosts)
+
+    async def __call__(
+        self, scope: _Scope, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        """Answers what is refused; hands on everything else."""
+        refused = None
+        if scope["type"] in ("http", "websocket"):
+            headers = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in scope["headers"]}
+            refused = refusal(headers, self._names)
+        if refused is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            kind = (b"content-type", b"text/plain; charset=utf-8")
+            await send({"type": "http.response.start", "status": refused[0], "headers": [kind]})
+            await send({"type": "http.response.body", "body": refused[1].encode()})
+
+
+def _is_own(name: str, names: frozenset[str]) -> bool:
+    """An address is nobody's name: what a browser shows as one cannot be rebound."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name in names
+    return True
+
+
+def _name_of(host: str) -> str:
+    """`Host` without its port, brackets and final dot."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""

@@ -1,0 +1,60 @@
+"""Command lines as other programs have them are answered with what to write here."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rlf.reports.overview import fitting_columns, overview_table, shown_columns
+
+SPEC = str(Path(__file__).parents[2] / "specs" / "search.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "write"),
+    [
+        (["check", SPEC, "--train.steps", "3"], "Write train.steps=3."),
+        (["check", SPEC, "--train.steps=3"], "Write train.steps=3."),
+        (["run", SPEC, "--seed", "3"], "Write seed=3."),
+        (["run", SPEC, "--train.steps"], "Write train.steps=VALUE."),
+        (["check", SPEC, "train.steps", "=", "3"], "Write train.steps=3."),
+        (["check", SPEC, "train.steps=", "3"], "Write train.steps=3."),
+        (["check", SPEC, "train.steps", "=3"], "Write train.steps=3."),
+        (["check", SPEC, "seed=0,1,2"], "For one run with each value: -m seed=0,1,2"),
+        (["run", SPEC, "seed=0,1,2"], "For one run with each value: -m seed=0,1,2"),
+        (["train", SPEC], "Write `rlf run SPEC`."),
+        (["check", SPEC, "algorithm=ppo"], "did you mean 'train.algorithm'?"),
+        (["check", SPEC, "train.algorithm=ppo"], "which is 'gae' here"),
+        (["check", SPEC, "~train.algorithm"], "expected one of dr_grpo, gae, grpo"),
+    ],
+)
+def test_a_command_line_of_another_program_is_answered_with_what_to_write(rlf, arguments, write):
+    result = rlf(*arguments)
+    assert result.exit_code == 2
+    assert write in result.stderr
+
+
+def test_another_wrong_option_is_answered_as_before(rlf):
+    result = rlf("check", SPEC, "--sed")
+    assert result.exit_code == 2
+    assert "No such option" in result.stderr
+
+
+def test_a_narrow_screen_shows_ids_whole(tmp_path):
+    from rlf.lineage import Reader, Recorder, open_store, start_run
+    from rlf.reports.overview import read_overviews
+
+    from ..reports.synthetic import events, run_record
+
+    with open_store(tmp_path / "rlf.db") as store, Recorder(store, run_record().id) as recorder:
+        start_run(store, run_record())
+        for event in events():
+            recorder(event)
+        overviews = read_overviews(Reader(store))
+    for width in (30, 40, 60, 80, 200):
+        console = Console(width=width)
+        columns = fitting_columns(overviews, shown_columns(overviews, None), width)
+        with console.capture() as shown:
+            console.print(overview_table(overviews, columns))
+        assert run_record().id in shown.get(), width
+        assert "…" not in shown.get(), width

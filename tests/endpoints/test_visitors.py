@@ -1,0 +1,119 @@
+"""Every server of rlf's answers programs that come to it, and no page that a browser was led here by."""
+
+import asyncio
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from rlf.api.search_serve import search_app
+from rlf.endpoints.server import ModelServer
+from rlf.endpoints.visitors import VisitorGuard, own_names, refusal
+from rlf.engines.openrlhf.follow.receive import Receiver
+
+NAMES = own_names("judge.lan")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "127.0.0.1:8000"},
+        {"Host": "[::1]:8000"},
+        {"Host": "localhost:9"},
+        {"Host": "10.1.2.3"},
+        {"Host": "Judge.LAN.:80"},
+        {"Host": "localhost:9", "Origin": "http://localhost:9", "Sec-Fetch-Site": "same-origin"},
+        {},
+    ],
+)
+def test_programs_and_own_pages_are_answered(headers):
+    assert refusal(headers, NAMES) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example:8000"}, 421),
+        ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Host": "localhost.evil.example"}, 421),
+        ({"Host": "evil.example@127.0.0.1.nip.io"}, 421),
+        ({"Host": "[::1"}, 421),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, 421),
+        ({"Host": "localhost:9", "Origin": "http://evil.example"}, 403),
+        ({"Host": "localhost:9", "Origin": "http://localhost:3000"}, 403),
+        ({"Host": "localhost:9", "Origin": "null"}, 403),
+        ({"Host": "localhost:9", "Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_rebound_names_and_foreign_pages_are_refused(headers, status):
+    refused = refusal(headers, NAMES)
+    assert refused is not None
+    assert refused[0] == status
+
+
+def test_a_name_of_the_environment_is_the_servers_own(monkeypatch):
+    monkeypatch.setenv("RLF_ALLOWED_HOSTS", "search.team.svc, other")
+    assert {"search.team.svc", "other"} <= own_names()
+
+
+def _applications():
+    corpus = SimpleNamespace(num_passages=1, search=lambda query, topk: [])
+    model = SimpleNamespace(model=SimpleNamespace(tokenizer=None), close=asyncio.Event().wait)
+    yield "search", search_app(corpus, ThreadPoolExecutor(1), "127.0.0.1"), "/retrieve", {"queries": ["q"]}
+    server = ModelServer(model, SimpleNamespace(), "judge").app("127.0.0.1")
+    server.on_cleanup.clear()
+    yield "judge", server, "/v1/chat/completions", {"model": "another", "messages": []}
+    yield "ingest", Receiver(SimpleNamespace(run_id="r"), "word").app("127.0.0.1"), "/r/0/a.jsonl", {}
+
+
+async def _statuses(app, path, body):
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+        async with aiohttp.ClientSession() as session:
+            found = []
+            for headers in ({}, {"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+                async with session.post(url, json=body, headers=headers) as answer:
+                    found.append(answer.status)
+            return found
+    finally:
+        await runner.cleanup()
+
+
+def test_each_aiohttp_server_refuses_a_foreign_host_and_a_foreign_origin():
+    for name, app, path, body in _applications():
+        asked, rebound, foreign = asyncio.run(_statuses(app, path, body))
+        assert (rebound, foreign) == (421, 403), name
+        assert asked not in (403, 421), name
+
+
+def test_an_asgi_server_behind_the_guard_refuses_them_too():
+    async def app(scope, receive, send):
+        await send({"type": "answered"})
+
+    def sent(**headers):
+        found = []
+
+        async def send(message):
+            found.append(message.get("status", message["type"]))
+
+        named = [(name.encode(), value.encode()) for name, value in headers.items()]
+        asyncio.run(VisitorGuard(app)({"type": "http", "headers": named}, None, send))
+        return found[0]
+
+    assert sent(host="127.0.0.1:1") == "answered"
+    assert sent(host="evil.example") == 421
+    assert sent(host="localhost", origin="http://evil.example") == 403
+
+
+def test_no_server_is_opened_without_the_guard():
+    for file in (Path(__file__).parents[2] / "rlf").rglob("*.py"):
+        text = file.read_text()
+        for opened in re.findall(r"(?:web\.Application|uvicorn\.Config)\((?s:.{80})", text):
+            assert "guard" in opened.lower(), f"{file}: {opened}"
