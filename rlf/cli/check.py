@@ -47,11 +47,11 @@ def check(
     try:
         with foreign_code(None if no_import else announce):
             checked = check_members(files, fixed, members)
-    except SpecError as found:
-        error = found if many else suggest_sweep(found, overrides)
+    except SpecError as raised:
+        error = raised if many else suggest_sweep(raised, overrides)
         if as_json:
             print_envelope("check", {"ok": False, "faults": error.faults, "warnings": []})
-        raise error from found
+        raise error from raised
     if as_json:
         warnings = list(dict.fromkeys(warning for _, found in checked for warning in found.warnings))
         told = [{**_identity(found), "overrides": own} for own, found in checked]

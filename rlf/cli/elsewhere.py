@@ -24,7 +24,7 @@ COMMANDS = {
     "help": "--help",
 }
 """Words that other programs have for what another command does here."""
-WrongUsage = typer.BadParameter.__base__ or Exception
+WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
 """What a command line that no command takes raises; typer has no name of its own for it."""
 _KEY = re.compile(r"--(seed|[a-z_]+\..+)")
 
