@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rlf.reports.paired import graded_interval, graded_p, tango_interval
+from rlf.reports.paired import flips_interval, graded_interval, graded_p
 from rlf.reports.statistics import (
     Interval,
     holm,
@@ -96,7 +96,7 @@ def flips_evidence(gained: int, lost: int, num_pairs: int) -> Evidence:
     return Evidence(
         (gained - lost) / num_pairs,
         mcnemar(gained, lost),
-        lambda level: tango_interval(gained, lost, num_pairs, level),
+        lambda level: flips_interval(gained, lost, num_pairs, level),
     )
 
 

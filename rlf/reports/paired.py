@@ -11,13 +11,14 @@ from functools import lru_cache
 from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING
 
-from rlf.reports.statistics import Interval, student_p, student_quantile
+from rlf.reports.statistics import Interval, mcnemar, student_p, student_quantile
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 _BISECTIONS = 60
+_ROUNDING = 1e-12
 _NUM_SIGN_DRAWS = 9_999
 _MAX_DRAWN = 1 << 22
 """Signs drawn at a time."""
@@ -37,11 +38,25 @@ def tango_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: f
     """
     if num_pairs < 1 or min(num_gained, num_lost) < 0 or num_gained + num_lost > num_pairs:
         raise ValueError(f"got {num_gained} gained and {num_lost} lost of {num_pairs} pairs; expected n >= 1 of both")
+    return _limits(num_gained, num_lost, num_pairs, NormalDist().inv_cdf((1 + confidence) / 2))
+
+
+def flips_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: float = 0.95) -> Interval:
+    """Tango's interval with the variance times n / (n - 1), as Miettinen and Nurminen 1985 have it for two samples.
+
+    Plain Tango covers down to 93.8 % where few of 64 pairs change, this one 94.1 %. Where the exact test rejects 0 and
+    only the factor would let it in, the interval is the plain one.
+    """
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    return Interval(
-        -_upper_limit(num_lost, num_gained, num_pairs, z),
-        _upper_limit(num_gained, num_lost, num_pairs, z),
-    )
+    found = _limits(num_gained, num_lost, num_pairs, z * math.sqrt(num_pairs / max(1, num_pairs - 1)))
+    rejected = mcnemar(num_gained, num_lost) <= 1 - confidence + _ROUNDING
+    if rejected and found.low <= 0 <= found.high:
+        return _limits(num_gained, num_lost, num_pairs, z)
+    return found
+
+
+def _limits(gained: int, lost: int, n: int, z: float) -> Interval:
+    return Interval(-_upper_limit(lost, gained, n, z), _upper_limit(gained, lost, n, z))
 
 
 def _upper_limit(gained: int, lost: int, n: int, z: float) -> float:
