@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+
 from rlf.types import Outcome
 
 MAX_ERROR_CHARS = 500
 """Longest error text the model is shown."""
 MAX_NAME_CHARS = 80
 """Longest part of a name the model made up that is looked up or repeated."""
+
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class ToolFailure(Exception):
@@ -19,6 +24,17 @@ class ToolFailure(Exception):
         self.outcome = outcome
         self.text = text
         self.retry_after_s = retry_after_s
+
+
+def outcome_of_fault(fault: BaseException) -> Outcome:
+    """What an exception of a tool's own code means, wherever that runs: a failed connection judges no call."""
+    if isinstance(fault, ConnectionRefusedError | socket.gaierror):
+        return Outcome.UNREACHABLE
+    if isinstance(fault, ConnectionError):
+        return Outcome.UNKNOWN
+    if isinstance(fault, OSError) and fault.errno in _OUT_OF_DESCRIPTORS:
+        return Outcome.INFRA
+    return Outcome.TOOL_ERROR
 
 
 def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -247,3 +248,25 @@ def test_a_refused_connection_is_unreachable() -> None:
             return (await tools.invoke(ToolCall("ask", {"text": "a"}), trajectory_id="t")).outcome
 
     assert asyncio.run(main()) is Outcome.UNREACHABLE
+
+
+FAULTS = {
+    "ConnectionRefusedError": Outcome.UNREACHABLE,
+    "ConnectionResetError": Outcome.UNKNOWN,
+    "KeyError": Outcome.TOOL_ERROR,
+}
+
+
+@pytest.mark.parametrize("isolation", ["inline", "thread", "process"])
+def test_a_functions_own_failed_connection_is_infrastructure_wherever_it_runs(isolation: str, tmp_path: Path) -> None:
+    async def main() -> dict[str, Outcome]:
+        target = {"kind": "python", "callable": "asks.py:ask", "isolation": isolation}
+        mapping = {"name": "ask", "description": "d", "inputSchema": TEXT, "target": target}
+        tool = ToolDeclaration.model_validate(mapping, context={"folder": tmp_path})
+        async with Executor([tool]) as executor:
+            calls = [executor.invoke(ToolCall("ask", {"text": name}), trajectory_id="t") for name in FAULTS]
+            return dict(zip(FAULTS, [result.outcome for result in await asyncio.gather(*calls)], strict=True))
+
+    code = "import builtins\n\n\ndef ask(text: str):\n    raise getattr(builtins, text)('x')\n"
+    (tmp_path / "asks.py").write_text(code)
+    assert asyncio.run(main()) == FAULTS

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import errno
 import json
 import logging
 import random
-import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -23,7 +21,7 @@ from rlf.tools.execution.budget import Budget, CountTokens
 from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow, Window
 from rlf.tools.execution.monitor import TASK_PREFIX
-from rlf.tools.failure import ToolFailure, describe, shorten
+from rlf.tools.failure import ToolFailure, describe, outcome_of_fault, shorten
 from rlf.tools.images import check_images
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.limits import MAX_ABANDONED, RateSpec
@@ -37,7 +35,6 @@ FIRST_PAUSE_S = 0.05
 """Upper bound of the pause before the first retry; it doubles with each further one."""
 _RETRIED = FAILURES | {Outcome.TOOL_ERROR}
 """What another attempt may mend; only tools declared idempotent have one."""
-_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +261,7 @@ class OpenTool:
         except ToolFailure as failure:
             return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
         except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
-            return Ending(_outcome_of(fault), describe(fault))
+            return Ending(outcome_of_fault(fault), describe(fault))
 
     def _accepted(self, output: ToolOutput) -> Ending:
         """What the tool gave back, unless it breaks outputSchema or the limits of images."""
@@ -330,14 +327,6 @@ def error_text(text: str) -> str:
 def backoff_s(num_attempts: int, seed: int) -> float:
     """Pause after the n-th failed attempt: uniform below FIRST_PAUSE_S * 2^(n-1), drawn from (seed, n)."""
     return random.Random(seed + num_attempts).uniform(0.0, FIRST_PAUSE_S * 2.0 ** (num_attempts - 1))
-
-
-def _outcome_of(fault: BaseException) -> Outcome:
-    if isinstance(fault, ConnectionRefusedError | socket.gaierror):
-        return Outcome.UNREACHABLE
-    if isinstance(fault, OSError) and fault.errno in _OUT_OF_DESCRIPTORS:
-        return Outcome.INFRA
-    return Outcome.TOOL_ERROR
 
 
 def _windows(rate: RateSpec | None) -> list[Window]:

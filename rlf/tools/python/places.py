@@ -6,10 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.failure import ToolFailure, describe, outcome_of_fault
 from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
-from rlf.types import Outcome
 
 T = TypeVar("T")
 
@@ -74,7 +73,7 @@ class OnThread:
             except ToolFailure:
                 raise
             except BaseException as fault:  # a thread must outlive SystemExit; a future cannot hold StopIteration
-                raise ToolFailure(Outcome.TOOL_ERROR, describe(fault)) from fault
+                raise ToolFailure(outcome_of_fault(fault), describe(fault)) from fault
 
         return await self._pool.run(work)
 

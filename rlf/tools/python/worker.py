@@ -21,7 +21,7 @@ from typing import Any
 
 from rlf.core import RlfError
 from rlf.core.callables import load_callable
-from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.failure import ToolFailure, describe, outcome_of_fault
 from rlf.tools.python.process_state import ProcessState
 from rlf.tools.results import to_output
 from rlf.types import Outcome
@@ -60,7 +60,7 @@ def _answer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str
     except ToolFailure as failure:
         return {"outcome": failure.outcome, "text": failure.text}
     except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
-        return {"outcome": Outcome.TOOL_ERROR, "text": describe(fault)}
+        return {"outcome": outcome_of_fault(fault), "text": describe(fault)}
     return {"outcome": Outcome.TOOL_ERROR if output.is_error else Outcome.OK, **told}
 
 
