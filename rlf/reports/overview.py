@@ -44,6 +44,8 @@ class Overview:
     parent_id: str | None = None
     """The sweep that it is a member of, or the run that it goes on from; None for one that stands alone."""
     engine: str = ""
+    idle_s: float = 0.0
+    """Time that it lay dead before it was resumed."""
     tags: tuple[str, ...] = ()
 
 
@@ -66,6 +68,7 @@ def _overview(run: Run, latest: Evaluation | None, tags: tuple[str, ...]) -> Ove
         evaluation=latest,
         parent_id=record.parent_id,
         engine=record.engine,
+        idle_s=run.idle_s,
         tags=tags,
     )
 
@@ -112,7 +115,7 @@ def _facts(item: Overview) -> dict[str, Any]:
         "seed": item.seed,
         "success": None if item.evaluation is None else item.evaluation.metrics.get("success"),
         "started": item.started - time.time(),
-        "time": elapsed_s(item.started, item.finished, item.status),
+        "time": elapsed_s(item.started, item.finished, item.status, item.idle_s),
         "tags": item.tags,
         "parent": item.parent_id,
     }
@@ -179,7 +182,7 @@ def _cell(item: Overview, name: str) -> Text:
         case "success":
             return Text(MISSING if item.evaluation is None else percent(item.evaluation.metrics.get("success")))
         case "time":
-            return Text(duration(elapsed_s(item.started, item.finished, item.status)))
+            return Text(duration(elapsed_s(item.started, item.finished, item.status, item.idle_s)))
         case "started":
             return Text(time.strftime("%Y-%m-%d %H:%M", time.localtime(item.started)))
         case "tags":
@@ -189,8 +192,8 @@ def _cell(item: Overview, name: str) -> Text:
             return Text("" if fact is None else visible(str(fact)))
 
 
-def elapsed_s(started: float, finished: float | None, status: RunStatus) -> float | None:
-    """Seconds from start to end, or to now; None when the end is not known."""
+def elapsed_s(started: float, finished: float | None, status: RunStatus, idle_s: float) -> float | None:
+    """Seconds from start to end, or to now, without those that it lay dead; None when the end is not known."""
     if finished is None and status is not RunStatus.RUNNING:
         return None
-    return (time.time() if finished is None else finished) - started
+    return (time.time() if finished is None else finished) - started - idle_s

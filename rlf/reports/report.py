@@ -102,7 +102,7 @@ def status_words(run: Run) -> str:
 
 def run_elapsed_s(run: Run) -> float | None:
     """Seconds that a run took, or takes so far; None where its end is not known."""
-    return elapsed_s(run.record.started, run.finished, run.status)
+    return elapsed_s(run.record.started, run.finished, run.status, run.idle_s)
 
 
 def _origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:

@@ -61,3 +61,12 @@ def test_the_latest_notices_are_kept() -> None:
     for number in range(5):
         progress = progress.after(Notice("info", str(number), {}), 0.0)
     assert [notice.text for notice in progress.notices] == ["2", "3", "4"]
+
+
+def test_one_slow_step_does_not_change_the_time_left():
+    progress = Progress(total_steps=20)
+    now_s = 0.0
+    for number in range(1, 11):
+        now_s += 500.0 if number == 6 else 2.0
+        progress = progress.after(StepFinished(number, {}, [], []), now_s)
+    assert progress.time_left_s(now_s) == pytest.approx(10 * 2.0)
