@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import inf
-from time import monotonic
 from types import TracebackType
 from typing import Protocol
+
+from rlf.core.pauses import clock
 
 
 class Waiting(Protocol):
     """What waits for a time."""
 
     at: float
-    """When, by the monotonic clock."""
+    """When, by the clock that stands still while the process is paused."""
 
     @property
     def ring(self) -> Callable[[], object]:
@@ -38,6 +39,7 @@ class Timers:
     """
 
     def __init__(self) -> None:
+        clock.start()
         self._loop = asyncio.get_running_loop()
         self._waiting: set[Waiting] = set()
         self._handle: asyncio.TimerHandle | None = None
@@ -62,11 +64,11 @@ class Timers:
         if self._handle is not None:
             self._handle.cancel()
         self._look_at = at
-        self._handle = self._loop.call_later(at - monotonic(), self._look)
+        self._handle = self._loop.call_later(at - clock.now(), self._look)
 
     def _look(self) -> None:
         self._handle, self._look_at = None, inf
-        now = monotonic()
+        now = clock.now()
         due = [timer for timer in self._waiting if timer.at <= now]
         self._waiting.difference_update(due)
         if self._waiting:
@@ -84,7 +86,7 @@ class TimeLimit:
         task = asyncio.current_task()
         assert task is not None, "a time limit outside of a task"
         self._timers, self._task, self._num_cancels, self._is_up = timers, task, task.cancelling(), False
-        self.at = monotonic() + limit_s
+        self.at = clock.now() + limit_s
 
     def __enter__(self) -> None:
         self._timers.start(self)

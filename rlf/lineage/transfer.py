@@ -140,7 +140,7 @@ def _copy_batch(reading: Connection, writing: Connection, ids: Sequence[int]) ->
     parts = {part: _parts(reading, part, ids) for part in _OF_TRAJECTORY}
     copy_blobs(reading, writing, blob_names(rows, parts[tables.tool_calls]))
     for part, found in parts.items():
-        _insert(writing, part, [{**row._mapping, "trajectory_ref": new_by_old[row.trajectory_ref]} for row in found])
+        _insert_bulk(writing, part, [(new_by_old[row[0]], *row[1:]) for row in found])
 
 
 def _parts(reading: Connection, table: Table, ids: Sequence[int]) -> Sequence[Any]:
@@ -150,6 +150,18 @@ def _parts(reading: Connection, table: Table, ids: Sequence[int]) -> Sequence[An
 def _insert(writing: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     if rows:
         writing.execute(insert(table), rows)
+
+
+def _insert_bulk(writing: Connection, table: Table, rows: list[tuple[Any, ...]]) -> None:
+    """Whole rows in the order of the columns, by the driver itself: half of the cost of SQLAlchemy's own way."""
+    if not rows:
+        return
+    compiled = insert(table).compile(dialect=writing.dialect)
+    names = [column.name for column in table.c]
+    assert compiled.positiontup in (None, names), f"{table.name}: columns are inserted as {compiled.positiontup}"
+    by_name = compiled.positiontup is None
+    values: Any = [dict(zip(names, row, strict=True)) for row in rows] if by_name else rows
+    writing.exec_driver_sql(str(compiled), values)
 
 
 def _without_number(table: Table, row: dict[str, Any]) -> dict[str, Any]:

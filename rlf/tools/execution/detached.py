@@ -12,6 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from rlf.core.pauses import clock
 from rlf.core.timers import Timer, Timers
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class Detached:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         task = loop.create_task(_telling(coroutine, ended), name=name)
-        timer = Timer(monotonic() + timeout_s, partial(_wake, ended))
+        timer = Timer(clock.now() + timeout_s, partial(_wake, ended))
         self._timers.start(timer)
         try:
             await ended

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from rlf.core import derive_seed
+from rlf.core.pauses import clock
 from rlf.core.quick import quickly
 from rlf.core.timers import Timers
 from rlf.tools.declaration import CacheScope, ToolDeclaration
@@ -206,10 +207,13 @@ class OpenTool:
                 if self._make_ready is not None:
                     took_s = perf_counter() - started
                     started, deadline, ready_s = started + took_s, deadline + took_s, ready_s + took_s
+                num_pauses = clock.num_pauses
                 ending = unready or await self._attempt(arguments, self._context(trajectory_id, left_s, depth))
             except asyncio.CancelledError:
                 attempts.append(Attempt(Outcome.CANCELLED, perf_counter() - started))
                 raise
+            if ending.outcome is Outcome.TIMEOUT and clock.num_pauses > num_pauses:
+                ending = Ending(Outcome.INFRA, f"{ending.text}; rlf was stopped or the machine asleep meanwhile")
             if ending.outcome is Outcome.OK:
                 attempts.append(_new_attempt(Outcome.OK, perf_counter() - started))
                 return ending, ready_s
