@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,6 +37,7 @@ def read_csv(path: Path, shown: str) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
+            _refuse_repeated(list(reader.fieldnames or ()), shown)
             for row in reader:
                 line = reader.line_num
                 if None in row:
@@ -50,6 +52,14 @@ def read_csv(path: Path, shown: str) -> Iterator[Row]:
         raise fail(Place(shown, line + 1, 1), "", f"not CSV: {error}. Check the quotes around here.") from error
     except UnicodeDecodeError as error:
         raise fail(Place(shown), "", _NOT_UTF8) from error
+
+
+def _refuse_repeated(columns: list[str], shown: str) -> None:
+    """Of columns with one name only the last would be read."""
+    repeated = [f"{name!r} {count} times" for name, count in Counter(columns).items() if count > 1]
+    if repeated:
+        message = f"the header has {', '.join(repeated)}; a row has one value for a column. Rename the others."
+        raise fail(Place(shown, 1, 1), "", message)
 
 
 _NOT_UTF8 = "this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."
@@ -71,7 +81,16 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"got {constant}, which JSON does not have")
 
 
-_JSON = json.JSONDecoder(parse_constant=_refuse)
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a key that is written twice only the last value would be read."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        repeated = [f"{name!r} {count} times" for name, count in Counter(key for key, _ in pairs).items() if count > 1]
+        raise ValueError(f"an object has the key {', '.join(repeated)}")
+    return found
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_each_key_once)
 
 
 def _object(row: Any, place: Place, what: str) -> dict[str, Any]:

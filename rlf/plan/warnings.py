@@ -5,6 +5,8 @@ Pure, and apart from `rlf.plan.checks`: nothing here stops a run. A warning is a
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +21,8 @@ from rlf.spec.budget import PromptSizes
 from rlf.spec.engines.local import LocalEngineSpec
 from rlf.types import Task
 
+_WORDS = re.compile(r"[-+]?\d[\d.,]*|\w+|[-+*/%^=<>]")
+"""Numbers with their signs, words, and operators: `2 + 3` and `2 - 3` are two questions."""
 MAX_CHARS_PER_TOKEN = 8
 """More than any tokenizer's mean on prose or code: what has more characters has more tokens than the budget."""
 MIN_NEW_TOKENS = 32
@@ -126,17 +130,43 @@ def _learning_rate_is_usual(subject: Subject) -> Iterator[Fault]:
 
 
 def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
-    trained = {_question(task) for task in subject.train}
+    trained = {_question(task): task.id for task in reversed(subject.train)}
     asked = subject.evaluation[: subject.loaded.spec.eval.limit]
-    both = sum(_question(task) in trained for task in asked)
+    both = [task for task in asked if _question(task) in trained]
     if both:
-        message = f"{both} of {len(asked)} questions are in data.train too; success on them says nothing of others. "
-        yield subject.loaded.fault(("data", "eval", "path"), f"{message}Name another set or split.")
+        example = f"(row {both[0].id!r} is {trained[_question(both[0])]!r} there)"
+        message = (
+            f"{len(both)} of {len(asked)} questions are in data.train too {example}, case, spaces and punctuation "
+        )
+        mend = "aside; success on them says nothing of others. Name another set or split."
+        yield subject.loaded.fault(("data", "eval", "path"), f"{message}{mend}")
+
+
+def _golds_agree(subject: Subject) -> Iterator[Fault]:
+    """A question with two golds rewards in one row what it punishes in the other."""
+    for name, tasks in (("train", subject.train), ("eval", subject.evaluation)):
+        first: dict[str, Task] = {}
+        differing = [
+            (first[key], task)
+            for task in tasks
+            if _text(first.setdefault(key := f"{_question(task)} {task.images}", task).answer) != _text(task.answer)
+        ]
+        if differing:
+            one, other = differing[0]
+            message = f"{len(differing)} questions are asked again with another answer (rows {one.id!r} and "
+            mend = f"{other.id!r}, for one); a right answer to one is wrong to the other. Keep one of each."
+            yield subject.loaded.fault(("data", name, "path"), f"{message}{mend}")
 
 
 def _question(task: Task) -> str:
-    """What is asked, without what every question begins with."""
-    return task.messages[-1].content.strip()
+    """What is asked, without what every question begins with, and without case, spaces and punctuation."""
+    return _text(task.messages[-1].content)
+
+
+def _text(value: object) -> str:
+    """A value's words; signs and points between digits count, as do texts without any word."""
+    text = unicodedata.normalize("NFKC", str(value)).casefold()
+    return " ".join(_WORDS.findall(text)) or text.strip()
 
 
 def _groups_are_large(subject: Subject) -> Iterator[Fault]:
@@ -202,6 +232,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _prompts_leave_room,
     _learning_rate_is_usual,
     _evaluation_is_apart,
+    _golds_agree,
     _groups_are_large,
     _temperature_is_one,
     _answers_outweigh_shape,

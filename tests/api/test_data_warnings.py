@@ -1,0 +1,48 @@
+"""Data that would mislead: overlap by normalised text, two golds for a question, columns and keys given twice."""
+
+from pathlib import Path
+
+import pytest
+
+from rlf.api.plans import check_spec
+from rlf.core import SpecError
+from rlf.data import load_tasks
+
+SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
+
+
+def warned(tmp_path, train, evaluation):
+    for name, rows in (("train", train), ("eval", evaluation)):
+        lines = "\n".join(f'"{question}","{answer}"' for question, answer in rows)
+        (tmp_path / f"{name}.csv").write_text(f"question,answer\n{lines}\n")
+    data = [f"data.{name}={{path: {tmp_path}/{name}.csv, prompt: question}}" for name in ("train", "eval")]
+    found = check_spec([SPEC], ["~data.train", "~data.eval", *(f"+{each}" for each in data)]).warnings
+    return [str(warning.message) for warning in found if warning.path.startswith("data.")]
+
+
+def test_an_overlap_is_found_by_normalised_text_with_its_count_and_rows(tmp_path):
+    train = [("Where was  Ann born?", "Ur"), ("What is 2 + 3?", "5")]
+    (message,) = warned(tmp_path, train, [("where was ann born", "Ur"), ("What is 2 - 3?", "-1"), ("Who?", "Bo")])
+    assert "1 of 3 questions are in data.train too (row '000000-" in message
+    assert warned(tmp_path, train, [("Where was Bo born?", "Ur")]) == []
+
+
+def test_repeated_questions_with_different_golds_are_counted(tmp_path):
+    train = [("Who won?", "Ann"), ("who won", "Bo"), ("Who won?", "ann"), ("Who  won?", "Cy"), ("Who lost?", "Bo")]
+    (message,) = warned(tmp_path, train, [("Why?", "so")])
+    assert "2 questions are asked again with another answer (rows '000000-" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "prompt,answer,answer\nq,a,b\n", "a.csv:1:1: the header has 'answer' 2 times"),
+        ("a.jsonl", '{"prompt": "q", "answer": "a", "answer": "b"}\n', "the key 'answer' 2 times"),
+        ("a.json", '[{"prompt": "q", "answer": {"x": 1, "x": 2}}]', "the key 'x' 2 times"),
+    ],
+)
+def test_a_column_or_key_given_twice_is_a_fault(tmp_path, monkeypatch, name, text, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SpecError, match=said):
+        load_tasks(name)
