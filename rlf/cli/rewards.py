@@ -117,7 +117,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     num_failed = sum(bool(trial.shortfalls) for trial in every)
     untested = [trial.term for of_file in trials for trial in of_file if trial.is_missing]
     failed = [f"{num_failed} of {len(every)} trials failed"] if num_failed else []
-    missing = [f"{len(untested)} terms are untested ({', '.join(untested)})"] if untested else []
+    missing = [f"untested terms: {', '.join(untested)}"] if untested else []
     if failed or missing:
         raise CheckError("; ".join([*failed, *missing]))
 
