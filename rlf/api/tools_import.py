@@ -5,33 +5,20 @@ from __future__ import annotations
 import ast
 import json
 import os
-import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
 from rlf.core.errors import Fault, Place, RlfError, SpecError
-from rlf.core.yaml_text import dump_yaml, load_document
+from rlf.core.yaml_text import load_document
 from rlf.spec.interpolation import interpolate
 from rlf.spec.mcp_json import SERVERS, each_server, is_disabled, with_variables
 from rlf.spec.nodes import Node, plain, walk, wrap
-from rlf.spec.reader import read_file, read_value
-from rlf.tools import ToolDeclaration
-from rlf.tools.imports.found import (
-    FromEnvironment,
-    Imported,
-    escape_all_but_variables,
-    escaped,
-    refuse_references,
-    variables_of,
-    with_stand_ins,
-)
-from rlf.tools.imports.names import unique_name
+from rlf.spec.reader import read_file
+from rlf.tools.imports.found import FromEnvironment, Imported, escape_all_but_variables, refuse_references
+from rlf.tools.imports.openai import read_functions
 from rlf.tools.imports.openapi import read_operations
 from rlf.tools.imports.secrets import Secrets
 from rlf.tools.mcp.entry import ToolServer
@@ -44,98 +31,6 @@ _TIMEOUT_S = 30.0
 _READ_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 _SCRIPTS = {".py": "python", ".js": "node", ".mjs": "node", ".sh": "sh"}
 """What starts a script, by its suffix."""
-_MAX_SHOWN = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The files of an import."""
-
-    files: tuple[Path, ...]
-    left_out: tuple[str, ...]
-    """What was not written, with the reason."""
-    variables: tuple[str, ...]
-    """Environment variables that the files read."""
-    notes: tuple[str, ...]
-    """Choices made for the user."""
-
-
-def import_tools(found: Imported, folder: Path, *, source: str, force: bool = False, prefix: str = "") -> Written:
-    """Writes a file for each declaration.
-
-    Raises:
-        RlfError: a file is there already and `force` is not given, or there is nothing to write.
-    """
-    kept: list[Json] = []
-    left_out, notes = list(found.left_out), list(found.notes)
-    for tool in _named_apart(found.tools, prefix, notes):
-        reason = _find_fault(tool, folder)
-        if reason is None:
-            kept.append(tool)
-        else:
-            left_out.append(f"{_printable(tool['name'])[:_MAX_SHOWN]}: {reason}")
-    if not kept:
-        raise RlfError("\n".join([f"{source}: nothing to import.", *left_out]))
-    paths = [folder / f"{tool['name']}.yaml" for tool in kept]
-    there = [str(path) for path in paths if path.exists()]
-    if there and not force:
-        raise RlfError(f"{', '.join(there)}: there already. Give --force to overwrite, --prefix or another --out.")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, tool in zip(paths, kept, strict=True):
-        path.write_text(file_text(tool, folder, source), encoding="utf-8")
-    return Written(tuple(paths), tuple(left_out), tuple(variables_of(kept)), tuple(notes))
-
-
-def file_text(tool: Json, folder: Path, source: str) -> str:
-    """A tool file, as those in `tool_specs` are written."""
-    beside = ("../schema/tool.json", "../docs/schema/tool.json")
-    schema = next((path for path in beside if (folder / path).is_file()), beside[0])
-    origin = _printable(_without_credentials(source.splitlines()[0]))
-    return f"# Imported from {origin}.\n# yaml-language-server: $schema={schema}\n{dump_yaml(escaped(tool))}"
-
-
-def _named_apart(tools: Sequence[Json], prefix: str, notes: list[str]) -> Iterator[Json]:
-    """The tools under names that no two of them share, with a note for each that has another than it would have."""
-    taken: set[str] = set()
-    for tool in tools:
-        wanted = prefix + tool["name"]
-        name = unique_name(wanted, taken)
-        if name != wanted:
-            notes.append(
-                f"{_printable(wanted)} is named {_printable(name)}: names differ and have at most 64 characters"
-            )
-        yield {**tool, "name": name}
-
-
-def _find_fault(tool: Json, folder: Path) -> str | None:
-    """Why no command could load the file of a declaration, as the commands' own reader finds it.
-
-    Variables of the environment count as set.
-    """
-    try:
-        text = dump_yaml(escaped(with_stand_ins(tool)))
-    except (yaml.YAMLError, RecursionError) as error:
-        return f"cannot be written as YAML: {type(error).__name__}: {str(error)[:_MAX_SHOWN]}"
-    faults: list[Fault] = []
-    node = read_value(text, Place("file"), (), folder.absolute(), faults)
-    declared = None if node is None else plain(interpolate(node, faults))
-    if faults:
-        return f"{faults[0].path}: {faults[0].message}".removeprefix(": ")
-    try:
-        ToolDeclaration.model_validate(declared, context={"folder": folder.absolute()})
-    except ValidationError as error:
-        fault = error.errors()[0]
-        return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-    return None
-
-
-def _without_credentials(source: str) -> str:
-    """A source for people to read: an address in it without its query and password, where keys lie."""
-    return re.sub(r"(https?://)(?:[^/?#@\s]*@)?([^?#\s]*)\S*", r"\1\2", source)
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +146,7 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
         value = _in_its_folder(plain(one), item.folder)
         server = ToolServer.model_validate(value, context={"folder": item.folder})
         said = _said(plain(as_written)["mcp"], server, folder)
-        secrets = Secrets(name)
+        secrets = Secrets(name, has_variables)
         said = secrets.without(_mark_variables(said) if has_variables else said)
         if secrets.moved:
             found.notes.append(f"{name}: secrets are not copied; variables hold them: {', '.join(secrets.moved)}")
@@ -375,23 +270,7 @@ def from_openai(source: str, target: str | None) -> Imported:
         value = json.loads(_text(source))
     except (ValueError, RecursionError) as error:
         raise RlfError(f"{source}: not JSON: {error}. Check the file.") from error
-    items = value.get("tools", [value]) if isinstance(value, dict) else value
-    found = Imported()
-    for item in items if isinstance(items, list) else [items]:
-        function = item.get("function", item) if isinstance(item, dict) else {}
-        if not isinstance(function.get("name"), str):
-            found.left_out.append(f"{json.dumps(item)[:80]}: has no name")
-            continue
-        name, schema = function["name"], function.get("parameters") or {"type": "object", "properties": {}}
-        about = {"name": name, "description": function.get("description") or name, "inputSchema": schema}
-        found.tools.append({**about, "target": _target(target, name)})
-    return found
-
-
-def _target(target: str, name: str) -> Json:
-    if target.startswith(("http://", "https://")):
-        return {"kind": "http", "url": FromEnvironment(target.replace("{name}", name)), "method": "POST"}
-    return {"kind": "python", "callable": f"{target}:{name}"}
+    return read_functions(value, target)
 
 
 def from_python(source: str, folder: Path) -> Imported:

@@ -22,7 +22,7 @@ from rlf.api.rewards_attack import Attempt
 from rlf.api.runs import RunInfo, RunOutcome
 from rlf.api.sweeps import Member
 from rlf.api.tool_prompts import ToolPrompt
-from rlf.api.tools_import import Written
+from rlf.api.tools_write import Written
 from rlf.api.verification import Verification
 from rlf.chat.fuzz.report import Tally
 from rlf.cli.compare import ShownComparison

@@ -52,9 +52,10 @@ def import_tools(
 ) -> None:
     """Write a tool file for each tool that a server, a document or a module declares."""
     from rlf.api import tools_import as api
+    from rlf.api.tools_write import write_tools
 
     found = api.read_source(kind, api.ImportRequest(source, out, target, url))
-    written = api.import_tools(found, out, source=f"{kind}: {source}", force=force, prefix=prefix)
+    written = write_tools(found, out, source=f"{kind}: {source}", force=force, prefix=prefix)
     if as_json:
         print_envelope("tools import", written)
         return

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.tools_import import IMPORTERS, file_text
+from rlf.api.tools_import import IMPORTERS
+from rlf.api.tools_write import file_text
 from rlf.cli.main import app
 from rlf.cli.tool_files import load_tools
 from rlf.cli.tools_import import Source
@@ -64,8 +65,8 @@ def openapi() -> Sequence[str]:
 
 
 def openai() -> Sequence[str]:
-    names = [*(f"f{number}" for number in range(len(TEXTS))), "../g", "${oc.env:CANARY}"]
-    texts = [*TEXTS, "", ""]
+    names = [*(f"f{number}" for number in range(len(TEXTS))), "../g", "${oc.env:CANARY}", "a" * 64 + "${oc.env:CANARY}"]
+    texts = [*TEXTS, "", "", ""]
     functions = [
         {"name": name, "description": text, "parameters": schema(text)} for name, text in zip(names, texts, strict=True)
     ]
@@ -102,14 +103,15 @@ def mcp() -> Sequence[str]:
 
 def rl_factory() -> Sequence[str]:
     said = servers()
-    said["mcpServers"]["stranger"]["env"] = {"SAID": "${oc.decode:${oc.env:CANARY}}"}
+    said["mcpServers"]["stranger"]["env"] = {"SAID": "${oc.decode:${oc.env:CANARY}}", "KEY": "${oc.env:CANARY} literal"}
+    said["mcpServers"]["stranger"]["args"] += ["https://host/?key=literal&x=${oc.env:CANARY}"]
     Path("tools.pydata").write_text(repr([said]))
     return ["rl-factory", "tools.pydata"]
 
 
 def python() -> Sequence[str]:
     functions = [
-        f"def f{number}(plain: str = {text!r}) -> str:\n    return plain\n\n\nf{number}.__doc__ = {text!r}\n"
+        f"def f{number}(plain: str = {text!r}) -> str:\n    {text!r}\n    return plain\n"
         for number, text in enumerate(TEXTS)
     ]
     Path("functions.py").write_text("\n\n".join(functions))
@@ -130,6 +132,8 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.setenv("STRANGER_KEY", "of-the-user")
+    monkeypatch.setenv("KEY", "of-the-user")
     monkeypatch.setattr("rlf.tools.mcp.listing._READ", {})
 
 
@@ -211,6 +215,8 @@ def test_what_a_live_server_says_is_filled_in_by_no_command() -> None:
 def test_the_name_of_a_source_leaves_its_credentials_out_of_the_file() -> None:
     text = file_text({"name": "a"}, Path(), "openapi: https://me:sesame@host/api.json?key=sesame\nx: y")
     assert text.splitlines()[0] == "# Imported from openapi: https://host/api.json."
+    text = file_text({"name": "a"}, Path(), "mcp: serve --api-key sesame --token=sesame -n 3")
+    assert text.splitlines()[0] == "# Imported from mcp: serve --api-key ... --token=... -n 3."
     assert "\n" not in file_text({}, Path(), "a\x85b\x0bc\x07").splitlines()[0]
 
 

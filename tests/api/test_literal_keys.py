@@ -155,7 +155,7 @@ def test_a_literal_header_of_an_imported_server_becomes_a_variable() -> None:
     from rlf.tools.imports.found import FromEnvironment
     from rlf.tools.imports.secrets import Secrets
 
-    secrets = Secrets("my server")
+    secrets = Secrets("my server", has_variables=False)
     headers = {"Authorization": f"Bearer {KEY}", "X-Api-Key": KEY, "Accept": "text/plain", "X-Token": "${X}"}
     said = secrets.without({"url": "https://host/mcp", "headers": headers})
     assert said["headers"] == {
@@ -164,5 +164,8 @@ def test_a_literal_header_of_an_imported_server_becomes_a_variable() -> None:
         "Accept": "text/plain",
         "X-Token": "${oc.env:MY_SERVER_X_TOKEN}",
     }
+    hostile = {"headers": {"X-Key": "${oc.env:OTHER} literal"}, "url": "https://h/${oc.env:OTHER}?key=literal"}
+    assert "${oc.env:OTHER}" not in str(secrets.without(hostile)["headers"])
+    assert secrets.without(hostile)["url"].startswith("https://h/%24%7Boc.env:OTHER}?key=${oc.env:MY_SERVER_KEY}")
     kept = {"headers": {"Authorization": FromEnvironment("Bearer ${oc.env:MINE}")}}
-    assert secrets.without(kept) == kept
+    assert Secrets("my server", has_variables=True).without(kept) == kept

@@ -24,7 +24,8 @@ from urllib.parse import parse_qsl
 import pytest
 import yaml
 
-from rlf.api.tools_import import ImportRequest, Written, import_tools, read_source
+from rlf.api.tools_import import ImportRequest, read_source
+from rlf.api.tools_write import Written, write_tools
 from rlf.cli.tool_files import load_tools
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import load_document
@@ -155,7 +156,7 @@ def services(echo: Echo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
             (folder / "document.yaml").write_text(document_at(file.stem, echo))
             url = f"{echo.address}/api/v3" if file.stem == "petstore_3.0" else None
             request = ImportRequest(str(folder / "document.yaml"), folder / "tools", url=url)
-            written = import_tools(read_source("openapi", request), folder / "tools", source="openapi")
+            written = write_tools(read_source("openapi", request), folder / "tools", source="openapi")
             tools = {tool.name: tool for tool in load_tools(written.files)}
             found[file.stem] = Service(tools, written, folder / "tools")
         yield found
@@ -471,7 +472,7 @@ def openapi(tmp_path: Path, operation: dict[str, Any], path: str = "/a", **more:
     said = {"openapi": "3.1.0", "info": {"title": "A"}, "servers": [{"url": "http://127.0.0.1:9"}], **more}
     (tmp_path / "a.json").write_text(json.dumps({**said, "paths": {path: {"get": {"operationId": "a", **operation}}}}))
     request = ImportRequest(str(tmp_path / "a.json"), tmp_path / "tools")
-    return import_tools(read_source("openapi", request), tmp_path / "tools", source="openapi", force=True)
+    return write_tools(read_source("openapi", request), tmp_path / "tools", source="openapi", force=True)
 
 
 def target_of(written: Written) -> dict[str, Any]:

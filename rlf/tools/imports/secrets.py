@@ -22,6 +22,8 @@ class Secrets:
 
     owner: str
     """The server's name, which its variables begin with."""
+    has_variables: bool
+    """Whether `${oc.env:NAME}` in the settings stands for a variable; else it is text like any other."""
     moved: list[str] = field(default_factory=list)
     """What was replaced, as `env.API_KEY`."""
 
@@ -39,16 +41,16 @@ class Secrets:
         return said
 
     def _variable(self, name: str, value: Any) -> Any:
-        if not is_secret_name(name) or not _is_literal(value):
+        if not is_secret_name(name) or not self._is_literal(value):
             return value
         self.moved.append(f"env.{name}")
         return FromEnvironment(_reference(variable_name(name)))
 
     def _header(self, name: str, value: Any) -> Any:
-        if not is_secret_name(name) or not _is_literal(value):
+        if not is_secret_name(name) or not self._is_literal(value):
             return value
         self.moved.append(f"headers.{name}")
-        scheme, space, _ = value.strip().rpartition(" ")
+        scheme, space, _ = self._neutral(value, "").strip().rpartition(" ")
         last = "TOKEN" if name.casefold() == "authorization" else name
         return FromEnvironment(f"{scheme}{space}{_reference(variable_name(self.owner, last))}")
 
@@ -58,26 +60,35 @@ class Secrets:
 
     def _argument(self, argument: Any, before: Any) -> Any:
         option = _OPTION.fullmatch(argument) if isinstance(argument, str) else None
-        if option and is_secret_name(option[1]) and _is_literal(option[2]):
+        if option and is_secret_name(option[1]) and self._is_literal(option[2]):
             self.moved.append(f"args {option[1]}")
             return FromEnvironment(f"{option[1]}={_reference(variable_name(self.owner, option[1]))}")
         is_value = isinstance(before, str) and _FLAG.fullmatch(before) and is_secret_name(before)
-        if is_value and _is_literal(argument) and not argument.startswith("-"):
+        if is_value and self._is_literal(argument) and not argument.startswith("-"):
             self.moved.append(f"args {before}")
             return FromEnvironment(_reference(variable_name(self.owner, before)))
         return self._address(argument) if isinstance(argument, str) and "://" in argument else argument
 
     def _address(self, url: str) -> str:
-        said = url
+        said = self._neutral(url, "%24%7B")
         for name, value in secret_parameters(url):
-            if _is_literal(value):
+            if self._is_literal(value):
                 self.moved.append(f"the parameter {name}")
                 said = said.replace(f"{name}={value}", f"{name}={_reference(variable_name(self.owner, name))}")
         password = _password(url)
-        if password and _is_literal(password):
+        if password and self._is_literal(password):
             self.moved.append("the password of the address")
             said = said.replace(f":{password}@", f":{_reference(variable_name(self.owner, 'PASSWORD'))}@", 1)
-        return url if said == url else FromEnvironment(said)
+        return FromEnvironment(said) if "${" in said else url
+
+    def _is_literal(self, value: Any) -> bool:
+        """Whether a value is text of its own: neither filled in nor a switch or a number, which are no secrets."""
+        is_filled_in = self.has_variables and isinstance(value, str) and FromEnvironment(value).variables
+        return isinstance(value, str) and not is_filled_in and not _PLAIN.fullmatch(value)
+
+    def _neutral(self, text: str, instead: str) -> str:
+        """A text beside a variable of ours, without what would become one."""
+        return text if self.has_variables else text.replace("${", instead)
 
 
 def _password(url: str) -> str | None:
@@ -85,11 +96,6 @@ def _password(url: str) -> str | None:
         return urlsplit(url).password
     except ValueError:
         return None
-
-
-def _is_literal(value: Any) -> bool:
-    """Whether a value is text of its own: neither filled in nor a switch or a number, which are no secrets."""
-    return isinstance(value, str) and not FromEnvironment(value).variables and not _PLAIN.fullmatch(value)
 
 
 def _reference(name: str) -> str:
