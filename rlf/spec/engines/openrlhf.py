@@ -147,6 +147,9 @@ class OpenRlhfEngineSpec(EngineSpec):
     all nodes and this machine see; with `ingest` this machine need not."""
     ingest: IngestSpec | None = None
     """How a cluster's nodes tell of trajectories; None: through the folder `output`."""
+    outage_s: float = Field(600.0, ge=0)
+    """How long training waits for a tool or a reward term that is down. Trajectories that need it are played again when
+    it answers; after this time they are left out of the loss."""
     extra_flags: Mapping[str, Any] = {}
     """Options of OpenRLHF that have no key here, without dashes, checked by its own parser:
     `{ds.overlap_comm: true, actor.aux_loss_coef: 0.001}`. `true` for a switch, a list for several values."""

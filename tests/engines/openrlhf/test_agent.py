@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
+import re
 
 import pytest
 
 from rlf.core import RunError
+from rlf.engines.openrlhf.actor import outages
 from rlf.engines.openrlhf.actor.groups import Group, Tally, as_told, filler, is_kept
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplerError
 from rlf.engines.openrlhf.job.dataset import Purpose
+from rlf.engines.openrlhf.spool.records import Record
 from rlf.engines.tokenizer import load_tokenizer
 from rlf.spec.models import FilterSpec
 from rlf.types import StopReason
+from rlf.types.events import Notice
 from rlf.types.policy import Finish, SampleRequest, Sampling
 
 from ...algo.openrlhf_reference import reference_filter
+from . import tools
 from .agents import CALL, RIGHT, WRONG, new_job, play, records
 from .fakes import FakeEngine, Params
 
@@ -100,31 +105,66 @@ def test_every_response_of_a_group_has_the_same_numeric_extra_logs(load, tmp_pat
     assert all(isinstance(value, float) for response in responses for value in response["extra_logs"].values())
 
 
-def test_one_broken_sample_leaves_the_others_of_its_group_alone_and_is_left_out_of_the_loss(load, tmp_path):
+def test_a_broken_trajectory_is_played_again_and_both_tries_are_recorded(load, tmp_path):
     job = new_job(load, tmp_path)
     responses, _ = play(job, [RIGHT, WRONG, RuntimeError("the sampler hiccups"), RIGHT])
-    broken = [response for response in responses if not response["action_ranges"]]
-    assert sorted(response["reward"] for response in responses if response["action_ranges"]) == [0.0, 1.0, 1.0]
-    (left_out,) = broken
-    assert left_out["reward"] == pytest.approx(2 / 3, abs=2**-14)
-    assert left_out["extra_logs"]["unscorable"] == 1.0
-    (record,) = [record for record in records(job) if record.scored.reward is None]
-    assert record.scored.trajectory.stop is StopReason.INFRA_FAILURE
-    assert record.scored.trajectory.error == "RuntimeError: the sampler hiccups"
+    assert sorted(response["reward"] for response in responses) == [0.0, 1.0, 1.0, 1.0]
+    assert all(len(sampled(response)) > 1 for response in responses)
+    (broken,) = [record for record in records(job) if record.again]
+    assert broken.scored.trajectory.stop is StopReason.INFRA_FAILURE
+    assert broken.scored.trajectory.error == "RuntimeError: the sampler hiccups"
+    name, row = broken.scored.trajectory.id, f"train/0/{broken.sample}"
+    assert [record.scored.trajectory.id for record in records(job) if record.sample == broken.sample] == [
+        name,
+        f"{row}/1",
+    ]
+    assert name == row
 
 
-def test_a_group_in_which_everything_breaks_is_returned_all_the_same(load, tmp_path):
-    responses, _ = play(new_job(load, tmp_path), [RuntimeError("down")])
-    assert [(response["reward"], response["action_ranges"]) for response in responses] == [(0.0, [])] * 4
-    assert all(len(response["observation_tokens"]) > 1 for response in responses)
+def unreachable(tool: str) -> str:
+    target = f'{{kind: python, callable: "tests.engines.openrlhf.tools:{tool}"}}'
+    return f"tools=[{{name: search, description: finds, inputSchema: {{type: object}}, target: {target}}}]"
 
 
-def test_a_tool_that_cannot_be_reached_makes_its_trajectory_unscorable_and_no_other(load, tmp_path):
-    tool = '[{name: search, description: finds, inputSchema: {type: object}, target: {kind: python, callable: "%s"}}]'
-    job = new_job(load, tmp_path, "tools=" + tool % "tests.engines.openrlhf.tools:unreachable")
+def test_a_tool_that_never_answers_leaves_its_trajectory_out_and_no_other(load, tmp_path):
+    job = new_job(load, tmp_path, unreachable("unreachable"), "engine.outage_s=0")
     responses, _ = play(job, [CALL, RIGHT, RIGHT, RIGHT])
-    assert sorted(len(response["action_ranges"]) for response in responses) == [0, 1, 1, 1]
+    assert sorted(len(sampled(response)) == 1 for response in responses) == [False, False, False, True]
     assert {response["reward"] for response in responses} == {1.0}
+    (record,) = [record for record in tried(job) if record.scored.reward is None]
+    (notice,) = [line for line in records(job) if isinstance(line, Notice)]
+    assert notice.text.startswith("tool 'search' has not answered for 0 s (engine.outage_s): until it does, traj")
+    assert record.scored.trajectory.error.startswith("tool 'search': unreachable")
+    (left_out,) = [response for response in responses if response["extra_logs"]["unscorable"]]
+    (start, end) = left_out["action_ranges"][0]
+    assert record.scored.trajectory.action_mask[start:end] == [True]
+
+
+def tried(job):
+    """The trajectories that were recorded, without notices."""
+    return [line for line in records(job) if isinstance(line, Record)]
+
+
+def test_a_group_waits_for_a_tool_that_comes_back(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 0.01)
+    tools.refusals = 5
+    job = new_job(load, tmp_path, unreachable("back_soon"), "engine.outage_s=60")
+    responses, _ = play(job, [CALL] * 9 + [RIGHT])
+    assert tools.refusals == 0
+    assert all(len(sampled(response)) > 1 and response["reward"] is not None for response in responses)
+    assert sum(record.again for record in tried(job)) == 5
+    assert all(record.scored.reward is not None for record in tried(job) if not record.again)
+    notices = [line.text for line in records(job) if isinstance(line, Notice)]
+    assert re.match(r"tool 'search' has been down for \d s; 4 trajectories wait for it", notices[0])
+    assert re.fullmatch(r"tool 'search' answers again after \d s", notices[-1])
+
+
+def test_a_group_in_which_nothing_could_be_sampled_has_one_token_each(load, tmp_path):
+    job = new_job(load, tmp_path, "rollout.max_total_tokens=8")
+    responses, _ = play(job, [RIGHT])
+    assert [len(sampled(response)) for response in responses] == [1] * 4
+    assert {response["reward"] for response in responses} == {0.0}
+    assert all(len(response["observation_tokens"]) > 1 for response in responses)
 
 
 def test_a_sampler_that_fails_again_and_again_ends_the_job(load, tmp_path):

@@ -12,7 +12,16 @@ from rlf.engines.openrlhf.actor.groups import as_told
 from ...algo.openrlhf_reference import openrlhf
 from .agents import CALL, RIGHT, WRONG, new_job, play
 
-BROKEN = RuntimeError("the sampler hiccups")
+LEFT_OUT = (
+    "tools=[{name: search, description: finds, inputSchema: {type: object}, target: {kind: python, "
+    'callable: "tests.engines.openrlhf.tools:unreachable"}}]',
+    "engine.outage_s=0",
+)
+"""Overrides under which a trajectory that calls the tool is left out."""
+
+
+def is_left_out(response):
+    return response["extra_logs"]["unscorable"] == 1.0
 
 
 def experience(response):
@@ -78,15 +87,12 @@ FACTORS = {
 
 
 @pytest.mark.parametrize("estimator", FACTORS)
-def test_a_trajectory_that_is_left_out_changes_the_others_by_the_factor_that_is_told(estimator, load, tmp_path):
-    responses, _ = play(new_job(load, tmp_path), [RIGHT, WRONG, BROKEN, RIGHT])
+def test_a_trajectory_that_is_left_out_changes_the_others_by_the_documented_factor(estimator, load, tmp_path):
+    responses, _ = play(new_job(load, tmp_path, *LEFT_OUT), [RIGHT, WRONG, CALL, RIGHT])
     advantages_BT, mask_BT = advantages(responses, estimator)
     for row, response in enumerate(responses):
         told = advantages_BT[row][mask_BT[row].bool()].unique().tolist()
-        if not response["action_ranges"]:
-            assert told == []
-            continue
-        deviation = response["reward"] - 2 / 3
+        deviation = 0.0 if is_left_out(response) else response["reward"] - 2 / 3
         whitened = estimator == "reinforce_baseline"  # less the mean over tokens, which is 0 but for the lengths
         if whitened:
             deviation -= mean_over_tokens(responses)
@@ -94,7 +100,7 @@ def test_a_trajectory_that_is_left_out_changes_the_others_by_the_factor_that_is_
 
 
 def mean_over_tokens(responses):
-    """Mean deviation over all sampled tokens."""
+    """Mean deviation over all tokens in the loss; that of the left-out trajectory is 0."""
     pairs = [
         (response["reward"] - 2 / 3, sum(end - start for start, end in response["action_ranges"]))
         for response in responses
@@ -112,31 +118,49 @@ def test_the_factors_are_those_of_the_documentation():
 
 @pytest.mark.parametrize(("kind", "level"), [("ppo", "off"), ("ppo", "token"), ("ppo", "seq"), ("gspo", "off")])
 @pytest.mark.parametrize("by_token", [True, False])
-def test_the_loss_is_that_of_the_others_alone(kind, level, by_token, load, tmp_path):
-    responses, _ = play(new_job(load, tmp_path), [RIGHT, WRONG, BROKEN, RIGHT])
+def test_what_is_left_out_moves_no_weight_and_counts_once(kind, level, by_token, load, tmp_path):
+    responses, _ = play(new_job(load, tmp_path, *LEFT_OUT), [RIGHT, WRONG, CALL, RIGHT])
     advantages_BT, mask_BT = advantages(responses, "group_norm")
     told = batch(responses)
     loss_of = openrlhf().PolicyLoss(token_level_loss=by_token, policy_loss_type=kind, is_correction_level=level)
-    logprobs_BT = told.rollout_log_probs + 0.1 * torch.sin(torch.arange(told.rollout_log_probs.numel())).reshape(
-        told.rollout_log_probs.shape
-    )
-    others = [row for row, response in enumerate(responses) if response["action_ranges"]]
+    noise_BT = 0.1 * torch.sin(torch.arange(told.rollout_log_probs.numel())).reshape(told.rollout_log_probs.shape)
 
-    def loss(rows):
-        return loss_of(
-            logprobs_BT[rows].requires_grad_(),
+    def loss(rows, **counts):
+        logprobs_BT = (told.rollout_log_probs + noise_BT)[rows].detach().requires_grad_()
+        value = loss_of(
+            logprobs_BT,
             told.rollout_log_probs[rows],
             advantages_BT[rows],
             action_mask=mask_BT[rows],
             rollout_log_probs=told.rollout_log_probs[rows],
-            batch_num_tokens=mask_BT[rows].sum(),
-            global_batch_size=(mask_BT[rows].sum(1) > 0).sum(),
+            **counts,
         )[0]
+        value.backward()
+        return value.item(), logprobs_BT.grad
 
-    everything = loss(list(range(4)))
-    assert torch.isfinite(everything)
-    assert everything.item() == pytest.approx(loss(others).item(), abs=1e-7)
-    everything.backward()
+    def size(rows):
+        return {"batch_num_tokens": mask_BT[rows].sum(), "global_batch_size": (mask_BT[rows].sum(1) > 0).sum()}
+
+    (alone,) = [row for row, response in enumerate(responses) if is_left_out(response)]
+    others = [row for row in range(4) if row != alone]
+    value, gradient_BT = loss([alone], **size(list(range(4))))
+    assert abs(value) < 2**-14, "a micro-batch of it alone: its advantage is 0 to the grid that rewards are rounded to"
+    assert gradient_BT.abs().sum() < 2**-14
+    everything, _ = loss(list(range(4)), **size(list(range(4))))
+    share = {key: count - 1 for key, count in size(list(range(4))).items()}
+    assert share == size(others)
+    key = "batch_num_tokens" if by_token else "global_batch_size"
+    assert everything * size(list(range(4)))[key].item() == pytest.approx(
+        loss(others, **size(others))[0] * size(others)[key].item(), abs=2**-14
+    )
+
+
+@pytest.mark.parametrize("lines", [[CALL], [RIGHT, CALL, CALL, CALL]])
+def test_no_micro_batch_is_without_a_token_whatever_is_left_out(lines, load, tmp_path):
+    responses, _ = play(new_job(load, tmp_path, *LEFT_OUT), lines)
+    assert sum(map(is_left_out, responses)) >= 3
+    counts = [experience(response).action_mask.sum().item() for response in responses]
+    assert min(counts) == 1, "OpenRLHF divides the numbers of a micro-batch by this"
 
 
 @pytest.mark.parametrize("size", [3, 8, 48])

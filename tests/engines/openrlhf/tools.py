@@ -14,6 +14,18 @@ async def unreachable(**_arguments):
     raise ConnectionRefusedError("nobody answers")
 
 
+refusals = 0
+"""Calls of `back_soon` that are still refused."""
+
+
+async def back_soon(**_arguments):
+    global refusals
+    if refusals > 0:
+        refusals -= 1
+        raise ConnectionRefusedError("not yet")
+    return "Rinten was born in Fentes."
+
+
 def waits(query: str) -> str:
     """Blocks, which no thread with an event loop may."""
     try:

@@ -1,9 +1,10 @@
 """The agent: OpenRLHF's rows played by rlf's own rollout loop, one trajectory per call of `execute`.
 
 Lives in each rollout actor, on the event loop that it shares with vLLM: tools that block run on threads. Whatever a
-trajectory meets stays with it: a failure outside the policy makes it unscorable, and `response` leaves it out of the
-loss. Three things end the job, since training on would be worthless: records that cannot be written, a sampler that
-fails again and again, and a reward term that says that the run cannot go on.
+trajectory meets stays with it: one that a failure outside the policy broke is played again, waits while what broke it
+is down, and is left out of the loss when nothing helps (`outages`, `response`). Three things end the job, since
+training on would be worthless: records that cannot be written, a sampler that fails again and again, and a reward term
+that says that the run cannot continue.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from rlf.core.seeds import derive_seed
 from rlf.engines.harness import Harness, Traffic, build_harness
 from rlf.engines.openrlhf.actor.evaluation import Ahead
 from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally, counts
+from rlf.engines.openrlhf.actor.outages import Outages
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplesTokens
-from rlf.engines.openrlhf.actor.response import evaluation_response, training_response
+from rlf.engines.openrlhf.actor.response import StandIn, evaluation_response, stand_in_response, training_response
 from rlf.engines.openrlhf.job.attempt import read_attempt
 from rlf.engines.openrlhf.job.dataset import Purpose, Row, read_label
 from rlf.engines.openrlhf.job.folder import Job
@@ -41,7 +43,7 @@ from rlf.rollout.loop import Rollout, play
 from rlf.spec.dotenv import mentioned
 from rlf.spec.engines.openrlhf import Mode, OpenRlhfEngineSpec
 from rlf.types.events import Notice
-from rlf.types.policy import Policy, Sampling
+from rlf.types.policy import Policy, SampleRequest, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
 from rlf.types.trajectory import StopReason, Trajectory
@@ -108,18 +110,22 @@ class Agent:
             scored = await self._ahead_of(parts, engine, sampling_params).take(label)
             return head | evaluation_response(scored, parts.harness.reward, sampling_params)
         scored, group = await self._play_of_group(parts, policy, row)
+        stand_in = None if counts(scored) else await self._stand_in(parts, policy, scored)
         if parts.first_evaluation is not None:
             await asyncio.shield(parts.first_evaluation)
         if policy.vision is not None:
-            await policy.vision.prepare(scored.trajectory.images)
-        return head | training_response(scored, group, parts.harness.reward, sampling_params, policy.vision)
+            await policy.vision.prepare(scored.trajectory.images if stand_in is None else stand_in.images)
+        reward = parts.harness.reward
+        if stand_in is None:
+            return head | training_response(scored, reward, sampling_params, policy.vision)
+        return head | stand_in_response(scored, stand_in, group, reward, sampling_params, policy.vision)
 
     def _ahead_of(self, parts: _Parts, engine: SamplesTokens, sampling_params: Any) -> Ahead:
         """What plays evaluations. Ahead only where one actor has all rows, and weights stay until it is over."""
 
         async def play_row(label: str) -> Scored:
             row, policy = read_label(label, self._folder), EnginePolicy(engine, sampling_params)
-            return await self._play(parts, policy, row, row.index, step=None)
+            return await self._play_evaluation(parts, policy, row, step=None)
 
         if parts.ahead is None:
             assert isinstance(self._spec.engine, OpenRlhfEngineSpec), f"an agent for engine {self._spec.engine.kind}"
@@ -137,7 +143,7 @@ class Agent:
         group = self._groups.setdefault(row.index, Group(self._spec.rollout.num_generations))
         sample, scored = group.join(), None
         try:
-            scored = await self._play(parts, policy, row, sample, step=await parts.steps.step())
+            scored = await self._play_until_it_counts(parts, policy, row, sample)
         finally:
             if group.leave(scored):
                 del self._groups[row.index]
@@ -146,9 +152,29 @@ class Agent:
             await group.over()
         return scored, group
 
-    async def _play(self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, *, step: int | None) -> Scored:
-        """Plays, scores and records one trajectory."""
-        rollout = self._rollout(row, sample, step)
+    async def _play_until_it_counts(self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int) -> Scored:
+        """Plays one trajectory of training, again where something outside the policy broke it; records each try."""
+        num_tries, again = 0, True
+        while again:
+            step = await parts.steps.step()
+            scored = await self._play(parts, policy, row, sample, step=step, num_tries=num_tries)
+            num_tries += 1
+            parts.outages.note(scored)
+            again = not self._attempt.opening_calls and await parts.outages.may_play_again(scored, num_tries)
+            await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored, again))
+        return scored
+
+    async def _play_evaluation(self, parts: _Parts, policy: EnginePolicy, row: Row, *, step: int | None) -> Scored:
+        """Plays and records one trajectory of an evaluation."""
+        scored = await self._play(parts, policy, row, row.index, step=step)
+        await parts.spool.append(Record(row.purpose, row.index, row.index, step, time.time(), scored))
+        return scored
+
+    async def _play(
+        self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, *, step: int | None, num_tries: int = 0
+    ) -> Scored:
+        """Plays and scores one trajectory."""
+        rollout = self._rollout(row, sample, step, num_tries)
         sampler = self._sampler(policy, parts, row, sample)
         setting = parts.harness.setting(sampler, parts.sampling(row.purpose))
         scored_at = await parts.steps.step() - 1 if step is None else step
@@ -159,8 +185,20 @@ class Agent:
             raise
         except Exception as fault:  # noqa: BLE001 - no trajectory may end the others of its group
             scored = self._broken(parts, rollout, fault)
-        await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored))
+        parts.stand_in = parts.stand_in or StandIn.of(scored.trajectory)
         return scored
+
+    async def _stand_in(self, parts: _Parts, policy: EnginePolicy, scored: Scored) -> StandIn:
+        """What OpenRLHF gets for a trajectory that is left out: its own tokens, or others where it sampled none."""
+        stand_in = StandIn.of(scored.trajectory) or parts.stand_in
+        if stand_in is None:
+            context, sampling = parts.harness.chat.stop_token_ids[:1], parts.harness.training
+            request = SampleRequest(
+                scored.trajectory.id, context, max_tokens=1, sampling=sampling, seed=self._spec.seed
+            )
+            sample = await policy.sample(request)
+            stand_in = StandIn([*context, *sample.tokens[:1]], [0.0, *sample.logprobs[:1]], 1)
+        return stand_in
 
     def _sampler(self, policy: EnginePolicy, parts: _Parts, row: Row, sample: int) -> Policy:
         """vLLM, and in a rehearsal a written call before it."""
@@ -170,11 +208,13 @@ class Agent:
         number = row.index * self._spec.rollout.num_generations + sample
         return OpeningCalls(policy, parts.harness.chat, tools, number)
 
-    def _rollout(self, row: Row, sample: int, step: int | None) -> Rollout:
-        """The trajectory to make, with the seed that the local engine would give it."""
+    def _rollout(self, row: Row, sample: int, step: int | None, num_tries: int) -> Rollout:
+        """The trajectory to make, with the seed that the local engine would give it; another seed for another try."""
         seed, task = self._spec.seed, row.task
         if row.purpose is Purpose.TRAIN:
-            return Rollout(f"train/{row.index}/{sample}", task, sample, derive_seed(seed, "rollout", row.index, sample))
+            tried = (num_tries,) if num_tries else ()
+            name = "/".join(map(str, ("train", row.index, sample, *tried)))
+            return Rollout(name, task, sample, derive_seed(seed, "rollout", row.index, sample, *tried))
         name = f"eval/{row.purpose}/{'' if step is None else f'{step}/'}{task.id}/{sample}"
         return Rollout(name, task, sample, derive_seed(seed, "eval", str(row.purpose), task.id, sample))
 
@@ -234,7 +274,7 @@ class Agent:
         )
         await self._stack.enter_async_context(harness.tools)
         await self._stack.enter_async_context(harness.reward)
-        return _Parts(harness, spool, steps)
+        return _Parts(harness, spool, steps, Outages(spec.engine.outage_s, notify))
 
     async def _start_first_evaluation(self, parts: _Parts, policy: EnginePolicy) -> None:
         """Evaluates the untrained policy, in whichever actor comes first.
@@ -252,7 +292,7 @@ class Agent:
         parts.first_evaluation = asyncio.ensure_future(self._evaluate(parts, policy, rows))
 
     async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[Row]) -> None:
-        await asyncio.gather(*(self._play(parts, policy, row, row.index, step=0) for row in rows))
+        await asyncio.gather(*(self._play_evaluation(parts, policy, row, step=0) for row in rows))
 
 
 @dataclass(slots=True)
@@ -262,6 +302,9 @@ class _Parts:
     harness: Harness
     spool: SpoolWriter
     steps: StepCount
+    outages: Outages
+    stand_in: StandIn | None = None
+    """Tokens of the first trajectory in which something was sampled, for those in which nothing was."""
     ahead: Ahead | None = None
     """Plays OpenRLHF's evaluations; None before the first."""
     first_evaluation: asyncio.Future[None] | None = None

@@ -1,39 +1,77 @@
 """What `execute` returns to OpenRLHF for a trajectory, and how one is left out of the loss there.
 
-OpenRLHF wants one number as reward for every trajectory of a group, and takes no less than the whole group. One that
-is left out, since it has no reward or the policy sampled nothing, is returned with no action ranges: its mask is zero,
-so that it has no share in any loss, entropy, KL term or token count. As its reward it gets the mean reward of the
-others of its group, by which the group's mean, the baseline, is the others' alone.
+OpenRLHF wants one number as reward for every trajectory of a group, and takes no less than the whole group. It divides
+each micro-batch's numbers by its sampled tokens, so that a micro-batch without any ends the job (ZeroDivisionError) or
+makes its loss NaN. A trajectory that is left out, since it has no reward or the policy sampled nothing, therefore
+stands in its batch with one sampled token and, as its reward, the mean reward of the others of its group, by which the
+group's mean, the baseline, is the others' alone.
 
-What stays: OpenRLHF's standard deviation of the group is over all n members, so that with k of them left out
-`group_norm` advantages are sqrt((n - 1) / (n - k - 1)) times what they would be among the others; `rloo` ones
-n (n - k - 1) / ((n - 1) (n - k)) times. Its metrics of rewards and lengths count it, and its mean `kl` of a step with
-such a trajectory is not a number. The lineage counts it in `unscorable` and nowhere else.
+With `group_norm`, `dr_grpo` and `rloo` the advantage of that token is 0, to the 2^-14 that rewards are rounded to: it
+has no part in the policy loss. Estimators that normalise over the batch (`reinforce`, `reinforce_baseline`, `gae`) give
+it what a trajectory of average reward gets; KL and entropy terms count it like any token. What stays: each such
+trajectory adds 1 to the sampled tokens that the loss is divided by (with `seq-mean-token-mean` 1 to its trajectories),
+and OpenRLHF's standard deviation of the group is over all n members, so that with k of them left out `group_norm`
+advantages are sqrt((n - 1) / (n - k - 1)) times what they would be among the others; `rloo` ones
+n (n - k - 1) / ((n - 1) (n - k)) times. OpenRLHF's metrics of rewards and lengths count it. The lineage counts it in
+`unscorable` and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rlf.chat.vision import Vision
 from rlf.engines.openrlhf.actor.groups import Group, as_told, counts
 from rlf.rewards.function import RewardFunction
 from rlf.types.score import Scored
-from rlf.types.trajectory import StopReason
+from rlf.types.trajectory import StopReason, Trajectory
 
 
-def training_response(
-    scored: Scored, group: Group, reward: RewardFunction, params: Any, vision: Vision | None
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """Tokens of which one was sampled: what OpenRLHF gets for a trajectory that is left out."""
+
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
+    """Natural log of the sampler's probability at `position`, aligned with `tokens`."""
+    position: int
+    """Offset of the sampled token, at least 1."""
+    images: tuple[str, ...] = ()
+    """The images that `tokens` hold places of."""
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> StandIn | None:
+        """The trajectory itself with only its first sampled token in the loss; None when nothing was sampled."""
+        if not trajectory.num_sampled:
+            return None
+        first = trajectory.turns[0].start
+        return cls(trajectory.tokens, trajectory.rollout_logprobs, first, trajectory.images)
+
+
+def training_response(scored: Scored, reward: RewardFunction, params: Any, vision: Vision | None) -> dict[str, Any]:
+    """What a trajectory that counts is trained on with; its tokens are those that were sampled, bit for bit."""
+    trajectory = scored.trajectory
+    assert scored.reward is not None and counts(scored), f"{trajectory.id} does not count"
+    tensors = None if vision is None else vision.tensors(trajectory.images)
+    return _response(scored, as_told(scored.reward), reward, params) | {"mm_train_inputs": tensors}
+
+
+def stand_in_response(
+    scored: Scored, stand_in: StandIn, group: Group, reward: RewardFunction, params: Any, vision: Vision | None
 ) -> dict[str, Any]:
-    """What a trajectory is trained on with; its tokens are those that were sampled, bit for bit.
-
-    Pictures go along with every trajectory whose tokens hold places of some, also with one that is left out: the
-    forward pass of its batch looks for them.
-    """
-    value = as_told(scored.reward) if scored.reward is not None and counts(scored) else group.filler
-    tensors = None if vision is None else vision.tensors(scored.trajectory.images)
-    return _response(scored, value, reward, params) | {"mm_train_inputs": tensors}
+    """What OpenRLHF gets for a trajectory that is left out, once its group is over."""
+    return {
+        "observation_tokens": list(stand_in.tokens),
+        "action_ranges": [(stand_in.position, stand_in.position + 1)],
+        "rollout_log_probs": None if params.logprobs is None else list(stand_in.logprobs),
+        "reward": group.filler,
+        "scores": group.filler,
+        "truncated": False,
+        "extra_logs": _logs(scored, reward),
+        "mm_train_inputs": None if vision is None else vision.tensors(stand_in.images),
+    }
 
 
 def evaluation_response(scored: Scored, reward: RewardFunction, params: Any) -> dict[str, Any]:
@@ -42,17 +80,17 @@ def evaluation_response(scored: Scored, reward: RewardFunction, params: Any) -> 
 
 
 def _response(scored: Scored, value: float, reward: RewardFunction, params: Any) -> dict[str, Any]:
-    trajectory, in_loss = scored.trajectory, counts(scored)
-    ranges = [(turn.start, turn.end) for turn in trajectory.turns] if in_loss else []
+    trajectory = scored.trajectory
+    ranges = [(turn.start, turn.end) for turn in trajectory.turns]
     num_actions = sum(end - start for start, end in ranges)
-    assert not in_loss or num_actions == trajectory.num_sampled, f"{num_actions} in {ranges} of {trajectory.id}"
+    assert num_actions == trajectory.num_sampled, f"{num_actions} in {ranges} of {trajectory.id}"
     return {
         "observation_tokens": list(trajectory.tokens),
         "action_ranges": ranges,
         "rollout_log_probs": None if params.logprobs is None else list(trajectory.rollout_logprobs),
         "reward": value,
         "scores": value,
-        "truncated": in_loss and trajectory.stop is StopReason.LENGTH,
+        "truncated": trajectory.stop is StopReason.LENGTH,
         "extra_logs": _logs(scored, reward),
     }
 

@@ -12,10 +12,16 @@ from rlf.spec.models import KlPlace, TrainSpec
 
 
 def mean_advantages(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
-    """Mean advantage over each trajectory's sampled tokens; None where it is left out of the loss.
+    """Mean advantage over each trajectory's sampled tokens; None where it is left out of the loss or was played again.
 
     All None where advantages need what OpenRLHF keeps to itself: a critic's values, a reference's log-probabilities.
     """
+    final = [record for record in records if not record.again]
+    means = iter(_means(final, train))
+    return [None if record.again else next(means) for record in records]
+
+
+def _means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
     penalised = train.kl.coef > 0 and train.kl.place is KlPlace.REWARD
     in_loss = [counts(record.scored) for record in records]
     if train.algorithm.needs_critic or penalised or not any(in_loss):
@@ -27,6 +33,8 @@ def mean_advantages(records: Sequence[Record], train: TrainSpec) -> list[float |
     for row, (mask, counted) in enumerate(zip(masks, in_loss, strict=True)):
         if counted:
             mask_BT[row, : len(mask)] = torch.tensor(mask)
+        else:
+            mask_BT[row, 0] = True  # the one token of its stand-in, which counts where advantages are normalised
     output = train.algorithm.advantages(
         AdvantageInput(
             rewards_B=torch.tensor(_told(records), dtype=torch.float32),

@@ -128,7 +128,8 @@ class Ingest:
         if record.purpose is Purpose.TRAIN:
             assert record.step is not None, f"a training record without a step: {record.scored.trajectory.id}"
             self._training[record.step].append(record)
-            self._count(record)
+            if not record.again:
+                self._count(record)
         elif record.step is None:
             self._evaluating.append(record)
         else:
@@ -147,8 +148,9 @@ class Ingest:
             self._tell(Notice("warning", text, {"step": line.step}), line.step)
             return
         expected = self._spec.train.prompts_per_step * self._spec.rollout.num_generations
-        if self._comes_late and len(scored) < expected and self._spec.train.dynamic_filtering is None:
-            missing = f"{expected - len(scored)} of {expected} trajectories did not come from the nodes"
+        num_final = sum(not record.again for record in records)
+        if self._comes_late and num_final < expected and self._spec.train.dynamic_filtering is None:
+            missing = f"{expected - num_final} of {expected} trajectories did not come from the nodes"
             text = f"step {line.step}: {missing}; they are in {self._attempt.spool} there"
             self._tell(Notice("warning", text, {"step": line.step}), line.step)
         metrics = rollout_metrics(scored) | self._metrics(line.metrics, records)

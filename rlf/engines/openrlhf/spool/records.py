@@ -30,7 +30,9 @@ from rlf.types.score import Scored
 if TYPE_CHECKING:
     from rlf.engines.openrlhf.spool.send import Sender
 
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, 2)
+"""Version 1 has no `again`."""
 _LEFT_OUT: Any = {"trajectory": {"images": True, "turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}}}}
 """Pictures of results: the lineage keeps none."""
 
@@ -49,6 +51,8 @@ class Record:
     time: float
     """Seconds since 1970 at its end."""
     scored: Scored
+    again: bool = False
+    """Training: whether something outside the policy broke it and it was played again: it is none of its group."""
 
 
 Line: TypeAlias = Record | Notice
@@ -166,7 +170,7 @@ def to_line(line: Line, redactor: Redactor) -> str:
         return redactor.json({"notice": [line.level, line.text, dict(line.data)]})
     record = line
     scored: dict[str, Any] = _adapter().dump_python(record.scored, exclude=_LEFT_OUT)
-    head = [_VERSION, record.purpose, record.row, record.sample, record.step, record.time]
+    head = [_VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
     return redactor.json({"head": head, "scored": scored})
 
 
@@ -175,11 +179,11 @@ def from_line(text: str | bytes) -> Line:
     values = json.loads(text)
     if "notice" in values:
         return Notice(*values["notice"])
-    version, purpose, row, sample, step, time = values["head"]
-    if version != _VERSION:
-        raise ValueError(f"a spool record of version {version}; this rlf reads version {_VERSION}")
-    scored = _adapter().validate_python(values["scored"])
-    return Record(Purpose(purpose), row, sample, step, time, scored)
+    version, purpose, *place = values["head"]
+    if version not in _READABLE:
+        raise ValueError(f"a spool record of version {version}; this rlf reads versions 1 to {_VERSION}")
+    row, sample, step, time, *again = place
+    return Record(Purpose(purpose), row, sample, step, time, _adapter().validate_python(values["scored"]), *again)
 
 
 @cache
