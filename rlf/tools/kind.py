@@ -109,6 +109,10 @@ class ToolKind(BaseModel, ABC):
         """What the target says of itself; None where only the declaration can say. Raises RlfError."""
         return None
 
+    def contained(self) -> ToolKind:
+        """The same target where no call can end this process, unless the declaration asks for another place."""
+        return self
+
     def concurrency(self, limits: Limits) -> int:
         """Calls that can run at once, within `limits`: the others wait for a permit before their time counts."""
         return limits.max_concurrency

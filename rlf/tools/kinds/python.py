@@ -29,7 +29,8 @@ class Isolation(StrEnum):
     """Where a function runs."""
 
     AUTO = "auto"
-    """`async def` on the loop, `def` on a thread."""
+    """`async def` on the loop, `def` on a thread; with `engine: {kind: openrlhf}` a `def` function in a process, since
+    one that ends its process would end the job."""
     INLINE = "inline"
     """On the event loop. For `def` only if it is pure and takes microseconds: while it runs, nothing else does."""
     THREAD = "thread"
@@ -110,6 +111,14 @@ class PythonTool(ToolKind):
     def source_hash(self) -> str:
         """Covers the file that defines the function, not what that file imports or reads."""
         return hash_json([self.callable.rpartition(":")[2], source_hash(load_callable(self.callable))])
+
+    def contained(self) -> PythonTool:
+        """A `def` function in processes. An `async def` stays on the loop: many of its calls wait there at once."""
+        target = load_callable(self.callable)
+        stays = inspect.isclass(target) or is_async(target) or self.callable.startswith("__main__:")
+        if self.isolation is not Isolation.AUTO or stays:
+            return self
+        return self.model_copy(update={"isolation": Isolation.PROCESS})
 
     def concurrency(self, limits: Limits) -> int:
         """No more calls at once than there are processes."""

@@ -121,13 +121,15 @@ def test_a_broken_trajectory_is_played_again_and_both_tries_are_recorded(load, t
     assert name == row
 
 
-def unreachable(tool: str) -> str:
+def search_by(tool: str) -> str:
+    """The override that has a function of `tools` search."""
     target = f'{{kind: python, callable: "tests.engines.openrlhf.tools:{tool}"}}'
-    return f"tools=[{{name: search, description: finds, inputSchema: {{type: object}}, target: {target}}}]"
+    schema = "{type: object, properties: {query: {type: string}}, required: [query]}"
+    return f"tools=[{{name: search, description: finds, inputSchema: {schema}, target: {target}}}]"
 
 
 def test_a_tool_that_never_answers_leaves_its_trajectory_out_and_no_other(load, tmp_path):
-    job = new_job(load, tmp_path, unreachable("unreachable"), "engine.outage_s=0")
+    job = new_job(load, tmp_path, search_by("unreachable"), "engine.outage_s=0")
     responses, _ = play(job, [CALL, RIGHT, RIGHT, RIGHT])
     assert sorted(len(sampled(response)) == 1 for response in responses) == [False, False, False, True]
     assert {response["reward"] for response in responses} == {1.0}
@@ -148,7 +150,7 @@ def tried(job):
 def test_a_group_waits_for_a_tool_that_comes_back(load, tmp_path, monkeypatch):
     monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 0.01)
     tools.refusals = 5
-    job = new_job(load, tmp_path, unreachable("back_soon"), "engine.outage_s=60")
+    job = new_job(load, tmp_path, search_by("back_soon"), "engine.outage_s=60")
     responses, _ = play(job, [CALL] * 9 + [RIGHT])
     assert tools.refusals == 0
     assert all(len(sampled(response)) > 1 and response["reward"] is not None for response in responses)
@@ -157,6 +159,14 @@ def test_a_group_waits_for_a_tool_that_comes_back(load, tmp_path, monkeypatch):
     notices = [line.text for line in records(job) if isinstance(line, Notice)]
     assert re.match(r"tool 'search' has been down for \d s; 4 trajectories wait for it", notices[0])
     assert re.fullmatch(r"tool 'search' answers again after \d s", notices[-1])
+
+
+def test_a_tool_that_ends_its_process_does_not_end_the_agent(load, tmp_path):
+    job = new_job(load, tmp_path, search_by("dies"), "engine.outage_s=0")
+    responses, _ = play(job, [CALL, RIGHT, RIGHT, RIGHT])
+    assert sorted(len(sampled(response)) == 1 for response in responses) == [False, False, False, True]
+    (record,) = [record for record in tried(job) if record.scored.reward is None]
+    assert "the process of the tool ended during the call (exit code 9)" in record.scored.trajectory.error
 
 
 def test_a_group_in_which_nothing_could_be_sampled_has_one_token_each(load, tmp_path):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from rlf.api.rehearsals import rehearse
+from rlf.builtin.encyclopedia import search
 from rlf.core import RlfError
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 
@@ -101,7 +103,7 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
         "waits": "2 ok",
         "raises": "2 tool_error (error: RuntimeError: the index is on fire)",
         "hangs": "2 timeout (error: hangs gave no result within 1 s)",
-        "dies": "2 tool_error (error: the tool ended its own process (exit code 9))",
+        "dies": "2 infra (error: the process of the tool ended during the call (exit code 9))",
         "killed": "2 infra (error: the process of the tool was killed from outside)",
         "nowhere": "2 unreachable (error: no connection: Connect call failed ('127.0.0.1', 9))",
         "posts": "2 ok",
@@ -109,12 +111,87 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
     }
     steps = [words["step 1"], words["step 2"]]
     assert all(step.startswith("16 trajectories, ") for step in steps)
-    assert sum(int(re.search(r"unscorable: (\d+)", step)[1]) for step in steps) == 4, "killed and nowhere, each twice"
+    assert sum(int(re.search(r"unscorable: (\d+)", step)[1]) for step in steps) == 6, (
+        "dies, killed and nowhere, each twice"
+    )
 
     assert (Posts.num_calls, Posts.num_open) == (2, 0)
     calls = [line.split()[1] for line in outside.read_text().splitlines() if line.startswith("called")]
     assert (len(calls), len(set(calls))) == (2, 1)
     assert left_over() == []
+
+
+class Searches(Posts):
+    """The encyclopedia's search over HTTP."""
+
+    def do_POST(self):
+        Posts.num_calls += 1
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["query"]
+        body = search(query).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def search_server(port=0):
+    """A search server on a port, all of whose connections end with it."""
+    with ThreadingHTTPServer(("127.0.0.1", port), Searches) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+
+
+@needs_environment
+def test_the_real_job_waits_for_a_search_server_that_is_killed_and_comes_back(tmp_path, left_over):
+    """With micro-batches of one trajectory, of which none may be without a sampled token."""
+    Posts.num_calls = 0
+    spec, inside, runs = tmp_path / "outage.yaml", rehearsal_environment().python, tmp_path / "runs"
+    with search_server() as port:
+        target = f'{{kind: http, url: "http://127.0.0.1:{port}/", method: POST}}'
+        schema = "{type: object, properties: {query: {type: string}}, required: [query]}"
+        tool = f"{{name: search, description: Finds., inputSchema: {schema}, target: {target}}}"
+        spec.write_text(f"extends: {ROOT / 'specs' / 'search.yaml'}\ntools: [{tool}]\n")
+        sizes = [
+            "train.steps=2",
+            "train.prompts_per_step=4",
+            "rollout.num_generations=4",
+            "eval.limit=4",
+            "eval.every=2",
+        ]
+        command = [str(inside), "-m", "rlf", "run", str(spec), "engine.kind=openrlhf", *sizes]
+        command += ["eval.every=2", "train.micro_batch_tokens=320", "--runs", str(runs), "--json"]
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: Posts.num_calls > 0, job)
+    with job:
+        try:
+            wait_until(lambda: "tool 'search' has been down" in spooled(runs), job)
+            with search_server(port):
+                out, words = job.communicate(timeout=600)
+        finally:
+            job.kill()
+    assert job.returncode == 0, words
+    assert json.loads(out.splitlines()[-1])["data"]["status"] == "finished"
+    assert "tool 'search' answers again after" in spooled(runs)
+    assert left_over() == []
+
+
+def wait_until(holds, job):
+    """Returns when a condition holds; fails when the job ends before."""
+    deadline = time.monotonic() + 600
+    while not holds():
+        assert job.poll() is None, job.communicate()
+        assert time.monotonic() < deadline, "it never held"
+        time.sleep(0.1)
+
+
+def spooled(runs):
+    """What the job's agents have recorded."""
+    return "".join(path.read_text() for path in runs.glob("*/job/spool/*/*.jsonl"))
 
 
 @needs_environment

@@ -51,6 +51,8 @@ from rlf.types.trajectory import StopReason, Trajectory
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.spec.models import RunSpec
+
 logger = logging.getLogger(__name__)
 
 _MAX_BROKEN_IN_A_ROW = 64
@@ -252,7 +254,7 @@ class Agent:
             return self._parts
 
     async def _build(self, tokenizer: PreTrainedTokenizerBase) -> _Parts:
-        spec, sender = self._spec, None
+        spec, sender = _with_contained_tools(self._spec), None
         assert isinstance(spec.engine, OpenRlhfEngineSpec), f"an agent for engine {spec.engine.kind}"
         if spec.engine.ingest is not None:
             sender = partial(Sender, ingest=spec.engine.ingest, attempt=self._attempt)
@@ -293,6 +295,12 @@ class Agent:
 
     async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[Row]) -> None:
         await asyncio.gather(*(self._play_evaluation(parts, policy, row, step=0) for row in rows))
+
+
+def _with_contained_tools(spec: RunSpec) -> RunSpec:
+    """The spec with tools that cannot end the actor, and with it the job."""
+    tools = [tool.model_copy(update={"target": tool.target.contained()}) for tool in spec.tools]
+    return spec.model_copy(update={"tools": tools})
 
 
 @dataclass(slots=True)
