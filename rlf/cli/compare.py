@@ -124,10 +124,18 @@ def compare_runs(
     from rlf.reports.compare.examples import read_examples
     from rlf.reports.compare.page import page
     from rlf.reports.compare.view import comparison_view
+    from rlf.reports.sweep import read_seeds, seeds_view
 
     if sum((as_markdown, as_csv, as_json)) > 1:
         raise RlfError("--md, --csv and --json each print the whole comparison. Write one of them.")
     with open_reader(runs_folder) as reader:
+        seeds = read_seeds(reader, names)
+        if seeds is not None and not (as_markdown or as_csv or html is not None):
+            if as_json:
+                print_envelope("runs compare", seeds)
+            else:
+                stdout_console().print(seeds_view(seeds))
+            return
         found = compare(read_arms(reader, names), mode, threshold)
         quiet = (as_markdown or as_csv or as_json) and html is None
         examples = [] if quiet else read_examples(reader, found, max(flips, _MATRIX_FLIPS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -12,7 +13,8 @@ from rich.text import Text
 
 from rlf.lineage.records import SWEEP
 from rlf.reports.overview import STATUS_STYLES
-from rlf.reports.quantities import MISSING, percent, visible
+from rlf.reports.quantities import MISSING, percent, percent_range, visible
+from rlf.reports.statistics import Interval, mean_interval
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
@@ -76,6 +78,40 @@ def sweep_view(report: SweepReport) -> RenderableType:
     if report.error is not None:
         title.append(f": {visible(report.error)}", "red")
     return Group(title, _table(report.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class SeedReport:
+    """A sweep of nothing but seeds: one setting, and what chance does to it."""
+
+    sweep: SweepReport
+    num_seeds: int
+    """Members with an evaluation."""
+    mean: float | None
+    """Of the members' latest held-out success; None without any."""
+    interval: Interval | None
+    """95 % interval of the mean over seeds (Student's t); None for fewer than two, or where they are all equal."""
+
+
+def read_seeds(reader: Reader, names: Sequence[str]) -> SeedReport | None:
+    """The report where `names` is one sweep whose members differ in their seeds alone; else None."""
+    run = reader.get_run(names[0]) if len(names) == 1 and "," not in names[0] else None
+    if run is None or not is_sweep(run):
+        return None
+    sweep = read_sweep(reader, run.record.id)
+    settings = {tuple(word for word in row.overrides if not word.startswith("seed=")) for row in sweep.rows}
+    if len(settings) > 1:
+        return None
+    values = [row.after for row in sweep.rows if row.after is not None]
+    return SeedReport(sweep, len(values), fmean(values) if values else None, mean_interval(values))
+
+
+def seeds_view(report: SeedReport) -> RenderableType:
+    """The members, then their mean with its interval."""
+    interval = report.interval
+    within = "no interval" if interval is None else f"95 % interval {percent_range(interval.low, interval.high)}"
+    text = Text(f"mean of {report.num_seeds} seeds {percent(report.mean)}, {within}", style="bold")
+    return Group(sweep_view(report.sweep), text)
 
 
 def _table(rows: Sequence[SweepRow]) -> Table:
