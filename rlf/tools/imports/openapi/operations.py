@@ -48,10 +48,6 @@ def read_operations(document: Any, *, base_url: str | None = None, source: str =
             found.tools.append(operation.tool(security, _Servers(base_url, source)))
         except LeftOut as reason:
             found.left_out.append(f"{operation.shown}: {reason}")
-    if base_url is None and not found.tools and operations:
-        raise RlfError(
-            "\n".join([*found.left_out, "The document makes no tool. Give the service's address with --url."])
-        )
     found.notes += security.notes()
     return found
 
