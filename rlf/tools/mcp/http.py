@@ -12,6 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from rlf.tools.mcp.limits import MAX_MESSAGE_BYTES, too_large
 from rlf.tools.mcp.server import McpServer, Transport
+from rlf.tools.mcp.unheard import HeardEvents
 
 _CONNECT_S: Final = 10.0
 _EVENT_STREAM = "text/event-stream"
@@ -59,10 +60,28 @@ class _Bounded(httpx2.AsyncBaseTransport):
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.DecodingError("the server compresses although it was asked not to", request=request)
-        if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):  # events have a bound of their own
-            assert isinstance(response.stream, httpx2.AsyncByteStream), "an answer without an asynchronous stream"
-            response.stream = _BoundedStream(response.stream)
+        assert isinstance(response.stream, httpx2.AsyncByteStream), "an answer without an asynchronous stream"
+        is_events = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
+        response.stream = _HeardStream(response.stream) if is_events else _BoundedStream(response.stream)
         return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _HeardStream(httpx2.AsyncByteStream):
+    """Events, on which the SDK has a bound of its own."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        events = HeardEvents()
+        async for chunk in self._inner:
+            if heard := events.feed(chunk):
+                yield heard
+        if rest := events.end():
+            yield rest
 
     async def aclose(self) -> None:
         await self._inner.aclose()

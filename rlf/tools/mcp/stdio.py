@@ -24,11 +24,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
-from pydantic_core import from_json
 
 from rlf.core.redact import Redactor
 from rlf.tools.mcp.limits import MAX_MESSAGE_BYTES, TOO_LARGE, too_large
 from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.unheard import is_unheard
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +40,6 @@ _BUFFERED_MESSAGES: Final = 64
 _GRACE_S: Final = 0.5
 """Time to end after stdin closed, and again after SIGTERM."""
 _ID = re.compile(rb'"id"\s*:\s*(\d+)')
-
-_UNHEARD: Final = (b"notifications/message", b"notifications/progress")
 
 Inbound = MemoryObjectSendStream[SessionMessage | Exception]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -129,7 +127,7 @@ async def _read(
     lines, num_skipped = Lines(MAX_MESSAGE_BYTES), 0
     while chunk := await process.stdout.read(_CHUNK_BYTES):
         for line in lines.feed(chunk):
-            if is_unheard(line):
+            if isinstance(line, bytes) and is_unheard(line):
                 continue
             message = _message(line)
             if message is None:
@@ -243,18 +241,6 @@ class Lines:
         line, size_bytes, head = b"".join(self._parts), self._size_bytes, self._head
         self._parts, self._size_bytes, self._head = [], 0, b""
         return line if size_bytes <= self._max_bytes else Oversized(head, line[-_EDGE_BYTES:], size_bytes)
-
-
-def is_unheard(line: bytes | Oversized) -> bool:
-    """Whether a line is a notification that nobody listens to. The SDK takes so long for one that a server's log would
-    hold up its answer."""
-    if isinstance(line, Oversized) or not any(method in line for method in _UNHEARD):
-        return False
-    try:
-        message = from_json(line)
-    except ValueError:
-        return False
-    return isinstance(message, dict) and "id" not in message and str(message.get("method")).encode() in _UNHEARD
 
 
 def _message(line: bytes | Oversized) -> SessionMessage | None:

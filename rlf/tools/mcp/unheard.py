@@ -1,0 +1,66 @@
+"""A server's notifications that nobody listens to, taken out before the SDK sees them.
+
+The SDK takes so long for each that a server's log would hold up its answers, and its calls would run out of time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from pydantic_core import from_json
+
+_METHODS: Final = (b"notifications/message", b"notifications/progress")
+_MAX_EVENT_BYTES: Final = 8_000
+"""A longer event is passed on as it comes: it is no line of a log."""
+_EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_MAX_END_BYTES: Final = 4
+_DATA: Final = re.compile(rb"^data:(.*)$", re.MULTILINE)
+
+
+def is_unheard(message: bytes) -> bool:
+    """Whether a JSON-RPC message is such a notification."""
+    if not any(method in message for method in _METHODS):
+        return False
+    try:
+        value = from_json(message)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and "id" not in value and str(value.get("method")).encode() in _METHODS
+
+
+class HeardEvents:
+    """Server-sent events, fed in pieces, without those that nobody listens to."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._is_passing = False
+        """Whether the event under way is a long one, of which a part was passed on."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What may be passed on once a further piece is there."""
+        return b"".join(self._heard(chunk))
+
+    def end(self) -> bytes:
+        """What is left at the end of the stream."""
+        return self._rest
+
+    def _heard(self, chunk: bytes) -> Iterator[bytes]:
+        text, start = self._rest + chunk, 0
+        for end in _EVENT_END.finditer(text):
+            event = text[start : end.end()]
+            start = end.end()
+            if self._is_passing or not _is_unheard_event(event):
+                yield event
+            self._is_passing = False
+        self._rest = text[start:]
+        if self._is_passing or len(self._rest) > _MAX_EVENT_BYTES:
+            self._is_passing = True
+            yield self._rest[: -_MAX_END_BYTES + 1]
+            self._rest = self._rest[-_MAX_END_BYTES + 1 :]  # may be the first part of its end
+
+
+def _is_unheard_event(event: bytes) -> bool:
+    lines = _DATA.findall(event)
+    return len(lines) == 1 and is_unheard(lines[0])
