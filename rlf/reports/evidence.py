@@ -102,12 +102,12 @@ def flips_evidence(gained: int, lost: int, num_pairs: int) -> Evidence:
 
 def seeds_evidence(left: Sequence[float], right: Sequence[float]) -> Evidence | None:
     """Of the runs of two sides, by Welch. None where a side is one run or nothing varies."""
-    p = welch_p(left, right)
+    p = welch_p(left, right, cautious=True)
     if p is None:
         return None
 
     def interval_at(confidence: float) -> Interval:
-        low, high = welch_interval(left, right, confidence) or (0.0, 0.0)
+        low, high = welch_interval(left, right, confidence, cautious=True) or (0.0, 0.0)
         return Interval(max(-1.0, low), min(1.0, high))
 
     return Evidence(fmean(right) - fmean(left), p, interval_at)

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
+_FEW_VALUES = 5
+"""Values of a side below which `cautious` may matter."""
+
 
 class Interval(NamedTuple):
     """A confidence interval, both ends included."""
@@ -80,12 +83,18 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
     return Interval(fmean(values) - half, fmean(values) + half)
 
 
-def welch_interval(left: Sequence[float], right: Sequence[float], confidence: float = 0.95) -> Interval | None:
+def welch_interval(
+    left: Sequence[float], right: Sequence[float], confidence: float = 0.95, *, cautious: bool = False
+) -> Interval | None:
     """Welch's interval of mean(right) - mean(left) for unequal variances, Welch 1947. None where nothing varies.
 
     (m2 - m1) ± t(df) sqrt(a + b) with a = s1²/n1, b = s2²/n2 and df = (a + b)² / (a²/(n1 - 1) + b²/(n2 - 1)).
+
+    Args:
+        cautious: Takes df = min(n1, n2) - 1, Hsu 1938, which never claims too often, where the sides differ in number
+            and one has fewer than five values: there Welch's df finds a difference of nothing in up to 10 % of cases.
     """
-    found = _welch(left, right)
+    found = _welch(left, right, cautious=cautious)
     if found is None:
         return None
     error, freedom = found
@@ -94,19 +103,22 @@ def welch_interval(left: Sequence[float], right: Sequence[float], confidence: fl
     return Interval(difference - half, difference + half)
 
 
-def welch_p(left: Sequence[float], right: Sequence[float]) -> float | None:
+def welch_p(left: Sequence[float], right: Sequence[float], *, cautious: bool = False) -> float | None:
     """The two-sided p-value of Welch's test that two means are equal. None where nothing varies."""
-    found = _welch(left, right)
+    found = _welch(left, right, cautious=cautious)
     return None if found is None else student_p((fmean(right) - fmean(left)) / found[0], found[1])
 
 
-def _welch(left: Sequence[float], right: Sequence[float]) -> tuple[float, float] | None:
+def _welch(left: Sequence[float], right: Sequence[float], *, cautious: bool) -> tuple[float, float] | None:
     """Standard error of the difference and its degrees of freedom."""
     if len(left) < 2 or len(right) < 2:
         return None
     a, b = variance(left) / len(left), variance(right) / len(right)
     if a + b == 0:
         return None
+    fewest = min(len(left), len(right))
+    if cautious and fewest < _FEW_VALUES and len(left) != len(right):
+        return math.sqrt(a + b), fewest - 1
     share = a / (a + b)
     freedom = 1 / (share**2 / (len(left) - 1) + (1 - share) ** 2 / (len(right) - 1))
     return math.sqrt(a + b), freedom
