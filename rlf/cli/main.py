@@ -110,6 +110,12 @@ def _fail_for_os(error: OSError) -> NoReturn:
             f"{where}the disk is full. Make room; `rlf resume RUN` goes on with a run that was stopped.",
             RunError.exit_code,
         )
+    if error.errno == errno.ENAMETOOLONG:
+        name = max(Path(str(error.filename)).parts, key=len)
+        _fail(
+            f"{name[:40]}...: the name has {len(os.fsencode(name))} bytes; file systems take 255. Write a shorter one.",
+            RlfError.exit_code,
+        )
     raise error
 
 

@@ -67,9 +67,15 @@ _NOT_UTF8 = "this is not UTF-8; data files are UTF-8 text. Save the file as UTF-
 
 def _parse(text: bytes, place: Place) -> Any:
     try:
-        return _JSON.decode(text.decode().removeprefix("\ufeff"))
+        value = _JSON.decode(text.decode().removeprefix("\ufeff"))
+        if b"\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except UnicodeDecodeError as error:
         raise fail(place, "", _NOT_UTF8) from error
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])
+        raise fail(place, "", f"{half} is half of a character. Write both halves, or remove it.") from error
     except json.JSONDecodeError as error:
         where = Place(place.file, (place.line or 1) + error.lineno - 1, error.colno)
         raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Mend it here.") from error

@@ -156,6 +156,11 @@ def test_columns_that_json_lacks_are_hashed_too(tmp_path):
             jsonl(ROWS[0]) + "\n[1]\n",
             ":3:1: the line is a list; expected an object. Write the columns as {...}.",
         ),
+        (
+            "a.jsonl",
+            '{"prompt": "\\ud800"}\n',
+            ":1:1: '\\ud800' is half of a character. Write both halves, or remove it.",
+        ),
         ("a.jsonl", '{"prompt": NaN}\n', ":1:1: not JSON: got NaN, which JSON does not have. Mend the value."),
         ("a.jsonl", b"\xff\n", ":1:1: this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."),
         ("a.json", '{"rows": []}', ": the file holds an object; expected a list of objects. Write [{...}, ...]."),

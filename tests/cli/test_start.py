@@ -1,0 +1,35 @@
+"""The program's entry, and errors of the system that are the user's to fix."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LATE = """
+import signal, sys, types
+module = types.ModuleType("rlf.cli.main")
+def load(name):
+    signal.raise_signal(signal.SIGINT)
+    raise AttributeError(name)
+module.__getattr__ = load
+sys.modules["rlf.cli.main"] = module
+from rlf.cli.start import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_commands_are_loaded_is_one_word_and_no_traceback():
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_the_program_starts_there():
+    assert 'rlf = "rlf.cli.start:main"' in (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("command", [["runs", "list"], ["doctor"]])
+def test_a_runs_folder_whose_name_is_too_long_is_named(command, rlf):
+    result = rlf(*command, "--runs", "x" * 300)
+    assert result.exit_code == 2
+    assert "the name has 300 bytes; file systems take 255" in result.output
