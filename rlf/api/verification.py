@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.api.checkpoints import damaged_checkpoints
+from rlf.api.lineage import open_lineage
 from rlf.api.removal import find_leftovers, stray_folders
+from rlf.core.errors import RlfError, RunError
 from rlf.core.inside import is_run_id
 from rlf.lineage.reader import Reader
+from rlf.lineage.salvage import ReadTable, read_tables
+from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
 from rlf.lineage.upkeep import find_damage
 
 
@@ -22,6 +26,40 @@ class Verification:
     """What is damaged, in words; empty where all is whole."""
     remarks: tuple[str, ...]
     """What is unusual and no damage."""
+    readable: tuple[ReadTable, ...] = ()
+    """What is readable, where the database itself is damaged; empty else."""
+
+
+def verify_folder(runs_folder: Path) -> Verification:
+    """Reads the whole lineage of a runs folder and its checkpoints, as far as it can be read.
+
+    Raises:
+        RlfError: there is no lineage, it is another program's, or nothing can be read for a reason that is no damage.
+    """
+    try:
+        with open_lineage(runs_folder) as store:
+            found = _verify_what_opens(store, runs_folder)
+    except (DamagedDatabase, NoDatabase) as error:
+        found = Verification(0, (str(error),), ())
+    path = runs_folder / "rlf.db"
+    if not any(fault.startswith(("the file", "table", str(path))) for fault in found.faults) or not path.is_file():
+        return found
+    try:
+        return replace(found, readable=tuple(read_tables(path)))
+    except RunError as error:
+        return replace(found, faults=(*found.faults, str(error)))
+
+
+def _verify_what_opens(store: Store, runs_folder: Path) -> Verification:
+    try:
+        return verify(Reader(store), runs_folder)
+    except (RlfError, OSError):
+        raise
+    except Exception:
+        faults = tuple(find_damage(store))
+        if not faults:
+            raise  # a defect of rlf
+        return Verification(0, faults, ())
 
 
 def verify(reader: Reader, runs_folder: Path) -> Verification:

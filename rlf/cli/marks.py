@@ -11,12 +11,10 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
-from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rlf.api.removal import Leftover, Removed
-    from rlf.api.verification import Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,23 +163,3 @@ def thin_runs(
         print("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
     for item in leftovers:
         print(f"{item.run_id}: " + ("its folder is back in its place" if item.restored else "its removal is finished"))
-
-
-def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
-    """Read the whole lineage and print what is damaged, checkpoints included; exit code 3 when something is."""
-    from rlf.api.verification import verify
-
-    with open_reader(runs_folder) as reader:
-        found = verify(reader, runs_folder)
-    if as_json:
-        print_envelope("runs verify", found)
-    else:
-        _print(found)
-    if found.faults:
-        raise typer.Exit(3)
-
-
-def _print(found: Verification) -> None:
-    for line in (*found.faults, *(f"note: {remark}" for remark in found.remarks)):
-        stdout_console().print(line, markup=False, soft_wrap=True)
-    print(f"{found.num_runs} runs, {len(found.faults)} faults" if found.faults else f"{found.num_runs} runs, all whole")

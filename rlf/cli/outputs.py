@@ -33,6 +33,7 @@ from rlf.cli.transfer import ExportedRuns, ImportedRuns
 from rlf.core.errors import Fault
 from rlf.lineage.graph import Graph, Node, NodeDifference
 from rlf.lineage.records import FoundCall, StoredTrajectory
+from rlf.lineage.salvage import Salvage
 from rlf.reports.overview import Overview
 from rlf.reports.report import Report
 from rlf.reports.sweep import SweepReport
@@ -224,6 +225,7 @@ OUTPUTS: dict[str, Any] = {
     "runs rm": RemovedRuns,
     "runs gc": Thinned,
     "runs verify": Verification,
+    "runs salvage": Salvage,
     "runs export": ExportedRuns,
     "runs import": ImportedRuns,
     "chat show": ShownPrompt,

@@ -13,9 +13,10 @@ from rlf.cli.envelope import print_envelope
 from rlf.cli.fork import fork_run
 from rlf.cli.graph import diff_runs, print_graph, whence
 from rlf.cli.lineage import open_reader
-from rlf.cli.marks import note_run, remove_runs, tag_run, thin_runs, verify_lineage
+from rlf.cli.marks import note_run, remove_runs, tag_run, thin_runs
 from rlf.cli.output import stdout_console, write_page
 from rlf.cli.reproduce import reproduce_run
+from rlf.cli.salvage import salvage_runs, verify_lineage
 from rlf.cli.tail import tail_run
 from rlf.cli.trace import show_trajectory
 from rlf.cli.transfer import export_runs, import_runs
@@ -39,6 +40,7 @@ runs_app.command("note")(note_run)
 runs_app.command("rm")(remove_runs)
 runs_app.command("gc")(thin_runs)
 runs_app.command("verify")(verify_lineage)
+runs_app.command("salvage")(salvage_runs)
 runs_app.command("export")(export_runs)
 runs_app.command("import")(import_runs)
 

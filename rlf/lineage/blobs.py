@@ -59,12 +59,16 @@ def present(connection: Connection, names: Collection[str]) -> set[str]:
 
 
 def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, bytes]:
-    """Contents by name, those that are there."""
+    """Contents by name, those that are there.
+
+    Raises:
+        RunError: a content is damaged: it is not what its name says.
+    """
     found: dict[str, bytes] = {}
     asked = sorted(set(names))
     for start in range(0, len(asked), _BATCH):
         query = select(tables.blobs).where(tables.blobs.c.sha256.in_(asked[start : start + _BATCH]))
-        found.update((row.sha256, decompress(row.data)) for row in connection.execute(query))
+        found.update((row.sha256, _whole(row.sha256, row.data)) for row in connection.execute(query))
     return found
 
 
@@ -95,6 +99,19 @@ def is_whole(name: str, data: bytes) -> bool:
 def _check_whole(name: str, data: bytes) -> None:
     if not is_whole(name, data):
         raise RunError(f"blob {name[:12]}: damaged in the source; `rlf runs verify` lists all damage. Copy it again.")
+
+
+def _whole(name: str, data: bytes) -> bytes:
+    try:
+        content = decompress(data)
+    except zstandard.ZstdError:
+        content = None
+    if content is None or sha256(content).hexdigest() != name:
+        raise RunError(
+            f"the content {name[:12]} in the lineage is damaged: it is not what its name says. `rlf runs verify` names "
+            "all that is damaged, and `rlf runs salvage` saves the rest."
+        )
+    return content
 
 
 def compress(content: bytes) -> bytes:

@@ -320,6 +320,16 @@ def _trajectory_row(connection: Connection, run_id: str, k: int, step: int | Non
     return row
 
 
+def is_readable(connection: Connection, ref: int) -> bool:
+    """Whether a trajectory of a lineage that was damaged can be read, or was thinned."""
+    row = connection.execute(select(tables.trajectories).where(tables.trajectories.c.id == ref)).one()
+    try:
+        stored = _whole(connection, row)
+    except Exception:  # noqa: BLE001 - damage shows in any way
+        return False
+    return stored is None or len(stored.scored.trajectory.tokens) == row.num_tokens
+
+
 def _whole(connection: Connection, row: AnyRow) -> StoredTrajectory | None:
     payload = connection.execute(_parts_of(tables.payloads, row.id)).first()
     if payload is None:

@@ -31,13 +31,31 @@ _PATIENCE_S = 600.0
 _WRITES = "rlf_writes"
 """Execution option of the connections that begin with a lock."""
 
+
+class DamagedDatabase(RunError):
+    """The database is there and SQLite cannot read it."""
+
+
+class NoDatabase(RlfError):
+    """The file is not a SQLite database, or its header is damaged."""
+
+
+_TO_SAVE = (
+    "the database is damaged. `rlf runs verify` names what is readable, and `rlf runs salvage` saves it into a new one."
+)
 _MENDS: dict[str, tuple[type[RlfError], str]] = {
     "disk is full": (
         RunError,
         "the disk is full. Make room, then continue with `rlf resume`: what was written is kept.",
     ),
-    "file is not a database": (RlfError, "the file is no SQLite database. Name another path, or move the file away."),
-    "is malformed": (RunError, "the database is damaged. Restore a copy, or move it away to start afresh."),
+    "file is not a database": (
+        NoDatabase,
+        "the file is not a SQLite database, or its header is damaged. Name another path; of a lineage, `rlf runs "
+        "salvage` saves what is readable.",
+    ),
+    "malformed": (DamagedDatabase, _TO_SAVE),
+    "unsupported file format": (DamagedDatabase, _TO_SAVE),
+    "Could not decode": (DamagedDatabase, _TO_SAVE),
     "readonly database": (RunError, "the database cannot be written. Allow writing to the file and its folder."),
     "unable to open database": (
         RunError,
@@ -186,6 +204,9 @@ def open_store(where: str | Path, *, create: bool = True, read_only: bool = Fals
     store = Store(_engine(url, read_only=read_only), Redactor(os.environ), read_only=read_only)
     try:
         _bring_up_to_date(store)
+    except DatabaseError as error:
+        store.close()
+        raise DamagedDatabase(f"{store.place}: {_TO_SAVE} ({error.orig})") from error
     except BaseException:
         store.close()
         raise

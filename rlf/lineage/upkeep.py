@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, text
+from sqlalchemy.exc import DatabaseError
 
 from rlf.core import RlfError
 from rlf.lineage import tables
@@ -20,6 +22,7 @@ from rlf.lineage.lease import has_owner
 from rlf.lineage.payload import decode
 from rlf.lineage.records import IMPORTING, INTERRUPTED, TRAIN
 from rlf.lineage.run import check_stopped
+from rlf.lineage.soundness import find_fault
 from rlf.lineage.store import Store
 
 _PARTS = (tables.payloads, tables.tool_calls, tables.scores, tables.parse_failures)
@@ -154,12 +157,34 @@ def _named(connection: Connection) -> set[str]:
 def find_damage(store: Store) -> Iterator[str]:
     """What is wrong in the database, in words; nothing where all is well. Reads all of it once."""
     with store.read() as connection:
+        for look in (_database, _rows, _contents, _payloads, _sums):
+            yield from _looked(look, connection)
         for run_id in _cut_imports(store, connection):
             yield f"run {run_id}: its import was cut off. Import it again, or free the room with `rlf runs gc`"
-        yield from _database(connection)
-        yield from _contents(connection)
-        yield from _payloads(connection)
-        yield from _sums(connection)
+
+
+def _looked(look: Callable[[Connection], Iterator[str]], connection: Connection) -> Iterator[str]:
+    """What one look finds, or that it could not be finished: the others go on."""
+    try:
+        yield from look(connection)
+    except (DatabaseError, sqlite3.DatabaseError, ValueError) as error:
+        words = error.orig if isinstance(error, DatabaseError) else error
+        yield f"the file: {look.__name__.removeprefix('_')} cannot be read to the end: {words}"
+
+
+def _rows(connection: Connection) -> Iterator[str]:
+    """Rows that do not hold what their table says; contents and payloads are read by looks of their own."""
+    driver = connection.connection.dbapi_connection
+    if not isinstance(driver, sqlite3.Connection):
+        return
+    for table in tables.metadata.sorted_tables:
+        if table not in (tables.blobs, tables.payloads):
+            columns = [column.name for column in table.columns]
+            names = ", ".join(f'"{name}"' for name in columns)
+            for row in driver.execute(f'SELECT {names} FROM "{table.name}"'):
+                fault = find_fault(table, dict(zip(columns, row, strict=True)))
+                if fault is not None:
+                    yield f"table {table.name}: a row is damaged: {fault}"
 
 
 def _database(connection: Connection) -> Iterator[str]:

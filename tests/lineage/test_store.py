@@ -55,7 +55,7 @@ def test_a_reading_command_makes_no_database(path):
 def test_a_file_that_is_no_database_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("hello " * 1000)
-    with pytest.raises(RlfError, match=r"notes\.txt: the file is no SQLite database"):
+    with pytest.raises(RlfError, match=r"notes\.txt: the file is not a SQLite database"):
         open_store(path)
     assert path.read_text() == "hello " * 1000
 

@@ -1,0 +1,70 @@
+"""`rlf runs verify|salvage`: what of a lineage is whole, and saving what is readable of a damaged one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
+from rlf.cli.envelope import print_envelope
+from rlf.cli.output import stdout_console
+
+if TYPE_CHECKING:
+    from rlf.api.verification import Verification
+
+
+def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
+    """Read the whole lineage and print what is damaged, checkpoints included; exit code 3 when something is."""
+    from rlf.api.verification import verify_folder
+
+    found = verify_folder(runs_folder)
+    if as_json:
+        print_envelope("runs verify", found)
+    else:
+        _print(found)
+    if found.faults:
+        raise typer.Exit(3)
+
+
+def _print(found: Verification) -> None:
+    notes = (f"note: {remark}" for remark in found.remarks)
+    readable = (
+        f"readable: {item.table}: {item.num_rows} rows{_losses(item.num_damaged, item.num_gaps)}"
+        for item in found.readable
+    )
+    for line in (*found.faults, *notes, *readable):
+        stdout_console().print(line, markup=False, soft_wrap=True)
+    print(f"{found.num_runs} runs, {len(found.faults)} faults" if found.faults else f"{found.num_runs} runs, all whole")
+    if found.readable:
+        print("`rlf runs salvage` saves what is readable into a new database.")
+
+
+def _losses(num_damaged: int, num_gaps: int) -> str:
+    damaged = f"; {num_damaged} more are damaged" if num_damaged else ""
+    return damaged + (f"; {num_gaps} places cannot be read" if num_gaps else "")
+
+
+def salvage_runs(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The new database; it must not exist.")],
+    database: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The damaged one.", show_default="rlf.db in --runs")
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Save what is readable of a damaged lineage or archive into a new database; the damaged one stays as it is.
+
+    Trajectories that lost a part keep their row and nothing else. Each run gets a note of what was lost.
+    """
+    from rlf.lineage.salvage import salvage
+
+    done = salvage(database or runs_folder / "rlf.db", out)
+    if as_json:
+        print_envelope("runs salvage", done)
+        return
+    for item in done.tables:
+        if item.num_rows or item.num_damaged or item.num_gaps:
+            print(f"{item.table}: {item.num_rows} rows saved{_losses(item.num_damaged, item.num_gaps)}")
+    print(f"{len(done.run_ids)} runs saved to {done.target}; {done.num_thinned} trajectories lost a part")

@@ -1,0 +1,74 @@
+"""Whether a row of the lineage holds what its table says: types, JSON, words of a fixed set, contents by their hash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Boolean, Float, Integer, LargeBinary, Table
+
+from rlf.core.inside import is_run_id
+from rlf.lineage import tables
+from rlf.lineage.blobs import decompress
+from rlf.lineage.payload import decode
+from rlf.lineage.records import IMPORTING
+from rlf.types import FailureClass, Outcome, RunStatus, ScoreState, StopReason
+
+_JSON = {
+    "runs": ("plan", "host", "packages"),
+    "steps": ("metrics",),
+    "evaluations": ("metrics",),
+    "trajectories": ("gold",),
+    "tool_calls": ("arguments", "attempts", "usage", "structured", "images"),
+    "scores": ("turn_values", "usage"),
+    "events": ("data",),
+}
+_WORDS: dict[tuple[str, str], Callable[[str], Any]] = {
+    ("runs", "status"): lambda word: word == IMPORTING or RunStatus(word),
+    ("trajectories", "stop"): StopReason,
+    ("tool_calls", "outcome"): Outcome,
+    ("tool_totals", "outcome"): Outcome,
+    ("parse_failures", "kind"): FailureClass,
+    ("scores", "state"): ScoreState,
+}
+
+
+def find_fault(table: Table, row: Mapping[str, Any]) -> str | None:
+    """What is wrong with a row as SQLite has it, in words; None where it is sound."""
+    for column in table.columns:
+        if column.name in row and not _fits(column.type, row[column.name], nullable=bool(column.nullable)):
+            return f"{column.name} is {str(row[column.name])[:40]!r}"
+    try:
+        for name in _JSON.get(table.name, ()):
+            if row.get(name) is not None:
+                json.loads(row[name])
+        for (owner, name), read in _WORDS.items():
+            if owner == table.name and row.get(name) is not None:
+                read(row[name])
+        return _fault_of_content(table, row)
+    except Exception as error:  # noqa: BLE001 - damage shows in any way
+        return f"{type(error).__name__}: {error}"[:120]
+
+
+def _fits(kind: Any, value: Any, *, nullable: bool) -> bool:
+    if value is None:
+        return nullable
+    if isinstance(kind, LargeBinary):
+        return isinstance(value, bytes)
+    if isinstance(kind, Boolean):
+        return value in (0, 1)
+    if isinstance(kind, Integer):
+        return isinstance(value, int)
+    return isinstance(value, (int, float) if isinstance(kind, Float) else str)
+
+
+def _fault_of_content(table: Table, row: Mapping[str, Any]) -> str | None:
+    if table is tables.runs and not is_run_id(row["id"]):
+        return f"{row['id']!r} is not a run's id"
+    if table is tables.blobs and sha256(decompress(row["data"])).hexdigest() != row["sha256"]:
+        return "its content is not what its name says"
+    if table is tables.payloads:
+        decode(row["data"])
+    return None
