@@ -50,7 +50,24 @@ class Finding:
 
 def examine(runs_folder: Path) -> list[Finding]:
     """Looks at Python, packages, processor, memory, disk, GPU, the lineage, git and the sandbox. Changes nothing."""
-    return [finding for check in CHECKS for finding in check(runs_folder)]
+    return [finding for check in CHECKS for finding in _findings(check, runs_folder)]
+
+
+def _findings(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> Iterator[Finding]:
+    """A check's findings; where the machine's limits end it, that is the finding."""
+    try:
+        yield from check(runs_folder)
+    except (OSError, MemoryError, ImportError) as error:
+        name, why = check.__name__.strip("_"), str(error) or type(error).__name__
+        mend = "Raise the limits of memory, open files and processes (`ulimit -a`), or repair the installation."
+        yield Finding(name, Status.FAIL, f"could not be examined: {why}", mend)
+
+
+def _home(_: Path) -> Iterator[Finding]:
+    folder = next(path for path in (Path.home(), *Path.home().parents) if path.exists())
+    if not os.access(folder, os.W_OK):
+        mend = "Set HOME, and HF_HOME for models, to folders that can be written."
+        yield Finding("home", Status.WARN, f"{folder} cannot be written to: caches are not kept", mend)
 
 
 def _python(_: Path) -> Iterator[Finding]:
@@ -201,6 +218,7 @@ CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     _processor,
     _memory,
     _disk,
+    _home,
     _gpu,
     _database,
     _git,

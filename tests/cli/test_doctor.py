@@ -67,3 +67,21 @@ def test_the_lineage_is_opened_and_its_journal_named(tmp_path: Path) -> None:
     assert database(tmp_path).status is Status.OK and "0 runs, journal wal" in database(tmp_path).found
     (tmp_path / "rlf.db").write_bytes(b"no database at all" * 100)
     assert database(tmp_path).status is Status.FAIL
+
+
+def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkeypatch, tmp_path):
+    def _memory(_):
+        raise OSError(24, "Too many open files")
+        yield
+
+    monkeypatch.setattr("rlf.api.doctor.CHECKS", (_memory,))
+    (found,) = examine(tmp_path)
+    assert (found.name, found.status) == ("memory", Status.FAIL)
+    assert "Too many open files" in found.found
+
+
+def test_a_home_that_cannot_be_written_is_seen(monkeypatch, tmp_path):
+    monkeypatch.setattr("rlf.api.doctor.os.access", lambda path, mode: False)
+    monkeypatch.setattr("rlf.api.doctor.CHECKS", (doctor._home,))
+    (found,) = examine(tmp_path)
+    assert (found.name, found.status) == ("home", Status.WARN)
