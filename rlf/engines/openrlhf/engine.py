@@ -199,7 +199,8 @@ class OpenRlhfEngine:
         if not self.job.argv.is_file():
             await self._try_parts()
             self.job.folder.mkdir(parents=True, exist_ok=True)
-            write_job(self._plan, self._inputs.train, self._inputs.evaluation, self.job)
+        # Also for a job that is there: the runs folder may have moved, and changes of data may have been accepted.
+        write_job(self._plan, self._inputs.train, self._inputs.evaluation, self.job)
         if self._ingest is None:
             point_to(self.job, self._checkpoint)
         write_place(self.job, self._place)
