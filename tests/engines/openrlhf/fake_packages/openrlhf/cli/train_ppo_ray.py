@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 from rlf.engines.tokenizer import load_tokenizer
 from tests.engines.openrlhf.fakes import FakeEngine, Params
@@ -52,7 +53,8 @@ async def train():
         print(f"\x1b[36m(PPOTrainer pid=7)\x1b[0m INFO x.py:1] ✨ Global step {step}: {told}", flush=True)
         if step % args["ckpt.save_steps"] == 0:
             (actor / f"global_step{step}").mkdir(parents=True)
-            (actor / f"global_step{step}" / "weights.pt").write_text("w")
+            with ZipFile(actor / f"global_step{step}" / "weights.pt", "w") as shard:  # the form that torch writes
+                shard.writestr("data", "w")
             latest.write_text(f"global_step{step}")
         if args["eval.dataset"] and step % args["eval.steps"] == 0:
             for row in rows(args["eval.dataset"]):
