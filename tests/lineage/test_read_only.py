@@ -82,7 +82,7 @@ def test_a_runs_folder_that_cannot_be_written_can_be_read(folder, locked):
         assert (shown.exit_code, shown.stdout) == (0, before.stdout), (words, shown.output, shown.exception)
     tagged = rlf("runs", "tag", run_id, "best", "--runs", folder)
     assert tagged.exit_code == 1 and "cannot be written" in tagged.stderr
-    assert sorted(path.name for path in folder.iterdir()) == ["rlf.db", "rlf.db-leases"]
+    assert {path.name for path in folder.iterdir()} <= {"rlf.db", "rlf.db-leases"}
 
 
 @pytest.mark.parametrize("with_shm", [False, True])
