@@ -219,6 +219,7 @@ OUTPUTS: dict[str, Any] = {
     "runs compare": ShownComparison,
     "runs diff": list[NodeDifference],
     "runs whence": list[Node],
+    "runs fork": RunOutcome,
     "runs reproduce": Agreement | RunOutcome,
     "runs tag": Tagged,
     "runs note": Noted,
@@ -260,6 +261,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     "run": {**_OF_RUN, "member": Member},
     "resume": {**_OF_RUN, "member": Member},
     "rehearse": {**_OF_RUN, "stage": Stage},
+    "runs fork": _OF_RUN,
     "runs reproduce": _OF_RUN,
     "runs tail": {name: _OF_RUN[name] for name in ("step", "evaluation", "notice")},
 }
