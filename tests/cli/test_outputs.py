@@ -41,7 +41,7 @@ def printed_names() -> Iterator[str]:
 
 
 def test_every_command_that_prints_json_has_a_schema() -> None:
-    by_parameter = {"run", "resume"}  # `watch` and `watch_sweep` print under the name that they are given
+    by_parameter = {"run", "resume", "runs fork"}  # `watch` and `watch_sweep` print under the name that they are given
     assert set(printed_names()) | by_parameter == set(OUTPUTS)
     assert set(EVENTS) <= set(OUTPUTS)
 
