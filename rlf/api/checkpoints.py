@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlf.core.errors import RlfError
-from rlf.core.inside import path_inside
+from rlf.core.inside import check_run_id, path_inside
 from rlf.engines.engine import Start
 from rlf.engines.local import manifest
 from rlf.engines.openrlhf.job import checkpoints as openrlhf
@@ -59,7 +59,10 @@ def damaged_checkpoints(reader: Reader) -> Iterator[str]:
 
 def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
     """What is wrong with a checkpoint, in words; None where it is whole, or on a disk that is not seen from here."""
-    path = Path(saved.path)
+    try:
+        path = _place(record, saved)
+    except RlfError as error:
+        return str(error)
     if record.engine == "local":
         return manifest.find_damage(path, saved.sha256)
     if record.engine != "openrlhf" or record.plan["spec"]["engine"].get("ingest") is not None:
@@ -67,6 +70,15 @@ def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
     if not path.is_dir():
         return "the folder is gone"
     return None if openrlhf.is_whole(path, saved.sha256) else "a shard is missing or not what was written"
+
+
+def _place(record: RunRecord, saved: Checkpoint) -> Path:
+    """Where a checkpoint is. Raises RlfError where its path leads out of the folder that the run saves in."""
+    folder = Path(record.folder)
+    if folder.name != check_run_id(record.id):
+        raise RlfError(f"the run's folder {folder} is not named as the run: nothing was read there")
+    root = job_of(record, folder).checkpoints if record.engine == "openrlhf" else folder
+    return path_inside(root, Path(saved.path).absolute())
 
 
 def choose_start(reader: Reader, record: RunRecord, wanted: int | None = None) -> Start:
@@ -87,7 +99,8 @@ def choose_start(reader: Reader, record: RunRecord, wanted: int | None = None) -
             break
         skipped.append(f"step {saved.step}: {damage}: {saved.path}")
     found = kept[-len(skipped) - 1] if len(skipped) < len(kept) else None
-    start = Start(0 if found is None else found.step, None if found is None else Path(found.path), tuple(skipped))
+    place = None if found is None else _place(record, found)
+    start = Start(0 if found is None else found.step, place, tuple(skipped))
     if len(skipped) > 1 or (skipped and found is None):
         raise RlfError(_too_far(record, start, kept[-1].step))
     return start
@@ -104,7 +117,7 @@ def _start_at(record: RunRecord, kept: Sequence[Checkpoint], wanted: int) -> Sta
             f"run {record.id}: the checkpoint of step {wanted}: {damage}. Checkpoints are kept of steps: {there}; 0 is "
             "the beginning of the run. Name one of these."
         )
-    return Start(wanted, Path(saved.path), named=True)
+    return Start(wanted, _place(record, saved), named=True)
 
 
 def _too_far(record: RunRecord, start: Start, newest: int) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.api.inputs import load_inputs
+from rlf.api.lineage import check_runs_folder
 from rlf.api.places import cpu_place, fit_to_cpu
 from rlf.api.plans import Checked, check_spec
 from rlf.api.runs import RunOutcome, View, start
@@ -116,6 +117,7 @@ def run_in_full(
         SpecError, RlfError: the spec is wrong, or the environment is not made yet.
         RunError: the run failed.
     """
+    check_runs_folder(runs_folder)
     checked = _checked(files, overrides)
     fitted = fit_to_cpu(files, overrides, checked, _ready_environment(checked.plan, vllm=vllm), vllm=vllm)
     return start(

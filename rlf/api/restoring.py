@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +33,43 @@ class Places:
     """The lineage's folder now."""
     cwd: Path
     """The folder that relative paths of the run's files start at now."""
+    project: Path | None = None
+    """The folder, as it was, that the runs folder was moved or copied with; None where it was moved alone."""
 
     @classmethod
     def of(cls, record: RunRecord, store: Store) -> Places:
         """Those of a run."""
-        found = cls(None if record.home is None else Path(record.home), store.base, Path.cwd())
-        return found if record.cwd is None else cls(found.home, found.base, found.find(Path(record.cwd)))
+        cwd = Path.cwd() if record.cwd is None else Path(record.cwd)
+        found = cls(None if record.home is None else Path(record.home), store.base, cwd)
+        moved = [file for item in record.files for file in [cwd / item.path] if found._is_beside(item.role, file)]
+        if not moved:
+            return found
+        project = Path(os.path.commonpath([str(found.home), *map(os.path.normpath, moved)]))
+        found = replace(found, project=project)
+        return found if record.cwd is None else replace(found, cwd=found.find(cwd))
 
     def find(self, path: Path) -> Path:
-        """Where an absolute path is now: beside the runs folder as it was, if there is such a thing, else unchanged."""
+        """Where an absolute path is now.
+
+        What lay in a project that was moved or copied is looked for there alone: a file that is missing in a copy is
+        never taken from the original.
+        """
+        roots = [root for root in (self.home, self.project) if root is not None]
+        return self._moved(path) if any(path.is_relative_to(root) for root in roots) else path
+
+    def _moved(self, path: Path) -> Path:
+        """Where a path is if it was moved with the runs folder."""
         if self.home is None or self.base is None or self.home == self.base:
             return path
-        if os.path.commonpath([self.home, path]) == path.anchor:  # nothing but the root in common
-            return path
-        moved = Path(os.path.normpath(self.base / os.path.relpath(path, self.home)))
-        return moved if os.path.exists(moved) else path  # noqa: PTH110 - Path.exists raises on long texts
+        return Path(os.path.normpath(self.base / os.path.relpath(path, self.home)))
+
+    def _is_beside(self, role: str, file: Path) -> bool:
+        """Whether a recorded file was moved or copied with the runs folder."""
+        if self.home is None or self.base is None or self.home == self.base or role in _COMPUTED:
+            return False
+        if os.path.commonpath([self.home, file]) == file.anchor:  # nothing but the root in common
+            return False
+        return os.path.exists(self._moved(file))  # noqa: PTH110 - Path.exists raises on long texts
 
     def file(self, role: str, path: str) -> Path | None:
         """Where a recorded file is now; None for what is named and is no file of its own."""

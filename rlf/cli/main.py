@@ -147,11 +147,19 @@ def _options(
     configure(verbosity)
 
 
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        print("the current folder was removed. Change to another one, then try again.", file=sys.stderr)
+        sys.exit(RlfError.exit_code)
+
+
 def main() -> None:
     """The entry point."""
     heed_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    import_from(Path.cwd())
+    import_from(_current_folder())
     app(prog_name="rlf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rlf.api.changes import InputsChanged
 from rlf.api.lineage import open_lineage
 from rlf.api.runs import resume
 from rlf.cli import app
+from rlf.core import RlfError
 from rlf.lineage import Reader
 from rlf.lineage.graph import read_graph
 from rlf.types import Notice, RunStatus
@@ -46,6 +48,22 @@ def test_a_changed_input_is_refused_with_the_lines_that_changed(name, old, new, 
     assert all(words in answer.stderr for words in ["1 input changed", "→", "--accept-changes", *shown])
     with open_lineage(project / "runs") as store:
         assert Reader(store).get_run("latest").status is RunStatus.INTERRUPTED
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "search.py"])
+def test_a_file_that_is_missing_in_a_copied_project_is_not_taken_from_the_original(name, project, interrupted):
+    (project / name).unlink()
+    assert (interrupted / name).is_file()
+    with pytest.raises(InputsChanged, match=f"{name}: [0-9a-f]+ → absent"):
+        resumed(project)
+    with pytest.raises(RlfError, match=name):
+        resumed(project, accept_changes=True)
+
+
+def test_a_runs_folder_that_was_moved_alone_finds_its_project_where_that_is(interrupted, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(interrupted))
+    shutil.copytree(interrupted / "runs", tmp_path / "backup" / "runs")
+    assert resumed(tmp_path / "backup").status is RunStatus.FINISHED
 
 
 def test_a_changed_package_is_refused_by_its_versions(project, monkeypatch):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from rlf.api.checkpoints import choose_start, damaged_checkpoints
 from rlf.api.lineage import open_lineage
 from rlf.core import RlfError, hash_path
+from rlf.engines.local.manifest import find_damage
 from rlf.lineage import Reader, Recorder, start_run
 from rlf.types import CheckpointSaved
 
@@ -81,3 +84,27 @@ def test_a_run_without_a_whole_checkpoint_does_not_begin_again_by_itself(runs):
 def test_a_named_step_without_a_whole_checkpoint_is_a_fault_with_those_there_are(step, runs):
     with pytest.raises(RlfError, match=rf"step {step}: there is none. Checkpoints are kept of steps: 4, 6, 8"):
         start(runs, step)
+
+
+def test_no_checkpoint_is_read_outside_of_its_run(runs, tmp_path_factory):
+    """The lineage may come from a stranger: neither a stored path nor a link leads out of the run's folder."""
+    outside = tmp_path_factory.mktemp("outside")
+    for step in (6, 8):
+        shutil.move(weights(runs, step).parent, outside / str(step))
+    weights(runs, 6).parent.symlink_to(outside / "6")
+    with sqlite3.connect(runs / "rlf.db") as database:
+        database.execute("UPDATE checkpoints SET path = ? WHERE step = 8", [str(outside / "8")])
+    database.close()
+    with open_lineage(runs) as store:
+        found = list(damaged_checkpoints(Reader(store)))
+    assert [("leads out of" in line) for line in found] == [True, True]
+    with pytest.raises(RlfError, match=r"step 8: .* leads out of"):
+        start(runs)
+    with pytest.raises(RlfError, match="leads out of"):
+        start(runs, 8)
+
+
+def test_a_manifest_names_files_of_its_own_checkpoint_alone(runs):
+    manifest = weights(runs, 8).with_name("manifest.json")
+    manifest.write_text(json.dumps({"../step-000006/weights.safetensors": hash_path(weights(runs, 6))}))
+    assert "no file of the checkpoint" in str(find_damage(manifest.parent))

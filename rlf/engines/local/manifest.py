@@ -25,6 +25,8 @@ def find_damage(checkpoint: Path, sha256: str | None = None) -> str | None:
         if sha256 is not None and hash_path(manifest) != sha256:
             return f"{MANIFEST} is not what was written"
         for name, digest in digests.items():
+            if Path(name).name != name:
+                return f"{MANIFEST} names {name!r}, which is no file of the checkpoint"
             if not (checkpoint / name).is_file():
                 return f"{name} is gone"
             if hash_path(checkpoint / name) != digest:
