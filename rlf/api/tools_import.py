@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from rlf.core.errors import Fault, Place, RlfError, SpecError
 from rlf.core.yaml_text import load_document
 from rlf.spec.interpolation import interpolate
@@ -75,8 +77,19 @@ def from_mcp(source: str, folder: Path) -> Imported:
     path = Path(source)
     if path.is_file() and not _is_program(path):
         return _from_servers(_read(path), folder)
-    command, *arguments = [_as_program(source)] if path.is_file() else shlex.split(source)
+    command, *arguments = [_as_program(source)] if path.is_file() else _words(source)
     return _from_servers(_item({"mcp": {"command": command, "args": arguments}}, Path.cwd()), folder)
+
+
+def _words(command: str) -> list[str]:
+    """A command line's words. Raises RlfError where it has none, or a quote is open."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise RlfError(f"{command!r}: no command: {error}. Write it as in a shell, e.g. 'python server.py'.") from error
+    if not words:
+        raise RlfError("got an empty SOURCE; expected a url, a file with mcpServers, or a command such as 'uvx SERVER'.")
+    return words
 
 
 def _is_program(path: Path) -> bool:
@@ -98,7 +111,7 @@ def from_rl_factory(source: str, folder: Path) -> Imported:
     except (ValueError, SyntaxError) as error:
         raise RlfError(f"{source}: no Python literal: {error}. Expected [{{'mcpServers': {{...}}}}].") from error
     items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, dict) and isinstance(item.get(SERVERS), dict) for item in items):
+    if not all(map(_names_servers, items)):
         raise RlfError(f"{source}: expected [{{'mcpServers': {{NAME: {{'command': ...}}}}}}].")
     found = Imported()
     for item in items:
@@ -108,13 +121,30 @@ def from_rl_factory(source: str, folder: Path) -> Imported:
     return found
 
 
+def _names_servers(item: Any) -> bool:
+    """Whether a value is `{'mcpServers': {NAME: {...}}}`, as far as its servers' settings can be looked at."""
+    servers = item.get(SERVERS) if isinstance(item, dict) else None
+    return isinstance(servers, dict) and all(
+        isinstance(name, str) and isinstance(server, dict) and all(isinstance(key, str) for key in server)
+        for name, server in servers.items()
+    )
+
+
 def _root_of(item: Json, path: Path) -> Path:
     """The folder that the servers' files are named from: RL-Factory runs in its repository's root."""
-    arguments = [argument for server in item[SERVERS].values() for argument in server.get("args", ())]
+    lists = [server.get("args") for server in item[SERVERS].values()]
+    arguments = [argument for one in lists if isinstance(one, list) for argument in one]
     for folder in path.absolute().parents:
-        if any((folder / str(argument)).is_file() for argument in arguments):
+        if any(_is_file(folder / str(argument)) for argument in arguments):
             return folder
     return path.absolute().parent
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no path at all: too long, or with a NUL
+        return False
 
 
 def _item(value: Json, folder: Path) -> Node:
@@ -127,7 +157,7 @@ def _read(path: Path) -> Node:
     found = read_file(path.absolute(), None, faults)
     if found is None:
         raise SpecError(faults)
-    if SERVERS not in found[0].mapping:
+    if not _names_servers(plain(found[0])):
         raise RlfError(f'{path}: has no `mcpServers`. Write {{"mcpServers": {{NAME: {{"command": ...}}}}}}.')
     return found[0]
 
@@ -144,7 +174,7 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
     found = Imported()
     for name, as_written, one in zip(_names(written), _each(written), _each(filled), strict=True):
         value = _in_its_folder(plain(one), item.folder)
-        server = ToolServer.model_validate(value, context={"folder": item.folder})
+        server = _server(name, value, item.folder)
         said = _said(plain(as_written)["mcp"], server, folder)
         secrets = Secrets(name, has_variables)
         said = secrets.without(_mark_variables(said) if has_variables else said)
@@ -153,6 +183,16 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
         for entry in fresh_listing(server.mcp).entries:
             found.tools.append(_declaration(server, entry, said))
     return found
+
+
+def _server(name: str, value: Json, folder: Path) -> ToolServer:
+    """The item of a server. Raises RlfError for settings that no server can have."""
+    try:
+        return ToolServer.model_validate(value, context={"folder": folder})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join([name, *map(str, fault["loc"][1:])])
+        raise RlfError(f"mcpServers.{where}: {fault['msg']}. Fix the server's settings.") from error
 
 
 def _check_addresses(item: Node) -> None:
@@ -193,11 +233,8 @@ def _names(item: Node) -> list[str]:
 def _in_its_folder(value: Json, folder: Path) -> Json:
     """The item with the folder that its server's arguments are named from, where one of them is a relative path."""
     server = value["mcp"]
-    if (
-        "command" not in server
-        or server.get("cwd")
-        or not any(_is_path(word, folder) for word in server.get("args", ()))
-    ):
+    arguments = server.get("args") if isinstance(server.get("args"), list) else []
+    if "command" not in server or server.get("cwd") or not any(_is_path(word, folder) for word in arguments):
         return value
     return {**value, "mcp": {**server, "cwd": str(folder)}}
 
@@ -322,7 +359,10 @@ def _any_function(source: str) -> str:
         if spec is None or spec.origin is None:
             raise RlfError(f"{source}: no module of that name. Write a module or a file that ends in .py.")
         path = Path(spec.origin)
-    body = ast.parse(_file(str(path)).read_text(encoding="utf-8")).body
+    try:
+        body = ast.parse(_file(str(path)).read_bytes()).body
+    except (SyntaxError, ValueError) as error:
+        raise RlfError(f"{path}: not Python: {error}. Fix the file.") from error
     names = [
         node.name
         for node in body
@@ -349,6 +389,7 @@ def _text(source: str) -> str:
             return _file(source).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise RlfError(f"{source}: not UTF-8 text: {error}. Save it as UTF-8.") from error
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -360,7 +401,7 @@ def _text(source: str) -> str:
                     f"{source}: larger than {_MAX_BYTES:,} bytes, the most that are read. Import a part of it."
                 )
             return data.decode("utf-8-sig")
-    except (urllib.error.URLError, OSError, UnicodeDecodeError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         raise RlfError(f"{source}: cannot be read: {error}. Check the address.") from error
 
 

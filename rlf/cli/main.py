@@ -65,7 +65,7 @@ class _Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command; what the user can mend is told in words, without a traceback."""
+        """Runs a command; what the user can fix is reported in words, without a traceback."""
         arguments = list(ctx.args)
         try:
             result = super().invoke(ctx)
@@ -99,7 +99,7 @@ def _fail(message: str, exit_code: int) -> NoReturn:
 
 
 def _fail_for_os(error: OSError) -> NoReturn:
-    """Words for a full disk, silence for a closed pipe; any other error of the system is a defect."""
+    """Words for what a user's disk or folder refuses, silence for a closed pipe; any other error is a defect."""
     if isinstance(error, BrokenPipeError):
         # What is still buffered would be flushed at exit, into the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -107,9 +107,11 @@ def _fail_for_os(error: OSError) -> NoReturn:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f"{error.filename}: " if error.filename else ""
         _fail(
-            f"{where}the disk is full. Make room; `rlf resume RUN` goes on with a run that was stopped.",
+            f"{where}the disk is full. Make room; `rlf resume RUN` continues a run that was stopped.",
             RunError.exit_code,
         )
+    if error.errno in _REFUSED and error.filename:
+        _fail(f"{error.filename}: {error.strerror}. Name a file or folder that you may use.", RlfError.exit_code)
     if error.errno == errno.ENAMETOOLONG:
         name = max(Path(str(error.filename)).parts, key=len)
         _fail(
@@ -118,6 +120,9 @@ def _fail_for_os(error: OSError) -> NoReturn:
         )
     raise error
 
+
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})
+"""What systems refuse a path with that a user named."""
 
 app = typer.Typer(
     name="rlf",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,14 +12,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.tools_import import IMPORTERS
+from rlf.api.tools_import import IMPORTERS, ImportRequest, read_source
 from rlf.api.tools_write import file_text
 from rlf.cli.main import app
 from rlf.cli.tool_files import load_tools
 from rlf.cli.tools_import import Source
+from rlf.core.errors import RlfError
 from rlf.core.yaml_text import dump_yaml, load_document
 from rlf.spec import load_spec
 from rlf.tools import ToolDeclaration
+from rlf.tools.imports.openapi import read_operations
 
 CANARY = "canary-in-the-mine-77"
 TEXTS = [
@@ -233,3 +236,55 @@ def test_what_is_written_as_yaml_is_read_as_it_was() -> None:
     }
     with pytest.raises(ValueError, match="constructor"):
         load_document("a: !!python/name:os.system x")
+
+
+@pytest.mark.parametrize("address", ["http://[zz]/", "http://[::1", "//[", "http:///path"])
+def test_an_operation_whose_server_is_no_address_is_left_out(address: str) -> None:
+    document = {"openapi": "3.0.0", "servers": [{"url": address}], "paths": {"/a": {"get": {}}}}
+    for source in ("", "https://example.org/api.json"):
+        found = read_operations(document, source=source)
+        assert not found.tools and "names no address for it" in found.left_out[0]
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ({"s": {"command": "x", "env": ""}}, r"mcpServers\.s\.env: Input should be a valid dictionary"),
+        ({"s": {"command": "x", "args": 5}}, r"mcpServers\.s\.args: Input should be a valid"),
+        ({"s": {"command": 5}}, r"mcpServers\.s\.command: "),
+        ({"s": {"args": ["a" * 5000]}}, r"mcpServers\.s"),
+        ({"s": "x"}, "expected"),
+        ({True: {"command": "x"}}, "expected"),
+        ({"s": {1: "x"}}, "expected"),
+    ],
+)
+def test_settings_of_a_server_of_another_type_are_refused_with_their_place(
+    tmp_path: Path, servers: Any, said: str
+) -> None:
+    path = tmp_path / "tools.pydata"
+    path.write_text(repr([{"mcpServers": servers}]))
+    with pytest.raises(RlfError, match=said):
+        read_source("rl-factory", ImportRequest(str(path), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "said"),
+    [
+        ("mcp", "'unclosed", "no command: No closing quotation"),
+        ("mcp", " ", "got an empty SOURCE"),
+        ("mcp", "server.json", "has no `mcpServers`"),
+        ("openapi", "http://127.0.0.1:1/x y", "cannot be read: URL can't contain control characters"),
+        ("openapi", "http://[zz]/x", "cannot be read: 'zz' does not appear to be"),
+        ("python", "cut.py", "not Python: "),
+        ("python", "latin.py", "not Python: "),
+    ],
+)
+def test_a_source_that_is_none_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, source: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("server.json").write_text('{"mcpServers": {"s": 5}}')
+    Path("cut.py").write_text("def f(:\n")
+    Path("latin.py").write_bytes(b"# \xff\ndef f(): ...\n")
+    with pytest.raises(RlfError, match=re.escape(said)):
+        read_source(kind, ImportRequest(source, tmp_path))

@@ -42,3 +42,12 @@ def test_a_current_folder_that_was_removed_is_said_in_one_line(tmp_path):
     done = subprocess.run([sys.executable, "-c", start], cwd=gone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "the current folder was removed" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["init"], ["schema", "--write"], ["tools", "import", "python", "json", "--out"]])
+def test_a_folder_that_is_a_file_is_named_without_a_traceback(command, rlf, tmp_path):
+    file = tmp_path / "notes.txt"
+    file.touch()
+    result = rlf(*command, str(file / "x"))
+    assert result.exit_code == 2
+    assert f"{file}/x: Not a directory. Name a file or folder that you may use." in result.output

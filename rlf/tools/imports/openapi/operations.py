@@ -73,12 +73,22 @@ class _Servers:
 
 def _checked(url: str, source: str) -> str:
     refuse_references(url)
-    whole = urljoin(source, url) if source.startswith(("http://", "https://")) else url
-    if not whole.startswith(("http://", "https://")) or not urlsplit(whole).netloc:
+    whole = _absolute(url, source)
+    if whole is None:
         raise LeftOut(f"the document names no address for it (server: {url!r}); give one with --url")
     if set("{}") & set(whole):
         raise LeftOut(f"its server {whole!r} has a variable without a value; give the address with --url")
     return whole.rstrip("/")
+
+
+def _absolute(url: str, source: str) -> str | None:
+    """A server's address in full; None where it is none, or names no host."""
+    try:
+        whole = urljoin(source, url) if source.startswith(("http://", "https://")) else url
+        where = urlsplit(whole)
+    except ValueError:
+        return None
+    return whole if where.scheme in ("http", "https") and where.netloc else None
 
 
 def _operations(document: Json, left_out: list[str]) -> Iterator[_Operation]:
