@@ -1,7 +1,7 @@
 """How a request fails: a typed outcome and words that hold no address path, header or key.
 
-The one rule of what a service's failure means. A status of 5xx, a refused key, or an answer that is none says nothing
-about the request: it is infrastructure. Any other status is the service's verdict on the request.
+The one rule of what a service's failure means. A status of 5xx or 3xx, a refused key, or an answer that is none says
+nothing about the request: it is infrastructure. Any other status is the service's verdict on the request.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 KEY_REFUSED: Final = frozenset({401, 403})
 """Statuses by which a service refuses the caller's key."""
-_SERVICE_STATUSES: Final = KEY_REFUSED | {402, 407, 408}
-"""Statuses below 500 that say nothing about the request: payment, a proxy's key, a request that came too slowly."""
+_SERVICE_STATUSES: Final = KEY_REFUSED | {402, 407, 408, 421, 425, 499}
+"""Statuses below 500 that say nothing about the request: payment, a proxy's key, a request that came too slowly, at the
+wrong server, too early, or that a proxy took for given up."""
 _NO_MODEL: Final = re.compile(
     r"model_not_found|invalid_model|\b(invalid|unknown|unsupported|valid|no such|unable to access) model\b"
     r"|\bmodel\b.{0,120}\b(not exist|not found)\b",
@@ -40,7 +41,7 @@ def outcome_of_status(status: int, *, has_pause: bool = False, tool_errors: Coll
         return Outcome.TOOL_ERROR
     if status == 429 or (status == 503 and has_pause):
         return Outcome.RATE_LIMITED
-    is_service = status >= 500 or status in _SERVICE_STATUSES
+    is_service = not 400 <= status < 500 or status in _SERVICE_STATUSES
     return Outcome.SERVICE_ERROR if is_service else Outcome.TOOL_ERROR
 
 

@@ -7,7 +7,6 @@ Each is an EndpointFailure; a completion that is given back always says somethin
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -204,7 +203,23 @@ def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise unusable("no choices")
+    _check_lists(choices[0])
     return choices[0]
+
+
+def _check_lists(choice: Mapping[str, Any]) -> None:
+    """Raises EndpointFailure for a choice in which something else stands where a list should."""
+    message, logprobs = choice.get("message"), choice.get("logprobs") or {}
+    if not isinstance(logprobs, dict):
+        raise unusable(f"logprobs that are a JSON {type(logprobs).__name__}")
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    for name, value in {"tool_calls": calls, **logprobs}.items():
+        if name in _LISTS and value and not isinstance(value, list):
+            raise unusable(f"{name} that are a JSON {type(value).__name__}")
+
+
+_LISTS = frozenset({"tool_calls", "content", "tokens", "token_logprobs", "top_logprobs"})
+"""Parts of a choice, and of its logprobs, that are lists."""
 
 
 def _that_says_something(completion: Completion, refusal: Any) -> Completion:
@@ -245,7 +260,7 @@ def _image(item: Any) -> Image:
         raise unusable("an image that is not base64 (`b64_json`)")
     try:
         data = base64.b64decode(encoded, validate=True)
-    except binascii.Error as fault:
+    except ValueError as fault:
         raise unusable("an image whose base64 is broken") from fault
     mime_type = mime_type_of(data)
     if mime_type is None:

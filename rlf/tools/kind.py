@@ -59,7 +59,8 @@ class ToolRuntime(Protocol):
 
         Raises:
             ToolFailure: the call failed in a way that the kind can name.
-            BaseException: anything else that the tool raises; the model is told its type and text.
+            BaseException: anything else that the tool raises; the model reads its type and text. From a runtime whose
+                isolation is `remote` it is a failure of the infrastructure.
         """
 
     async def end_trajectory(self, trajectory_id: str) -> None:

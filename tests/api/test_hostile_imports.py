@@ -285,6 +285,6 @@ def test_a_source_that_is_none_is_refused_in_words(
     monkeypatch.chdir(tmp_path)
     Path("server.json").write_text('{"mcpServers": {"s": 5}}')
     Path("cut.py").write_text("def f(:\n")
-    Path("latin.py").write_bytes(b"# \xff\ndef f(): ...\n")
+    Path("latin.py").write_bytes(b"def f(): '\xff'\n")
     with pytest.raises(RlfError, match=re.escape(said)):
         read_source(kind, ImportRequest(source, tmp_path))

@@ -84,7 +84,7 @@ def test_a_refused_connection_and_an_unknown_name_are_unreachable_unless_the_cal
         (429, {}, Outcome.RATE_LIMITED, None),
         (429, {"Retry-After": "31536000"}, Outcome.RATE_LIMITED, 31_536_000.0),
         (429, {"Retry-After": "soon"}, Outcome.RATE_LIMITED, None),
-        (304, {}, Outcome.TOOL_ERROR, None),
+        (304, {}, Outcome.SERVICE_ERROR, None),
     ],
 )
 def test_a_status_that_is_no_success_is_a_typed_failure(

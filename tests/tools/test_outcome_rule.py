@@ -42,10 +42,17 @@ BROKEN = {
     "html": Reply(200, "<html>Log in</html>", content_type="text/html"),
     "cut_json": Reply(200, '{"choices": [{"message": {"con'),
     "empty": Reply(200, ""),
+    "s304": Reply(304, ""),
+    "s421": Reply(421),
+    "s425": Reply(425),
+    "s499": Reply(499),
 }
 BROKEN_MODEL = {
     "no_choices": Reply(200, '{"choices": []}'),
     "error_body": Reply(200, '{"error": {"message": "the engine is dead"}}'),
+    "calls_that_are_a_number": Reply(200, '{"choices": [{"message": {"tool_calls": 5}}]}'),
+    "logprobs_that_are_a_list": Reply(200, '{"choices": [{"message": {"content": "a"}, "logprobs": [1]}]}'),
+    "logprobs_of_a_number": Reply(200, '{"choices": [{"message": {"content": "a"}, "logprobs": {"content": 5}}]}'),
     "no_model": Reply(404, '{"error": {"message": "The model `m` does not exist."}}'),
     "no_model_by_400": Reply(400, '{"message": "Invalid model: m"}'),
     "no_model_of_its_list": Reply(400, '{"error": "m is not a valid model ID"}'),
@@ -121,6 +128,25 @@ def test_a_service_may_declare_that_a_status_is_its_answer_to_the_call() -> None
     replies = {name: BROKEN[name] for name in ("s500", "s403", "s502")}
     found = outcomes(http, replies, tool_error_statuses=[500, 403])
     assert found == {"s500": Outcome.TOOL_ERROR, "s403": Outcome.TOOL_ERROR, "s502": Outcome.SERVICE_ERROR}
+
+
+RESULT = {"text": Reply(200, "Log in", content_type="text/html"), "empty": Reply(204, ""), "other": Reply(200, "{}")}
+
+
+def test_an_answer_that_does_not_fill_in_the_result_is_no_fault_of_the_arguments() -> None:
+    def kind(url: str) -> dict[str, Any]:
+        return {"kind": "http", "url": url, "method": "POST", "result": "{{ response.found.name }}"}
+
+    expected = {"text": Outcome.SERVICE_ERROR, "empty": Outcome.SERVICE_ERROR, "other": Outcome.OUTPUT_REJECTED}
+    assert outcomes(kind, RESULT) == expected
+
+
+def test_what_rlfs_own_side_of_a_service_raises_is_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise TypeError("unexpected")
+
+    monkeypatch.setattr("rlf.endpoints.http.HttpClient.send", broken)
+    assert outcomes(http, VERDICTS) == dict.fromkeys(VERDICTS, Outcome.INFRA)
 
 
 def test_text_where_an_output_schema_asks_for_json_is_the_services_failure() -> None:

@@ -265,7 +265,8 @@ class OpenTool:
         except ToolFailure as failure:
             return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
         except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
-            return Ending(outcome_of_fault(fault), describe(fault))
+            asks_a_service = self.runtime.isolation == "remote"  # by code of rlf's own, which judges no call by failing
+            return Ending(Outcome.INFRA if asks_a_service else outcome_of_fault(fault), describe(fault))
 
     def _accepted(self, output: ToolOutput) -> Ending:
         """What the tool gave back, unless it breaks outputSchema or the limits of images."""

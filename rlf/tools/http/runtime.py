@@ -141,14 +141,22 @@ class HttpRuntime:
             start = body[:_MAX_SHOWN].decode("utf-8", "replace")
             raise ToolFailure(self._garbled, f"the answer is not JSON; it begins {start!r}") from fault
 
+    def _rendered(self, result: Template, part: Any, arguments: Mapping[str, Any]) -> str:
+        try:
+            return result.render({**arguments, "response": part}).rstrip("\n")
+        except TemplateFault as fault:
+            is_text = isinstance(part, str) and self._response is None
+            shown = f"; it begins {part[:_MAX_SHOWN]!r}" if is_text else ""
+            outcome = self._garbled if is_text else Outcome.OUTPUT_REJECTED
+            reason = str(fault).removeprefix("cannot be filled in: ")
+            raise ToolFailure(outcome, f"the answer does not fill in `result`: {reason}{shown}") from fault
+
     def _output(self, answer: Any, arguments: Mapping[str, Any]) -> ToolOutput:
         """What the model is told of an answer: an image, or JSON or text by the declared path and template."""
         if isinstance(answer, Image):
             return ToolOutput("", images=(answer,))
         part = answer if self._response is None else part_at(answer, self._response)
-        text = (
-            to_text(part) if self._result is None else self._result.render({**arguments, "response": part}).rstrip("\n")
-        )
+        text = to_text(part) if self._result is None else self._rendered(self._result, part, arguments)
         return _new_output(text, (), part if isinstance(part, _STRUCTURED) else None)
 
 
