@@ -88,7 +88,9 @@ def _words(command: str) -> list[str]:
     except ValueError as error:
         raise RlfError(f"{command!r}: no command: {error}. Write it as in a shell, e.g. 'python server.py'.") from error
     if not words:
-        raise RlfError("got an empty SOURCE; expected a url, a file with mcpServers, or a command such as 'uvx SERVER'.")
+        raise RlfError(
+            "got an empty SOURCE; expected a url, a file with mcpServers, or a command such as 'uvx SERVER'."
+        )
     return words
 
 
