@@ -104,7 +104,7 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
         "raises": "2 tool_error (error: RuntimeError: the index is on fire)",
         "hangs": "2 timeout (error: hangs gave no result within 1 s)",
         "dies": "2 infra (error: the process of the tool ended during the call (exit code 9))",
-        "killed": "2 infra (error: the process of the tool was killed from outside)",
+        "killed": "2 infra (error: the process of the tool ended during the call (SIGKILL))",
         "nowhere": "2 unreachable (error: no connection: Connect call failed ('127.0.0.1', 9))",
         "posts": "2 ok",
         "notes": "2 ok",

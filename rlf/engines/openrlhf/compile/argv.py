@@ -414,6 +414,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "rows of data/eval.jsonl: one for each sample, and a greedy one",
     ),
     Elsewhere("engine.kind engine.ray_address engine.ingest", "how the job is started and followed"),
+    Elsewhere("engine.outage_s", "how long an agent waits for what is down"),
     Elsewhere("engine.extra_flags", "options as they are"),
     Elsewhere("rollout.schedule", "a warning: vLLM has no ticks"),
     Elsewhere(
