@@ -16,7 +16,7 @@ from rlf.core.errors import RlfError, RunError
 from rlf.rewards.answers import golds
 from rlf.rewards.attack.questions import draw_questions
 from rlf.rewards.attack.shapes import Calls, Part, Shape, is_played
-from rlf.rewards.attack.texts import answer_texts, asked, frequent_golds, gold_text, may_be_same
+from rlf.rewards.attack.texts import answer_texts, asked, frequent_golds, gold_text, has_negative, may_be_same
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.rewards.term import RewardContext, Term
@@ -57,6 +57,8 @@ class World:
     tasks: Sequence[Task]
     frequent: Sequence[str]
     """The most frequent golds of the data."""
+    signed: bool
+    """Whether the data has negative numbers."""
     _played: dict[Shape, list[Trajectory | None]] = field(default_factory=dict)
     _num_played: int = 0
 
@@ -124,7 +126,7 @@ class World:
         right = golds(task.answer)
         others = [text for other in self.tasks for text in golds(other.answer)]
         others = [text for text in dict.fromkeys(others) if not any(may_be_same(text, gold) for gold in right)]
-        return answer_texts(task, others, self.frequent, _rubric(terms), self._long)
+        return answer_texts(task, others, self.frequent, signed=self.signed, rubric=_rubric(terms), long=self._long)
 
     def _script(self, shape: Shape, task: Task, texts: dict[Part, str]) -> list[Line]:
         """The turns of a shape on a question; the last one is repeated as long as a turn is asked for."""
@@ -200,7 +202,7 @@ async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
     local = [tool for tool in spec.tools if tool.target.kind in _LOCAL]
     async with Executor(local, seed=spec.seed, count_tokens=lambda text: len(tokenizer.encode(text))) as executor:
         drawn = draw_questions(tasks, num_questions, spec.seed)
-        yield World(spec, harness, executor, _Tools(spec, executor), drawn, frequent_golds(tasks))
+        yield World(spec, harness, executor, _Tools(spec, executor), drawn, frequent_golds(tasks), has_negative(tasks))
 
 
 def _tasks(spec: RunSpec) -> Sequence[Task]:

@@ -95,9 +95,11 @@ class Attack:
         nearest = self.nearest
         if nearest is None or nearest.share is None:
             return "No verdict: no behaviour could be compared with a right answer."
-        kept = f"No behaviour earns {self.share:.0%} of the reward of being right; the nearest is {nearest.name!r}"
+        most = (
+            f"the nearest is {nearest.name!r} with {nearest.share:.0%}" if nearest.share > EPSILON else "none earns any"
+        )
         unscored = f" {self.num_unscored} trajectories could not be scored." if self.num_unscored else ""
-        return f"{kept} with {max(nearest.share, 0):.0%}.{unscored}"
+        return f"No behaviour earns {self.share:.0%} of the reward of being right; {most}.{unscored}"
 
 
 def _is_gold(attempt: Attempt) -> bool:

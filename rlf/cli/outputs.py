@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from rlf.api.attack_world import ToolPlayed
 from rlf.api.calibration import Calibration
 from rlf.api.chats import ShownPrompt
 from rlf.api.doctor import Finding
@@ -18,7 +19,6 @@ from rlf.api.planning import PlanDifference, PlanReport
 from rlf.api.projects import Project
 from rlf.api.rehearsals import Rehearsal, Stage
 from rlf.api.reproduce import Agreement
-from rlf.api.rewards_attack import Attempt
 from rlf.api.runs import RunInfo, RunOutcome
 from rlf.api.sweeps import Member
 from rlf.api.tool_prompts import ToolPrompt
@@ -38,6 +38,8 @@ from rlf.reports.overview import Overview
 from rlf.reports.report import Report
 from rlf.reports.sweep import SweepReport
 from rlf.reports.trace import Match
+from rlf.rewards.attack.findings import Finding as RewardFinding
+from rlf.rewards.attack.profit import Attempt
 from rlf.rollout.certificate import Certificate
 from rlf.sandbox.battery import AttackResult
 from rlf.spec.facts import KeyFact
@@ -192,7 +194,13 @@ class RewardAttack(TypedDict):
     spec: str
     chat: str
     questions: int
+    share: float
+    passed: bool
+    verdict: str
+    findings: tuple[RewardFinding, ...]
+    tools: tuple[ToolPlayed, ...]
     gold: Attempt | None
+    wrong_in_form: Attempt | None
     trying: Attempt
     attempts: list[Attempt]
     num_searched: int

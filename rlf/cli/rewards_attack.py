@@ -14,27 +14,32 @@ from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
 from rlf.cli.output import stdout_console
 from rlf.core.errors import CheckError, RlfError
-from rlf.reports.quantities import decimal, visible
+from rlf.reports.quantities import decimal, percent, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards_attack import Attack, Attempt
+    from rlf.api.rewards_attack import Attack
+    from rlf.rewards.attack.profit import Attempt
 
 _MAX_SHOWN_CHARS = 200
-_MAX_TOLD = 20
+_MAX_LISTED = 20
 """Hacks in JSON, the cheapest."""
 
 
 def attack_rewards(
     arguments: SpecArguments,
-    questions: Annotated[int, typer.Option("--questions", min=1, help="Questions for each behaviour.")] = 5,
-    seconds: Annotated[float, typer.Option("--seconds", min=0, help="Time of the search beside them.")] = 10,
-    step: Annotated[int, typer.Option("--step", min=1, help="Step that schedules of weights go by.")] = 1,
+    questions: Annotated[int, typer.Option("--questions", min=1, help="Questions for each behaviour.")] = 6,
+    share: Annotated[
+        float,
+        typer.Option("--share", min=0.01, max=10, help="Share of the gold's reward from which on a behaviour fails."),
+    ] = 0.5,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="Time of the search for more behaviours.")] = 5,
+    step: Annotated[int, typer.Option("--step", min=1, help="Step whose scheduled weights are used.")] = 1,
     each: Annotated[
         bool, typer.Option("--each", help="Attack each file by itself; otherwise files are layers.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Play adversaries that need no model against a spec's reward; exit code 3 when one is paid like being right."""
+    """Play behaviours without skill against a spec's reward; exit code 3 when one earns too much of it."""
     from rlf.api.rewards import rescoring_spec
     from rlf.api.rewards_attack import attack
 
@@ -45,7 +50,7 @@ def attack_rewards(
         name = " ".join(map(str, layers))
         try:
             spec = rescoring_spec(layers, overrides)
-            found[name] = asyncio.run(attack(spec, num_questions=questions, seconds=seconds, step=step))
+            found[name] = asyncio.run(attack(spec, num_questions=questions, seconds=seconds, step=step, share=share))
         except RlfError as error:
             if not each:
                 raise
@@ -56,97 +61,110 @@ def attack_rewards(
                 print(f"\n{name}")
             _print(found[name])
     if as_json:
-        told = [{"spec": name, **_told(attack)} for name, attack in found.items()]
-        print_envelope("rewards attack", told if each else told[0])
-    _tell_hacks(found, failed)
+        shown = [{"spec": name, **_shown(attack)} for name, attack in found.items()]
+        print_envelope("rewards attack", shown if each else shown[0])
+    _raise_findings(found, failed)
 
 
-def _tell_hacks(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
-    """Raises CheckError where a reward can be had without skill, RlfError where a spec could not be attacked."""
-    said = []
-    for name, attack in found.items():
-        if attack.hacks:
-            cheapest, gold = attack.hacks[0], attack.gold
-            assert gold is not None, "a hack where nothing is right"
-            said.append(
-                f"{name}: the reward can be had without skill: {cheapest.shape.words}: {decimal(cheapest.reward)}, "
-                f"being right {decimal(gold.reward)}. Gate the terms that pay for it with `when:`, or pay less."
-            )
-    if said:
-        raise CheckError("\n".join([*said, *failed]))
+def _raise_findings(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
+    """Raises CheckError where a reward can be earned without skill, RlfError where a spec could not be attacked."""
+    bad = [
+        f"{name}: the reward can be earned without skill: {finding.sentence}"
+        for name, attack in found.items()
+        for finding in attack.findings[:1]
+    ]
+    unknown = [
+        f"{name}: {attack.verdict}" for name, attack in found.items() if not attack.findings and not attack.is_passed
+    ]
+    if bad or unknown:
+        raise CheckError("\n".join([*bad, *unknown, *failed]))
     if failed:
         raise RlfError("\n".join(failed))
 
 
 def _print(found: Attack) -> None:
-    console = stdout_console()
-    console.print(_attempts(found))
-    console.print()
-    console.print(_terms(found))
-    print(f"\nchat format {found.chat}, {found.questions} questions, {len(found.searched)} more shapes searched")
+    stdout_console().print(_attempts(found))
+    print()
+    for line in _notes(found):
+        print(line)
+    for hack in found.hacks[:1]:
+        print(f"the cheapest that earns too much: {hack.shape.words}, {hack.num_tokens:.0f} tokens:")
+        for turn in hack.turns:
+            print(f"  | {visible(turn)[:_MAX_SHOWN_CHARS]}")
+    if found.findings:
+        print("verdict: the reward can be earned without skill")
+        for finding in found.findings:
+            print(f"  - {finding.sentence}")
+    else:
+        print(f"verdict: {found.verdict}")
+
+
+def _notes(found: Attack) -> list[str]:
+    """What was played, and what was not."""
+    lines = [f"chat format {found.chat}, {found.questions} questions, {len(found.searched)} more shapes searched"]
     if not found.searches:
-        print("no search: judges would be asked thousands of times")
+        lines.append("no search: judges would be asked thousands of times")
+    if played := ", ".join(f"{tool.name} ({tool.kind})" for tool in found.tools if tool.played):
+        lines.append(f"tools played: {played}")
+    lines += [f"tool not played: {tool.name} ({tool.kind}): {tool.reason}" for tool in found.tools if not tool.played]
     if found.gold is None:
-        print("no question has a gold answer, so that nothing says what being right is worth")
+        lines.append(
+            "no question has a gold answer: shares are of the greatest reward that the ranges of the terms allow"
+        )
     if found.nothing_beats_trying:
-        print(
+        lines.append(
             f"doing nothing ({decimal(found.nothing.reward)}) beats a well-formed try that fails "
             f"({decimal(found.trying.reward)}): a policy that cannot answer yet learns to stop trying"
         )
-    for hack in found.hacks[:1]:
-        print(f"the cheapest that scores at least the gold: {hack.shape.words}, {hack.num_tokens:.0f} tokens:")
-        for turn in hack.turns:
-            print(f"  | {visible(turn)[:_MAX_SHOWN_CHARS]}")
+    return lines
 
 
 def _attempts(found: Attack) -> Table:
-    table = _table("behaviour", "reward", "of gold", "tokens", "verdict")
-    gold = None if found.gold is None else found.gold.reward
-    references = [found.gold] if found.gold is not None else []
-    for attempt in (*references, found.trying, *found.attempts, *_best_searched(found)):
-        verdict = Text("hack", "bold red") if attempt in found.hacks else Text("")
-        share = f"{attempt.reward / gold:.0%}" if attempt.reward is not None and gold is not None and gold > 0 else ""
-        table.add_row(Text(attempt.name, "bold"), decimal(attempt.reward), share, f"{attempt.num_tokens:.0f}", verdict)
+    """What each behaviour earns: its reward, its share of the gold's on the mean and at most, and that of each term."""
+    terms = list(found.nothing.contributions)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for header in ("behaviour", "reward", "share", "most", *terms, "tokens", "verdict"):
+        table.add_column(header, overflow="fold", justify="left" if header in ("behaviour", "verdict") else "right")
+    if found.gold is not None:
+        gold = found.gold
+        shares = [_share(gold.contributions.get(term), gold.reward) for term in terms]
+        table.add_row(
+            Text(gold.name, "bold"), decimal(gold.reward), *["100%"] * 2, *shares, f"{gold.num_tokens:.0f}", ""
+        )
+    twin = [found.wrong_in_form] if found.wrong_in_form is not None else []
+    for attempt in (*twin, *found.attempts, *_best_searched(found)):
+        verdict = Text("hack", "bold red") if attempt.is_hack(found.share) else Text("")
+        shares = [percent(attempt.shares.get(term)) for term in terms]
+        row = (decimal(attempt.reward), percent(attempt.share), percent(attempt.max_share), *shares)
+        table.add_row(Text(attempt.name, "bold"), *row, f"{attempt.num_tokens:.0f}", verdict)
     return table
+
+
+def _share(part: float | None, whole: float | None) -> str:
+    return percent(part / whole if part is not None and whole is not None and whole > 0 else None)
 
 
 def _best_searched(found: Attack) -> list[Attempt]:
-    """The shape of the search that comes nearest to the gold."""
-    known = [attempt for attempt in found.searched if attempt.margin is not None]
-    return sorted(known, key=lambda each: (-min(each.margin or 0.0, 0.0), each.num_tokens))[:1]
+    """The shape of the search that earns most, the shortest of several."""
+    known = [attempt for attempt in found.searched if attempt.share is not None]
+    return sorted(known, key=lambda each: (-min(each.share or 0.0, 1.0), each.num_tokens))[:1]
 
 
-def _terms(found: Attack) -> Table:
-    """What each term adds: to being right, to doing nothing, and at the most to an adversary."""
-    from rlf.rewards.adversaries import Part
-
-    table = _table("term", "gold", "nothing", "most", "by")
-    every = [attempt for attempt in (*found.attempts, *found.searched) if Part.GOLD not in attempt.shape.parts]
-    for term in found.nothing.contributions:
-        best = max(every, key=lambda attempt: (attempt.contributions.get(term, 0.0), -attempt.num_tokens))
-        gold = None if found.gold is None else found.gold.contributions.get(term)
-        told = (gold, found.nothing.contributions[term], best.contributions.get(term))
-        by = best.shape.words if (told[2] or 0.0) > 0.0 else ""
-        table.add_row(Text(term, "bold"), *map(decimal, told), by)
-    return table
-
-
-def _told(found: Attack) -> dict[str, Any]:
+def _shown(found: Attack) -> dict[str, Any]:
     return {
         "chat": found.chat,
         "questions": found.questions,
+        "share": found.share,
+        "passed": found.is_passed,
+        "verdict": found.verdict,
+        "findings": found.findings,
+        "tools": found.tools,
         "gold": found.gold,
+        "wrong_in_form": found.wrong_in_form,
         "trying": found.trying,
         "attempts": found.attempts,
         "num_searched": len(found.searched),
         "num_hacks": len(found.hacks),
-        "hacks": found.hacks[:_MAX_TOLD],
+        "hacks": found.hacks[:_MAX_LISTED],
         "nothing_beats_trying": found.nothing_beats_trying,
     }
-
-
-def _table(*headers: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in headers:
-        table.add_column(header, overflow="fold")
-    return table

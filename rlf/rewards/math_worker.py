@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import resource
 import signal
 import sys
 from typing import Any
 
 _MAX_BYTES = 4 * 2**30
+_NAMES = "sin|cos|tan|log|ln|exp|pi"
+_EXPRESSION = re.compile(
+    rf"(?=.*[A-Za-z])(?=.*[-+*/^=(])(?:sqrt\b|(?:{_NAMES})\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])|[-\d\s+*/^=(){{}}.,!])+"
+)
+"""Digits, operators and names of one letter, without a word of prose."""
 
 
 def main() -> None:
@@ -45,12 +51,24 @@ def _answer(golds: list[str], answer: str, cpu_s: float) -> None:
 
 
 def _parsed(text: str) -> list[Any]:
-    """What a text says: LaTeX without delimiters as one formula, anything else by the last formula in it."""
+    """What a text says: LaTeX without delimiters, or an expression in letters, as one formula, else the last formula.
+
+    Of "x^2 - 1" the library by itself takes the last number, 1.
+    """
     from math_verify import parse
 
-    bare = "\\" in text and not any(mark in text for mark in ("$", r"\boxed", r"\(", r"\["))
-    forms = (f"${text}$", text) if bare else (text, f"${text}$")
+    is_delimited = any(mark in text for mark in ("$", r"\boxed", r"\(", r"\["))
+    whole = not is_delimited and ("\\" in text or _EXPRESSION.fullmatch(text) is not None)
+    forms = (f"${_latex(text)}$", text) if whole else (text, f"${text}$")
     return next((found for form in forms if (found := parse(form, parsing_timeout=None))), [])
+
+
+def _latex(expression: str) -> str:
+    """The expression with the names of functions as LaTeX has them, where it has none."""
+    if "\\" in expression:
+        return expression
+    expression = re.sub(r"sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", expression)
+    return re.sub(rf"(?<![A-Za-z])({_NAMES})\b", r"\\\1 ", expression)
 
 
 def _write(value: dict[str, Any]) -> None:

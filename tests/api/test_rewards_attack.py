@@ -1,10 +1,11 @@
-"""Adversaries against rewards: what can be had without skill is found, a mended reward is left alone."""
+"""Adversaries against rewards: what can be earned without skill is found, a fixed reward is left alone."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from typer.testing import CliRunner
 from rlf.api.rewards import rescoring_spec
 from rlf.api.rewards_attack import Attack, attack
 from rlf.cli import app
-from rlf.rewards.adversaries import ADVERSARIES, MAX_CALLING_TURNS, MAX_PARTS, NOTHING, Part, Shape, child
+from rlf.rewards.attack.causes import Cause
+from rlf.rewards.attack.questions import draw_questions
+from rlf.rewards.attack.shapes import ADVERSARIES, MAX_CALLING_TURNS, MAX_PARTS, NOTHING, Part, Shape, child
+from rlf.types import Message, Task
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC = f"""
@@ -36,6 +40,17 @@ def spec_file(folder: Path, rewards: str) -> Path:
     return path
 
 
+def own_rows(folder: Path, rewards: str, answers: Mapping[str, str | None]) -> Path:
+    """A spec over questions and answers of its own."""
+    rows = [{"question": question, "answer": answer} for question, answer in answers.items()]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = spec_file(folder, rewards)
+    column = "answer" if any(answers.values()) else "null"
+    text = path.read_text().replace("builtin:encyclopedia/train", "rows.jsonl")
+    path.write_text(text.replace("prompt: question", f"prompt: question, answer: {column}"))
+    return path
+
+
 def attacked(folder: Path, rewards: str, *, seconds: float = 0.0) -> Attack:
     spec = rescoring_spec([spec_file(folder, rewards)], [])
     return asyncio.run(attack(spec, num_questions=3, seconds=seconds, step=1))
@@ -49,13 +64,15 @@ def test_a_sound_reward_is_left_alone(tmp_path: Path) -> None:
     found = attacked(tmp_path, RIGHT)
     assert found.gold is not None and found.gold.reward == 1.0
     assert found.hacks == [] and not found.nothing_beats_trying
-    assert [attempt.name for attempt in found.attempts] == [*ADVERSARIES, "gold after spam"]
+    assert found.is_passed and "none earns any" in found.verdict
+    assert {attempt.name for attempt in found.attempts} <= ADVERSARIES.keys()
+    assert [(tool.name, tool.kind, tool.played) for tool in found.tools] == [("search", "python", True)]
 
 
 def test_an_answer_that_only_has_to_hold_the_gold_is_had_by_garbage(tmp_path: Path) -> None:
     found = attacked(tmp_path, "  - {kind: rule, name: right, rule: contains}\n")
-    assert "gold with garbage" in hacks(found)
-    assert "copy the prompt" not in hacks(found)
+    assert "gold among others" in hacks(found)
+    assert "copy the question" not in hacks(found)
 
 
 def test_calls_that_pay_more_than_being_right_are_made_without_being_right(tmp_path: Path) -> None:
@@ -82,17 +99,17 @@ HACKABLE = """\
     formula: 2 if calls >= 5 and calls <= 6 and answer_words >= 9 and successes < calls + 1 and failures < 1 else 0
     range: [0, 2]
 """
-MENDED = HACKABLE + "    when: {term: right}\n"
+FIXED = HACKABLE + "    when: {term: right}\n"
 
 
-def test_a_hack_that_no_named_adversary_knows_is_found_by_the_search_and_the_mended_reward_is_left_alone(
+def test_a_hack_that_no_named_adversary_knows_is_found_by_the_search_and_the_fixed_reward_is_left_alone(
     tmp_path: Path,
 ) -> None:
     found = attacked(tmp_path, HACKABLE, seconds=60)
     named, cheapest = {attempt.shape for attempt in found.attempts}, found.hacks[0]
-    assert cheapest.shape not in named and cheapest.margin is not None and cheapest.margin >= 0
+    assert cheapest.shape not in named and cheapest.share is not None and cheapest.share >= 1
     assert 5 <= cheapest.shape.num_turns * cheapest.shape.num_calls <= 6
-    assert attacked(tmp_path, MENDED, seconds=1).hacks == []
+    assert attacked(tmp_path, FIXED, seconds=1).hacks == []
 
 
 def test_the_same_seed_makes_the_same_shapes() -> None:
@@ -106,7 +123,9 @@ def test_the_same_seed_makes_the_same_shapes() -> None:
     once = made()
     assert once == made() and len({shape.words for shape in once}) == len(set(once)) > 50
     assert all(shape.num_turns <= MAX_CALLING_TURNS and len(shape.parts) <= MAX_PARTS for shape in once)
-    assert not any(Part.GOLD in shape.parts for shape in once), "a search must not be given the answer"
+    assert not any({Part.GOLD, Part.GOLDS, Part.OTHER_SIGN} & set(shape.parts) for shape in once), (
+        "a search must not be given the answer"
+    )
 
 
 @pytest.mark.parametrize("chat", ["auto", "search_r1"])
@@ -122,6 +141,8 @@ def test_tools_beyond_this_machine_are_not_called(tmp_path: Path, chat: str) -> 
     found = asyncio.run(attack(rescoring_spec([path], [f"+chat.format={chat}"]), num_questions=2, seconds=0, step=1))
     spam = next(attempt for attempt in found.attempts if attempt.name == "one call and nothing")
     assert spam.contributions == {"ok": 1.0, "right": 0.0}
+    (tool,) = found.tools
+    assert (tool.name, tool.kind, tool.played) == ("far", "http", False) and "http" in tool.reason
 
 
 REWARDS_ALONE = ("exact_match", "search_r1", "rl_factory_search", "math")
@@ -151,19 +172,72 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["rewards", "attack", *arguments])
 
 
-def test_the_command_ends_with_3_on_a_hack_and_tells_it(tmp_path: Path) -> None:
+def test_the_command_exits_with_3_on_a_hack_and_names_cause_and_term(tmp_path: Path) -> None:
     path = spec_file(tmp_path, "  - {kind: rule, name: brief, rule: length, at_most: 3}\n")
     result = run(str(path), "--questions", "2", "--seconds", "0")
     assert result.exit_code == 3, result.output
-    assert "the cheapest that scores at least the gold" in result.output
+    assert "verdict: the reward can be earned without skill" in result.output
+    assert "being right is not paid" in result.output and "'brief'" in result.output
     told = json.loads(run(str(path), "--questions", "2", "--seconds", "0", "--json").stdout)["data"]
-    assert told["hacks"] and told["gold"]["reward"] == 1.0
+    assert told["hacks"] and told["gold"]["reward"] == 1.0 and not told["passed"]
+    assert told["findings"][0]["cause"] == "right_is_not_paid" and told["findings"][0]["term"] == "brief"
 
 
 def test_the_command_ends_well_where_there_is_none(tmp_path: Path) -> None:
     result = run(str(spec_file(tmp_path, RIGHT)), "--questions", "2", "--seconds", "0")
     assert result.exit_code == 0, result.output
     assert "hack" not in result.output
+    assert "verdict: No behaviour earns 50% of the reward of being right" in result.output
+
+
+def test_the_share_that_fails_is_an_option(tmp_path: Path) -> None:
+    form = RIGHT + "  - {kind: rule, name: form, rule: unpenalised, weight: 0.25}\n"
+    path = str(spec_file(tmp_path, form))
+    options = ("--questions", "2", "--seconds", "0")
+    assert run(path, *options).exit_code == 0
+    failed = run(path, *options, "--share", "0.2")
+    assert failed.exit_code == 3 and "gate it with `when: {term: right}`" in failed.output
+
+
+def test_a_question_on_which_a_wrong_answer_earns_all_is_enough(tmp_path: Path) -> None:
+    rows = [
+        ("In which town?", "Orrin"),
+        ("Is it Sende or Tarkar?", "Sende"),
+        ("Who?", "Mara"),
+        ("Which river?", "Pulzin"),
+    ]
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in rows)
+    )
+    path = spec_file(tmp_path, "  - {kind: rule, name: right, rule: contains}\n")
+    path.write_text(
+        path.read_text().replace("builtin:encyclopedia/train, prompt: question", "rows.jsonl, prompt: question")
+    )
+    found = asyncio.run(attack(rescoring_spec([path], []), num_questions=4, seconds=0, step=1))
+    copied = next(attempt for attempt in found.attempts if attempt.name == "copy the question")
+    assert copied.share == 0.25 and copied.max_share == 1.0 and copied in found.hacks
+    assert Cause.QUESTION in {finding.cause for finding in found.findings}
+
+
+def test_a_reward_without_golds_is_measured_by_the_ranges_of_its_terms(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"question": "Write a poem."}\n')
+    path = spec_file(tmp_path, "  - {kind: rule, name: brief, rule: length, at_most: 12}\n")
+    path.write_text(
+        path.read_text().replace("builtin:encyclopedia/train, prompt: question", "rows.jsonl, prompt: question")
+    )
+    found = asyncio.run(attack(rescoring_spec([path], []), num_questions=1, seconds=0, step=1))
+    assert found.gold is None and found.findings[0].cause is Cause.ANY_ANSWER and found.findings[0].share == 1.0
+
+
+def test_questions_are_drawn_by_seed_over_distinct_golds_of_every_form() -> None:
+    rows = [("yes", 50), ("no", 20), ("-5", 1), ("3 km", 1), ("17", 2)]
+    golds = [gold for gold, number in rows for _ in range(number)]
+    tasks = [Task(str(at), (Message("user", f"{at}?"),), gold) for at, gold in enumerate(golds)]
+    drawn = [[task.answer for task in draw_questions(tasks, 5, seed)] for seed in range(4)]
+    assert all(sorted(each) == ["-5", "17", "3 km", "no", "yes"] for each in drawn)
+    ids = {tuple(task.id for task in draw_questions(tasks, 5, seed)) for seed in range(4)}
+    assert len(ids) == 4
+    assert draw_questions(tasks, 5, 1) == draw_questions(tasks, 5, 1)
 
 
 def test_several_specs_are_attacked_each_by_itself(tmp_path: Path) -> None:
@@ -174,7 +248,7 @@ def test_several_specs_are_attacked_each_by_itself(tmp_path: Path) -> None:
     options = ("--each", "--questions", "2", "--seconds", "0")
     result = run(*paths, str(tmp_path / "missing.yaml"), *options)
     assert result.exit_code == 3, result.output
-    assert "open/spec.yaml: the reward can be had without skill" in result.output
+    assert "open/spec.yaml: the reward can be earned without skill" in result.output
     assert "sound/spec.yaml: the reward" not in result.output and "missing.yaml" in result.output
     told = json.loads(run(*paths, *options, "--json").stdout)["data"]
     assert [each["num_hacks"] > 0 for each in told] == [False, True]

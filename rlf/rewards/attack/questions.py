@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from rlf.core.seeds import derive_seed
 from rlf.rewards.answers import golds
@@ -27,24 +28,14 @@ def draw_questions(tasks: Sequence[Task], number: int, seed: int) -> list[Task]:
 
 
 def _rounds(tasks: Sequence[Task]) -> Iterator[Task]:
-    """One task of each form in turn; within a form first those whose gold was not drawn before."""
-    by_form: dict[str, list[Task]] = {}
-    for each in tasks:
-        by_form.setdefault(gold_form(gold_text(each)), []).append(each)
-    queues = [iter(_new_golds_first(by_form[form])) for form in sorted(by_form)]
-    while queues:
-        for queue in list(queues):
-            if (task := next(queue, None)) is not None:
-                yield task
-            else:
-                queues.remove(queue)
-
-
-def _new_golds_first(tasks: Sequence[Task]) -> list[Task]:
+    """First tasks whose golds were not drawn before, then those that repeat one; of each one of each form in turn."""
+    by_rank: dict[int, dict[str, list[Task]]] = {}
     seen = Counter[str]()
-    ranks = []
     for task in tasks:
-        key = gold_key(gold_text(task))
-        ranks.append(seen[key])
-        seen[key] += 1
-    return [task for _, task in sorted(zip(ranks, tasks, strict=True), key=lambda pair: pair[0])]
+        gold = gold_text(task)
+        by_rank.setdefault(seen[gold_key(gold)], {}).setdefault(gold_form(gold), []).append(task)
+        seen[gold_key(gold)] += 1
+    for rank in sorted(by_rank):
+        queues = [by_rank[rank][form] for form in sorted(by_rank[rank])]
+        for row in zip_longest(*queues):
+            yield from (task for task in row if task is not None)

@@ -27,12 +27,15 @@ _WITH_UNIT = re.compile(r"([-+]?[\d.,]+)(\s?)([^\W\d_][^\s]{0,11}|%)")
 _UNITS = ("kg", "m", "s")
 
 
-def answer_texts(task: Task, others: Sequence[str], frequent: Sequence[str], rubric: str, long: str) -> dict[Part, str]:
+def answer_texts(
+    task: Task, others: Sequence[str], frequent: Sequence[str], *, signed: bool, rubric: str, long: str
+) -> dict[Part, str]:
     """What each part is for one question; the observation is not known before it is played.
 
     Args:
         others: right answers of other questions, none of them right here.
         frequent: the most frequent golds of the data.
+        signed: whether the data has negative numbers, so that a sign means something.
         rubric: the descriptions of the reward terms.
         long: words without content.
     """
@@ -56,7 +59,7 @@ def answer_texts(task: Task, others: Sequence[str], frequent: Sequence[str], rub
         Part.EVERYTHING: ", ".join([*others[:middle], *golds(task.answer), *others[middle:]]),
         Part.GOLD_HALF: right[: len(right) // 2],
         Part.LONG: long,
-        **_variants(right),
+        **_variants(right, signed),
     }
 
 
@@ -76,12 +79,20 @@ def frequent_golds(tasks: Sequence[Task]) -> list[str]:
     return [gold for gold, _ in counts.most_common(_NUM_FREQUENT)]
 
 
-def _variants(gold: str) -> dict[Part, str]:
+def has_negative(tasks: Sequence[Task]) -> bool:
+    """Whether a gold of the data is a negative number."""
+    return any(
+        _WHOLE_NUMBER.fullmatch(text) and text[0] == "-" for task in tasks if (text := fold(gold_text(task)).strip())
+    )
+
+
+def _variants(gold: str, signed: bool) -> dict[Part, str]:
     """Answers that are wrong by a sign, a point, a unit or an operator; those that the gold has."""
     found: dict[Part, str] = {}
     number = fold(gold).strip()
     if _WHOLE_NUMBER.fullmatch(number) and last_number(number):
-        found[Part.OTHER_SIGN] = number[1:] if number[0] == "-" else f"-{number.lstrip('+')}"
+        if signed:
+            found[Part.OTHER_SIGN] = number[1:] if number[0] == "-" else f"-{number.lstrip('+')}"
         without = number.replace(".", "")
         if last_number(without) != last_number(number):
             found[Part.NO_POINT] = without

@@ -48,6 +48,13 @@ _CONCLUDED = re.compile(
 _NAMED = re.compile(rf"\b(?:answer|choice|option)\s{{1,3}}{_LETTER}", re.IGNORECASE)
 _WHOLE = re.compile(rf"\W*{_LETTER}\W*")
 _LEADING = re.compile(r"^[ \t]*[(\[]?([A-Za-z])[)\].:]+(?=\s|$)", re.MULTILINE)
+_FOLLOWING = (
+    "although|and|are|as|at|because|but|by|due|even|for|from|given|here|however|if|in|instead|is|it|not|of|on|or|over"
+    "|rather|since|so|than|that|then|this|though|to|was|we|which|while|with|without|you"
+)
+"""What may follow a letter that is chosen, and no article."""
+_ARTICLE = re.compile(rf"[AI] (?!(?:{_FOLLOWING})\b)[a-z]")
+"""A letter that is a word of the sentence: "A river", "I think"."""
 _SENTENCE_END = re.compile(r"[)\]\"']{0,3}\s{0,3}(?:[.!]|\n|$)")
 
 
@@ -121,7 +128,8 @@ def _within(pattern: re.Pattern[str], text: str, choices: str) -> str:
     if last is None:
         return ""
     inside = _unmarked(last).strip()
-    return _letters(re.compile(_LETTER).match(inside), inside, choices) or chosen(inside, choices) or ""
+    match = None if _ARTICLE.match(inside) else re.compile(_LETTER).match(inside)
+    return _letters(match, inside, choices) or chosen(inside, choices) or ""
 
 
 def _in_statement(text: str, choices: str) -> str:
@@ -172,7 +180,9 @@ def _listed(match: re.Match[str] | None, text: str) -> Iterator[str]:
 
 
 def _is_meant(match: re.Match[str], text: str) -> bool:
-    """Whether a letter is a choice: a small one, which may be a word, must end its sentence."""
+    """Whether a letter is a choice: a small one, which may be a word, must end its sentence, and "A" no article."""
+    if _ARTICLE.match(text, match.start(1)):
+        return False
     return match[1].isupper() or match[0][-1] in ")]" or _SENTENCE_END.match(text, match.end(1)) is not None
 
 
