@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import platform
 import shutil
@@ -58,6 +59,8 @@ def _findings(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> 
     try:
         yield from check(runs_folder)
     except (OSError, MemoryError, ImportError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise  # of the runs folder, which the user has named
         name, why = check.__name__.strip("_"), str(error) or type(error).__name__
         mend = "Raise the limits of memory, open files and processes (`ulimit -a`), or repair the installation."
         yield Finding(name, Status.FAIL, f"could not be examined: {why}", mend)
