@@ -38,8 +38,8 @@ def test_a_runs_folder_whose_name_is_too_long_is_named(command, rlf):
 def test_a_current_folder_that_was_removed_is_said_in_one_line(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
-    start = "import os, sys; os.rmdir(os.getcwd()); from rlf.cli.start import main; sys.argv = ['rlf', 'runs', 'list']; main()"
-    done = subprocess.run([sys.executable, "-c", start], cwd=gone, capture_output=True, text=True, check=False)
+    start = "import os; os.rmdir(os.getcwd()); from rlf.cli.start import main; main()"
+    done = subprocess.run([sys.executable, "-c", start, "doctor"], cwd=gone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "the current folder was removed" in done.stderr
 
