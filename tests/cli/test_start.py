@@ -39,7 +39,8 @@ def test_a_current_folder_that_was_removed_is_said_in_one_line(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     start = "import os; os.rmdir(os.getcwd()); from rlf.cli.start import main; main()"
-    done = subprocess.run([sys.executable, "-c", start, "doctor"], cwd=gone, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", start, "doctor"]
+    done = subprocess.run(command, cwd=gone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "the current folder was removed" in done.stderr
 
