@@ -9,18 +9,21 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.jsonable import json_text
 from rlf.types import Outcome, ToolOutput
+
+_PLAIN = (str, int, float, bool)
 
 
 def to_output(value: Any) -> ToolOutput:
     """What a Python function returned as a tool's output; a ToolOutput stays what it is. Raises as `to_text` does."""
     if isinstance(value, ToolOutput):
-        return replace(value, text=to_text(value.text))
+        return replace(value, text=to_text(value.text), structured=_structured(value.structured))
     return ToolOutput(to_text(value))
 
 
 def to_text(value: Any) -> str:
-    """A string as it is, UTF-8 bytes decoded, anything else as JSON.
+    """A string as it is, UTF-8 bytes decoded, what JSON writes as a string as that string, anything else as JSON.
 
     Raises:
         ToolFailure: OUTPUT_REJECTED, when the value has no such form (binary, NaN, circular, not JSON).
@@ -32,15 +35,31 @@ def to_text(value: Any) -> str:
             return clean(str.__str__(value))
         if isinstance(value, bytes | bytearray):
             return clean(value.decode())
-        return clean(json.dumps(value, ensure_ascii=False, allow_nan=False))
+        return clean(_unquoted(json_text(value)))
     except UnicodeDecodeError as fault:
-        text = f"the tool returned {len(value)} bytes that are not UTF-8 text"
+        size = len(fault.object)
+        text = f"the tool returned {size} bytes that are not UTF-8 text; return binary data as base64"
         raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
     except BaseException as fault:  # `__getitem__` and the like of a container are the tool's own code
         if inspect.iscoroutine(value):
             value.close()
         text = f"the tool returned a {type(value).__name__} that is not JSON ({describe(fault)})"
         raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
+
+
+def _unquoted(text: str) -> str:
+    """JSON as text: a date, an identifier or an enum's word stands without quotes, as a string does."""
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+def _structured(value: Any) -> Any:
+    """Structured content as JSON values; what has no such form is left out where results are stored."""
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    try:
+        return json.loads(json_text(value))
+    except (TypeError, ValueError, RecursionError):
+        return value
 
 
 def clean(text: str) -> str:

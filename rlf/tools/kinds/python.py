@@ -20,6 +20,7 @@ from rlf.tools.kind import SelfDescription, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
 from rlf.tools.python.functions import ClassRuntime, FunctionRuntime
 from rlf.tools.python.inference import describe_function
+from rlf.tools.python.parameters import documentation
 from rlf.tools.python.places import OnLoop, OnThread, Place
 from rlf.tools.python.processes import ProcessRuntime
 from rlf.tools.python.signature import signature_complaints
@@ -94,7 +95,7 @@ class PythonTool(ToolKind):
         """
         target = self._readable()
         said = describe_function(_called(target), self.callable)
-        return said if said.description else SelfDescription(inspect.getdoc(target) or "", said.input_schema)
+        return said if said.description else SelfDescription(documentation(target), said.input_schema)
 
     def _readable(self) -> Callable[..., Any]:
         """The function, or a stand-in with the same signature and docstring that took no import to make."""

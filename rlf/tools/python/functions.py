@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any
 
 from rlf.core.callables import is_async
 from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.kind import CallContext
+from rlf.tools.python.arguments import ArgumentAdapter, adapt
 from rlf.tools.python.places import OnLoop, Place
 from rlf.tools.results import to_output
 from rlf.types import Outcome, ToolOutput
@@ -25,7 +27,7 @@ class FunctionRuntime:
     """Calls a function."""
 
     def __init__(self, function: Callable[..., Any], place: Place) -> None:
-        self._function = function
+        self._function = adapt(function)
         self._place = place
         self.isolation = place.isolation
         self.ends_when_cancelled = place.ends_when_cancelled
@@ -60,6 +62,7 @@ class ClassRuntime:
 
     def __init__(self, made_by: type[Any], place: Place, *, by_trajectory: bool) -> None:
         self._class = made_by
+        self._adapter = ArgumentAdapter(MethodType(made_by.__call__, made_by))
         self._place = place
         self._by_trajectory = by_trajectory
         self._held: dict[str, _Held] = {}
@@ -76,9 +79,10 @@ class ClassRuntime:
         async with held.lock:
             if held.instance is None:
                 held.instance = await self._opened()
+            call = self._adapter.bind(held.instance)
             if self._by_trajectory:
-                return await self._place.call(held.instance, arguments, to_output)
-        return await self._place.call(held.instance, arguments, to_output)
+                return await self._place.call(call, arguments, to_output)
+        return await self._place.call(call, arguments, to_output)
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Closes the trajectory's instance, if it has one."""

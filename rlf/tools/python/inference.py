@@ -2,75 +2,73 @@
 
 from __future__ import annotations
 
-import inspect
-import re
+import json
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from inspect import Parameter
-from typing import Any
+from typing import Any, NamedTuple
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from rlf.core import RlfError
+from rlf.tools.jsonable import json_text
 from rlf.tools.kind import SelfDescription
+from rlf.tools.python.docstrings import parameter_words, summary
+from rlf.tools.python.parameters import NO_DEFAULT, Argument, documentation, read_signature
 
-_SECTION = re.compile(
-    r"^\s*(Args|Arguments|Parameters|Returns?|Yields?|Raises|Examples?|Notes?)\s*:?\s*$|^\s*:(param|returns?|raises)\b",
-    re.MULTILINE,
-)
-_GOOGLE = re.compile(r"^ +\*{0,2}(?P<name>\w+)(?: *\([^)]*\))?: +(?P<words>.+)$", re.MULTILINE)
-_NUMPY = re.compile(r"^ *(?P<name>\w+) *:[^\n]*\n +(?P<words>[^\n]+)$", re.MULTILINE)
-_SPHINX = re.compile(r"^ *:param(?: \w+)? (?P<name>\w+): *(?P<words>.+)$", re.MULTILINE)
+NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, TypeError, NameError)
+"""What pydantic raises for a type that JSON has no word for."""
+_DEFINITION = "#/$defs/"
+
+
+class _Schemas(NamedTuple):
+    """Schemas by argument, and the definitions that they refer to."""
+
+    by_name: dict[str, dict[str, Any]]
+    definitions: dict[str, Any]
+
+
+class _Generator(GenerateJsonSchema):
+    """JSON Schema without the titles that repeat a field's name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def p_arguments_schema(self, arguments: list[Any], var_args_schema: Any) -> dict[str, Any]:
+        """Positions of a NamedTuple, whose names stand nowhere else."""
+        schema = super().p_arguments_schema(arguments, var_args_schema)
+        for item, argument in zip(schema.get("prefixItems", ()), arguments, strict=False):
+            item.setdefault("title", argument["name"])
+        return schema
 
 
 def describe_function(function: Callable[..., Any], name: str) -> SelfDescription:
     """Description and inputSchema of a function.
 
     Args:
-        function: what calls go to; parameters that take any number of values are left out.
+        function: what calls go to; parameters that take any number of values are left out, as are those with a
+            default and a type that JSON has no word for.
         name: what messages call it.
 
     Raises:
         RlfError: a type that JSON has no word for, or a signature that cannot be read.
     """
-    document = inspect.getdoc(function) or ""
+    document = documentation(function)
     words = parameter_words(document)
-    properties: dict[str, Any] = {}
-    required: list[str] = []
-    for parameter in _named(function, name):
-        schema = json_schema(_annotation(function, parameter), f"{name}: parameter {parameter.name!r}")
-        if parameter.name in words:
-            schema["description"] = words[parameter.name]
-        if parameter.default is Parameter.empty:
-            required.append(parameter.name)
-        elif _is_json(parameter.default):
-            schema["default"] = parameter.default
-        properties[parameter.name] = schema
-    input_schema: dict[str, Any] = {"type": "object", "properties": properties}
-    return SelfDescription(summary(document), input_schema | ({"required": required} if required else {}))
-
-
-def summary(document: str) -> str:
-    """A docstring up to its first section."""
-    found = _SECTION.search(document)
-    text = document if found is None else document[: found.start()]
-    return text.strip()
-
-
-def parameter_words(document: str) -> dict[str, str]:
-    """What a docstring says of each parameter, in the manner of Google, NumPy or Sphinx; the first line of it."""
-    section = re.search(
-        r"^(?:Args|Arguments):\s*\n(?P<google>(?:[ \t]+.*\n?|\n)+)|^Parameters\s*\n-+\n(?P<numpy>(?:.+\n?)+)",
-        document,
-        re.MULTILINE,
-    )
-    if section is None:
-        found = _SPHINX.finditer(document)
-    elif section["google"] is not None:
-        found = _GOOGLE.finditer(section["google"])
-    else:
-        found = _NUMPY.finditer(section["numpy"])
-    return {match["name"]: match["words"].strip() for match in found}
+    try:
+        arguments = read_signature(function).arguments
+    except (TypeError, ValueError) as fault:
+        raise RlfError(f"{name}: its signature cannot be read. Write `inputSchema` by hand.") from fault
+    shown = [one for one in arguments if _is_shown(one, name)]
+    schemas = _argument_schemas(shown)
+    for argument in shown:
+        _add_words(schemas.by_name[argument.name], argument, words.get(argument.name))
+    required = [one.name for one in shown if is_required(one)]
+    input_schema: dict[str, Any] = {"type": "object", "properties": schemas.by_name}
+    input_schema |= {"required": required} if required else {}
+    input_schema |= {"$defs": schemas.definitions} if schemas.definitions else {}
+    return SelfDescription(summary(document), input_schema)
 
 
 def json_schema(annotation: Any, where: str) -> dict[str, Any]:
@@ -78,33 +76,86 @@ def json_schema(annotation: Any, where: str) -> dict[str, Any]:
     if annotation is Parameter.empty:
         return {}
     try:
-        schema = TypeAdapter(annotation).json_schema()
-    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as fault:
-        reason = str(fault).splitlines()[0]
+        schema = TypeAdapter(annotation).json_schema(schema_generator=_Generator)
+    except NO_SCHEMA as fault:
+        reason = str(fault).splitlines()[0].rstrip(".")
         raise RlfError(f"{where}: no JSON Schema for its type: {reason}. Write `inputSchema` by hand.") from fault
     schema.pop("title", None)
     return schema
 
 
-def _named(function: Callable[..., Any], name: str) -> list[Parameter]:
+def is_required(argument: Argument) -> bool:
+    """Whether a call must give it: neither the function nor a `Field(...)` has a default."""
+    return argument.default is NO_DEFAULT and (
+        argument.annotation is Parameter.empty or TypeAdapter(argument.annotation).get_default_value() is None
+    )
+
+
+def default_of(argument: Argument) -> Any:
+    """The function's own default as JSON; `NO_DEFAULT` where there is none, or JSON has no word for it."""
+    if argument.default is NO_DEFAULT:
+        return NO_DEFAULT
     try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as fault:
-        raise RlfError(f"{name}: its signature cannot be read. Write `inputSchema` by hand.") from fault
-    return [p for p in parameters if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+        return json.loads(json_text(argument.default))
+    except Exception:  # noqa: BLE001 - `__iter__` and the like of a default are the function's own code
+        return NO_DEFAULT
 
 
-def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Types by parameter, those written as text resolved where they can be."""
+def _is_shown(argument: Argument, name: str) -> bool:
     try:
-        return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # noqa: BLE001 - a name that only a type checker knows: left as it is written
-        return getattr(function, "__annotations__", {})
+        json_schema(argument.annotation, f"{name}: parameter {argument.name!r}")
+    except RlfError:
+        if argument.default is NO_DEFAULT:
+            raise
+        return False
+    return True
 
 
-def _annotation(function: Callable[..., Any], parameter: Parameter) -> Any:
-    return type_hints(function).get(parameter.name, parameter.annotation)
+def _argument_schemas(arguments: Sequence[Argument]) -> _Schemas:
+    adapters = [
+        (one.name, "validation", TypeAdapter(one.annotation)) for one in arguments if one.annotation is not NO_DEFAULT
+    ]
+    found, shared = TypeAdapter.json_schemas(adapters, schema_generator=_Generator)  # type: ignore[arg-type]  # modes
+    definitions = {key: _untitled(key, one) for key, one in shared.get("$defs", {}).items()}
+    by_name: dict[str, dict[str, Any]] = {one.name: {} for one in arguments}
+    by_name |= {str(name): dict(schema) for (name, _), schema in found.items()}
+    return _inlined(_Schemas(by_name, definitions))
 
 
-def _is_json(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
+def _untitled(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: child for key, child in schema.items() if key != "title" or child != name}
+
+
+def _inlined(schemas: _Schemas) -> _Schemas:
+    """Definitions that are one argument's alone in the argument's own place, where every reader sees its type."""
+    whole = json.dumps(schemas)
+    by_name, definitions = {}, dict(schemas.definitions)
+    for name, schema in schemas.by_name.items():
+        reference = schema.get("$ref", "")
+        if whole.count(json.dumps(reference)) == 1 and reference.startswith(_DEFINITION):
+            rest = {key: child for key, child in schema.items() if key != "$ref"}
+            schema = {**definitions.pop(_key_of(reference)), **rest}
+        by_name[name] = {key: child for key, child in schema.items() if key != "title"}
+    return _Schemas(by_name, definitions)
+
+
+def _key_of(reference: str) -> str:
+    return reference.removeprefix(_DEFINITION).replace("~1", "/").replace("~0", "~")
+
+
+def _add_words(schema: dict[str, Any], argument: Argument, words: str | None) -> None:
+    """The words nearest to the argument, `Field(description=)` before `Annotated[..., "text"]`, and its default."""
+    annotated = _annotated_words(argument.annotation)
+    own = getattr(argument.annotation, "__metadata__", ())
+    has_field_words = any(getattr(one, "description", None) for one in own)
+    if not has_field_words and (annotated or words):
+        schema["description"] = annotated or words
+    default = default_of(argument)
+    if default is not NO_DEFAULT:
+        schema["default"] = default
+
+
+def _annotated_words(annotation: Any) -> str | None:
+    if typing.get_origin(annotation) is not typing.Annotated:
+        return None
+    return next((one for one in annotation.__metadata__ if isinstance(one, str)), None)

@@ -22,6 +22,7 @@ from typing import Any
 from rlf.core import RlfError
 from rlf.core.callables import load_callable
 from rlf.tools.failure import ToolFailure, describe, outcome_of_fault
+from rlf.tools.python.arguments import adapt
 from rlf.tools.python.process_state import ProcessState
 from rlf.tools.results import to_output
 from rlf.types import Outcome
@@ -39,7 +40,7 @@ def main() -> None:
             return
         sys.path[:] = start["path"]
         try:
-            function = load_callable(start["callable"])
+            function = adapt(load_callable(start["callable"]))
         except RlfError as fault:
             _send(connection, {"fault": str(fault)})
             return

@@ -1,0 +1,143 @@
+"""JSON arguments as the values that a function's annotations name: dates, enums, dataclasses, models.
+
+What is JSON's own type is passed as it is, at no cost. A value that its type refuses is the caller's to correct: the
+call ends as `invalid_arguments`, before the function runs.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NewType
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from rlf.tools.failure import ToolFailure, shorten
+from rlf.tools.python.parameters import NO_DEFAULT, Argument, read_signature
+from rlf.types import Outcome
+
+Function = Callable[..., Any]
+
+_JSON_TYPES = frozenset({str, int, float, bool, type(None), None, Any, object, list, dict, NO_DEFAULT})
+_LISTS = (list, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
+_MAPPINGS = (dict, collections.abc.Mapping)
+_MAX_COMPLAINTS = 4
+_MAX_VALUE_CHARS = 80
+
+
+class ArgumentAdapter:
+    """Fills in the arguments of one callable; made once, from its signature."""
+
+    def __init__(self, function: Function) -> None:
+        arguments = _arguments_of(function)
+        found = {one.name: _adapter(one.annotation) for one in arguments if not is_json_type(one.annotation)}
+        self._adapters = {name: adapter for name, adapter in found.items() if adapter is not None}
+        self._defaults = {
+            one.name: self._adapters[one.name]
+            for one in arguments
+            if one.default is NO_DEFAULT
+            and one.name in self._adapters
+            and self._adapters[one.name].get_default_value() is not None
+        }
+        self._positional = tuple(one.name for one in arguments if one.is_positional)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether calls need nothing of it: all types are JSON's own, all arguments are passed by name."""
+        return not self._adapters and not self._positional
+
+    def bind(self, function: Function) -> Function:
+        """The function taking JSON arguments by name."""
+        return function if self.is_idle else partial(self._call, function)
+
+    def _call(self, function: Function, /, **arguments: Any) -> Any:
+        filled = self._filled(arguments)
+        given: list[Any] = []
+        for name in self._positional:
+            if name not in filled:  # the function's own default, and those of all that follow
+                break
+            given.append(filled.pop(name))
+        return function(*given, **filled)
+
+    def _filled(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as their types. Raises ToolFailure with everything that they refuse."""
+        filled, complaints = dict(arguments), list[str]()
+        for name, adapter in self._adapters.items():
+            if name not in arguments:
+                continue
+            try:
+                filled[name] = adapter.validate_python(arguments[name])
+            except ValidationError as fault:
+                complaints += _complaints(name, fault)
+        if complaints:
+            said = "; ".join(complaints[:_MAX_COMPLAINTS])
+            raise ToolFailure(Outcome.INVALID_ARGUMENTS, shorten(f"invalid arguments: {said}"))
+        for name, adapter in self._defaults.items():
+            if name not in filled:
+                default = adapter.get_default_value()
+                filled[name] = None if default is None else default.value
+        return filled
+
+
+def adapt(function: Function) -> Function:
+    """The function taking JSON arguments by name; itself where its types are JSON's own."""
+    return ArgumentAdapter(function).bind(function)
+
+
+def is_json_type(annotation: Any) -> bool:
+    """Whether every JSON value that the type admits is already of that type."""
+    if isinstance(annotation, NewType):
+        return is_json_type(annotation.__supertype__)
+    origin, arms = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is None:
+        return isinstance(annotation, collections.abc.Hashable) and annotation in _JSON_TYPES
+    if origin is typing.Annotated:
+        return is_json_type(arms[0]) and all(map(_is_word, annotation.__metadata__))
+    if origin is typing.Literal:
+        return all(type(value) in (str, int, bool, type(None)) for value in arms)
+    if origin in (typing.Union, types.UnionType) or origin in _LISTS:
+        return all(map(is_json_type, arms))
+    return origin in _MAPPINGS and (not arms or (arms[0] is str and is_json_type(arms[1])))
+
+
+def _is_word(metadata: Any) -> bool:
+    """Whether an item of `Annotated` only describes."""
+    is_description = isinstance(metadata, FieldInfo) and not metadata.metadata and metadata.is_required()
+    return isinstance(metadata, str) or is_description
+
+
+def _arguments_of(function: Function) -> tuple[Argument, ...]:
+    try:
+        return read_signature(function).arguments
+    except (TypeError, ValueError):  # a builtin without a signature: it gets what the model gave
+        return ()
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
+    """None for a type that pydantic does not know: the function gets what the model gave, and must know."""
+    try:
+        return TypeAdapter(annotation)
+    except Exception:  # noqa: BLE001 - a type's own hooks may raise anything
+        return None
+
+
+def _complaints(name: str, fault: ValidationError) -> list[str]:
+    found = []
+    for error in fault.errors(include_url=False, include_context=False):
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
+        words = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        got = "" if error["type"] == "missing" else f"; got {_shown(error['input'])}"
+        found.append(f"{name}{where}: {words}{got}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    try:
+        return shorten(json.dumps(value, ensure_ascii=False), _MAX_VALUE_CHARS)
+    except (TypeError, ValueError, RecursionError):
+        return f"a {type(value).__name__}"

@@ -1,0 +1,143 @@
+"""What arguments a callable takes: names, types, defaults. It reads signatures of functions, methods, partials,
+cached functions and callable instances alike, and calls nothing."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter
+from types import UnionType
+from typing import Annotated, Any
+
+import typing_extensions
+from pydantic.fields import FieldInfo
+
+NO_DEFAULT = Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter that a call can fill in."""
+
+    name: str
+    annotation: Any
+    """Its type, with what a default `Field(...)` adds to it; `Parameter.empty` where it has none."""
+    default: Any
+    """`NO_DEFAULT` where the function has none of its own; a default within `Field(...)` is pydantic's to fill in."""
+    is_positional: bool
+    """Whether it can be passed by position alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSignature:
+    """The arguments of a callable."""
+
+    arguments: tuple[Argument, ...]
+    takes_any: bool
+    """Whether it takes names beside those."""
+
+
+def read_signature(function: Callable[..., Any]) -> CallSignature:
+    """The arguments that calls fill in; what a partial binds is not theirs. Raises TypeError or ValueError."""
+    parameters = inspect.signature(function).parameters.values()
+    types = type_hints(function)
+    bound = _bound_names(function)
+    named = [p for p in parameters if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+    return CallSignature(
+        tuple(_argument(p, types.get(p.name, p.annotation)) for p in named if p.name not in bound),
+        any(p.kind is Parameter.VAR_KEYWORD for p in parameters),
+    )
+
+
+def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Types by parameter, those written as text resolved where they can be."""
+    target = _definition(function)
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except Exception:  # noqa: BLE001 - a name that only a type checker knows
+        written = getattr(target, "__annotations__", {})
+        return {name: _resolved(target, name, annotation) for name, annotation in written.items()}
+
+
+def documentation(function: Callable[..., Any]) -> str:
+    """The docstring of what runs; an instance's class speaks for it where its `__call__` has none."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function) or hasattr(function, "__wrapped__"):
+        return inspect.getdoc(function) or ""
+    return inspect.getdoc(type(function).__call__) or inspect.getdoc(function) or ""
+
+
+def _definition(function: Callable[..., Any]) -> Any:
+    """The function whose annotations count."""
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    is_instance = not inspect.isroutine(function) and not inspect.isclass(function)
+    return type(function).__call__ if is_instance and hasattr(type(function), "__call__") else function  # noqa: B004
+
+
+def _bound_names(function: Callable[..., Any]) -> frozenset[str]:
+    """Names that a partial fills in by keyword: what somebody bound is no choice of a model's."""
+    return frozenset(function.keywords) if isinstance(function, partial) else frozenset()
+
+
+def _resolved(target: Any, name: str, annotation: Any) -> Any:
+    """One annotation by itself, so that an unknown name spoils no other."""
+    stand_in = type("_Annotated", (), {"__annotations__": {name: annotation}})
+    try:
+        return typing.get_type_hints(stand_in, vars(_module_of(target)), include_extras=True)[name]
+    except Exception:  # noqa: BLE001 - as above: left as it is written
+        return annotation
+
+
+def _module_of(target: Any) -> Any:
+    return sys.modules.get(getattr(target, "__module__", None) or "", typing)
+
+
+def _argument(parameter: Parameter, annotation: Any) -> Argument:
+    default = parameter.default
+    if isinstance(default, FieldInfo):
+        base = Any if annotation is Parameter.empty else annotation
+        annotation, default = Annotated[base, default], NO_DEFAULT
+    return Argument(
+        parameter.name, portable(annotation), default, parameter.kind is Parameter.POSITIONAL_ONLY
+    )
+
+
+def portable(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
+    """The type with each `typing.TypedDict` as that of typing_extensions, which pydantic asks for before Python 3.12."""
+    if sys.version_info >= (3, 12) or annotation in within:
+        return annotation
+    if typing.is_typeddict(annotation) and type(annotation).__module__ == "typing":
+        return _portable_dict(annotation, within)
+    origin, arms = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is None or origin is typing.Literal or not arms:
+        return annotation
+    if origin is Annotated:
+        return Annotated[(portable(arms[0], within), *annotation.__metadata__)]
+    changed = tuple(portable(arm, within) if not isinstance(arm, list) else arm for arm in arms)
+    if all(new is old for new, old in zip(changed, arms, strict=True)):
+        return annotation
+    return typing.Union[changed] if origin in (typing.Union, UnionType) else origin[changed]  # noqa: UP007 - arms known at run time
+
+
+def _portable_dict(annotation: Any, within: tuple[Any, ...]) -> Any:
+    hints = typing.get_type_hints(annotation, include_extras=True)
+    inner = {name: portable(hint, (*within, annotation)) for name, hint in hints.items()}
+    wrapped = {
+        name: hint if name in annotation.__required_keys__ else typing_extensions.NotRequired[_bare(hint)]
+        for name, hint in inner.items()
+    }
+    made = typing_extensions.TypedDict(annotation.__name__, wrapped)  # type: ignore[operator]  # made at run time
+    made.__doc__, made.__module__ = annotation.__doc__, annotation.__module__
+    return made
+
+
+def _bare(hint: Any) -> Any:
+    """A key's type without its `NotRequired`."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.NotRequired else hint
