@@ -22,6 +22,7 @@ from rlf.spec.reader import read_file
 from rlf.tools.imports.found import FromEnvironment, Imported, escape_all_but_variables, refuse_references
 from rlf.tools.imports.openai import read_functions
 from rlf.tools.imports.openapi import read_operations
+from rlf.tools.imports.python import read_module
 from rlf.tools.imports.secrets import Secrets
 from rlf.tools.mcp.entry import ToolServer
 from rlf.tools.mcp.listing import Entry, fresh_listing
@@ -312,71 +313,6 @@ def from_openai(source: str, target: str | None) -> Imported:
     return read_functions(value, target)
 
 
-def from_python(source: str, folder: Path) -> Imported:
-    """The public functions that a module or a file defines, with what their signatures and docstrings say."""
-    import inspect
-
-    from rlf.core.callables import load_callable
-    from rlf.tools.kinds.python import PythonTool
-
-    place = str(Path(source).absolute()) if source.endswith(".py") else source
-    module = inspect.getmodule(load_callable(f"{place}:{_any_function(source)}"))
-    assert module is not None, f"{source} defines a function of no module"
-    found = Imported()
-    for name, function in vars(module).items():
-        if name.startswith("_") or getattr(function, "__module__", None) != module.__name__:
-            continue
-        if inspect.isclass(function):
-            found.left_out.append(f"{name}: {_why_no_class(function, place)}")
-        if not inspect.isfunction(function):
-            continue
-        said = PythonTool(callable=f"{place}:{name}").described()
-        if not said.description:
-            found.left_out.append(f"{name}: has no docstring, which is what the model would be told")
-            continue
-        where = _from(folder, place) if source.endswith(".py") else place
-        about = {"name": name, "description": said.description, "inputSchema": dict(said.input_schema)}
-        found.tools.append({**about, "target": {"kind": "python", "callable": f"{where}:{name}"}})
-    return found
-
-
-def _why_no_class(found: type, place: str) -> str:
-    """A class may be made with arguments or hold anything: whether it is a tool is for a person to say."""
-    if "__call__" not in dir(found):
-        return "is a class whose instances cannot be called; only functions are imported"
-    name = f"{Path(place).name if place.endswith('.py') else place}:{found.__name__}"
-    return f"is a class; write a tool file with `target: {{kind: python, callable: {name}}}` for one that keeps state"
-
-
-def _any_function(source: str) -> str:
-    """The name of a public function that a source defines, read from its text: nothing is run for it."""
-    import importlib.util
-
-    path = Path(source)
-    if not source.endswith(".py"):
-        try:
-            spec = importlib.util.find_spec(source)
-        except (ImportError, ValueError) as error:
-            raise RlfError(f"{source}: cannot be imported: {error}.") from error
-        if spec is None or spec.origin is None:
-            raise RlfError(f"{source}: no module of that name. Write a module or a file that ends in .py.")
-        path = Path(spec.origin)
-    try:
-        body = ast.parse(_file(str(path)).read_bytes()).body
-    except (SyntaxError, ValueError) as error:
-        raise RlfError(f"{path}: not Python: {error}. Fix the file.") from error
-    names = [
-        node.name
-        for node in body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
-    ]
-    if not names:
-        classes = [node.name for node in body if isinstance(node, ast.ClassDef)]
-        left_out = f" Classes are not imported: {', '.join(classes)}." if classes else ""
-        raise RlfError(f"{source}: defines no public function.{left_out}")
-    return names[0]
-
-
 def _file(source: str) -> Path:
     path = Path(source)
     if not path.is_file():
@@ -412,6 +348,6 @@ IMPORTERS: Mapping[str, Importer] = {
     "openapi": Importer(lambda request: from_openapi(request.source, request.url), frozenset({"url"})),
     "openai": Importer(lambda request: from_openai(request.source, request.target), frozenset({"target"})),
     "rl-factory": Importer(lambda request: from_rl_factory(request.source, request.folder)),
-    "python": Importer(lambda request: from_python(request.source, request.folder)),
+    "python": Importer(lambda request: read_module(request.source, request.folder)),
 }
 """Every kind of source by its name on the command line."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from rlf.core.json_schema import expanded
 from rlf.types import ToolCall, ToolDescription
 
 _TEXTS = (
@@ -27,7 +28,7 @@ _MAX_LEVELS = 4
 
 def example_call(tool: ToolDescription, variant: int = 0) -> ToolCall:
     """A call of a tool: with its required arguments alone in variant 0, with all of them in the others."""
-    return ToolCall(tool.name, _object(tool.input_schema, variant, 0))
+    return ToolCall(tool.name, _object(expanded(tool.input_schema), variant, 0))
 
 
 def _object(schema: Mapping[str, Any], variant: int, level: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from rlf.chat.format import ChatFormat
+from rlf.chat.schema_text import tools_of_template
 from rlf.core import CheckError
 from rlf.types import Message, ToolCall, ToolDescription
 
@@ -147,16 +148,21 @@ def _renderings(
     from jinja2 import TemplateError
 
     told = [{"role": message.role, "content": message.content} for message in messages]
-    described: list[Any] | None = [tool.as_openai() for tool in tools] or None
+    described = [tool.as_openai() for tool in tools]
     for as_calls, ids in product((True, False), ("text", "short", "digits")):
         whole = [*told, *(message for turn in _numbered(turns, as_calls, ids) for message in turn)]
-        try:
+
+        def render(shown: list[Any], messages: list[Any] = whole) -> str:
             text = chat.tokenizer.apply_chat_template(
-                whole, tools=described, tokenize=False, add_generation_prompt=speaks_next
+                messages, tools=shown or None, tokenize=False, add_generation_prompt=speaks_next
             )
+            assert isinstance(text, str), f"rendered to {type(text).__name__}"
+            return text
+
+        try:
+            text = render(tools_of_template(described, render))
         except (TemplateError, ValueError, TypeError, KeyError):
             continue
-        assert isinstance(text, str), f"rendered to {type(text).__name__}"
         yield text
 
 

@@ -8,12 +8,16 @@ back as the same value.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlf.chat.call_json import CallFault, read_json
+from rlf.core.json_schema import expanded
 from rlf.types import FailureClass, ToolDescription
 
+_DEFINITIONS = re.compile(r"(?<!/)\$defs")
+"""The definitions themselves, not a reference into them."""
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int, float),
@@ -26,8 +30,29 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def parameter_schemas(tools: Sequence[ToolDescription]) -> Mapping[str, Mapping[str, Any]]:
-    """The schema of each parameter, by tool."""
-    return {tool.name: tool.input_schema.get("properties") or {} for tool in tools}
+    """The schema of each parameter, by tool, with definitions in place of references."""
+    return {tool.name: expanded(tool.input_schema).get("properties") or {} for tool in tools}
+
+
+def tools_of_template(tools: Sequence[Any], render: Callable[[list[Any]], str]) -> list[Any]:
+    """Tools in the OpenAI form as a chat template shows all of them.
+
+    A template that writes types of its own instead of the schema leaves `$defs` out: it gets the definitions in place
+    of references.
+
+    Args:
+        render: a prompt with such tools.
+    """
+    described = list(tools)
+    have_definitions = any("$defs" in tool["function"]["parameters"] for tool in described)
+    if not have_definitions or _DEFINITIONS.search(render(described)):
+        return described
+    return [_with_definitions(tool) for tool in described]
+
+
+def _with_definitions(tool: Any) -> Any:
+    function = tool["function"]
+    return {**tool, "function": {**function, "parameters": expanded(function["parameters"])}}
 
 
 def read_value(text: str, schema: Any) -> Any | CallFault:

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlf.chat.encoding import encode_data, encode_template
+from rlf.chat.schema_text import tools_of_template
 from rlf.chat.vision import Vision
 from rlf.core import RlfError
 from rlf.types import Message, ToolDescription
@@ -185,7 +186,9 @@ class TemplateRenderer:
             else:
                 filled.append(_put(role, places))
                 slots += [place for place in places if place is not None]
-        tools = json.loads(tools_json)
+        tools = tools_of_template(
+            json.loads(tools_json), lambda shown: self._render(filled, shown, add_generation_prompt=True)
+        )
         text = self._render(filled, tools, add_generation_prompt=True)
         self._check_tools_are_told(text, tools)
         return self._split(text, slots, first=True, num_images=sum(len(texts) - 1 for _, texts in shape))

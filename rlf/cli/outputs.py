@@ -119,6 +119,8 @@ class TriedTool(TypedDict):
     shortfalls: list[str]
     unreachable: str | None
     examples: list[TriedExample]
+    samples: list[TriedExample]
+    """Calls with made-up arguments, of a Python function without an example."""
     drill: list[DrillRun]
 
 

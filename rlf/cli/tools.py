@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rlf.tools import ExampleRun, ToolDeclaration
     from rlf.tools.bench import BenchReport
     from rlf.tools.drill import DrillRun
+    from rlf.tools.examples import SampleRun
     from rlf.types.tool import ToolResult
 
 T = TypeVar("T")
@@ -102,7 +103,11 @@ def test_tools(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Dry-run tools: open each, run its examples under `tests:`, then a fault drill; exit code 3 when one fails."""
+    """Dry-run tools: open each, run its examples under `tests:`, then a fault drill; exit code 3 when one fails.
+
+    A Python function without an example is called with arguments made from its inputSchema; stderr says which before
+    the call.
+    """
     tools = load_tools(files or ())
     if call is not None:
         _call(tools, call[0], _parsed(call[1]), as_json=as_json)
@@ -115,6 +120,8 @@ def test_tools(
         for trial in trials:
             for line in trial.shortfalls:
                 stdout_console().print(Text.assemble((trial.tool.name, "bold red"), f": {visible(line)}"))
+            for line in trial.notes:
+                stdout_console().print(Text.assemble((trial.tool.name, "bold yellow"), f": {visible(line)}"))
     failed = [trial.tool.name for trial in trials if trial.shortfalls]
     if failed:
         raise CheckError(f"{len(failed)} of {len(trials)} tools failed: {', '.join(failed)}")
@@ -168,6 +175,8 @@ class _Trial:
     """Why it cannot be opened."""
     examples: Sequence[ExampleRun] = ()
     drills: Sequence[DrillRun] = ()
+    samples: Sequence[SampleRun] = ()
+    """Calls with made-up arguments, of a function that no example calls."""
     absent: str | None = None
     """Why nobody would answer, of a tool that no example calls."""
 
@@ -176,7 +185,14 @@ class _Trial:
         """Everything that is not as it must be, in words."""
         opening = [] if self.fault is None else [self.fault]
         of_examples = [f"{_compact(run.test.arguments)}: {line}" for run in self.examples for line in run.shortfalls]
-        return [*opening, *of_examples, *(f"{run.fault}: {run.shortfall}" for run in self.drills if run.shortfall)]
+        of_samples = [f"{_compact(run.arguments)}: {run.shortfall}" for run in self.samples if run.shortfall]
+        of_drills = [f"{run.fault}: {run.shortfall}" for run in self.drills if run.shortfall]
+        return [*opening, *of_examples, *of_samples, *of_drills]
+
+    @property
+    def notes(self) -> list[str]:
+        """Made-up arguments that did not do, which is no fault."""
+        return [f"{_compact(run.arguments)}: {run.note}" for run in self.samples if run.note]
 
 
 async def _try_all(tools: Sequence[ToolDeclaration]) -> list[_Trial]:
@@ -187,15 +203,27 @@ async def _try_all(tools: Sequence[ToolDeclaration]) -> list[_Trial]:
 async def _try(tool: ToolDeclaration) -> _Trial:
     from rlf.tools import Executor, run_examples
     from rlf.tools.drill import drill
+    from rlf.tools.examples import run_samples
 
     shown = tool.model_copy(update={"hidden": False})
     try:
         async with Executor([shown]) as executor:
             examples = await run_examples(executor, tool)
+            is_unasked = not examples and tool.target.kind == "python"
+            samples = await run_samples(executor, tool, _announce(tool)) if is_unasked else []
             absent = None if examples else await tool.target.unreachable()
-            return _Trial(tool, None, examples, await drill(executor, tool), absent)
+            return _Trial(tool, None, examples, await drill(executor, tool), samples, absent)
     except RlfError as fault:
         return _Trial(tool, str(fault))
+
+
+def _announce(tool: ToolDeclaration) -> Callable[[Mapping[str, Any]], None]:
+    """A line on stderr: a function may write, send or delete."""
+
+    def announce(arguments: Mapping[str, Any]) -> None:
+        typer.echo(f"{tool.name}: no example under `tests:`; calling it with {visible(_compact(arguments))}", err=True)
+
+    return announce
 
 
 def _verdicts(trials: Sequence[_Trial]) -> Table:
@@ -207,7 +235,8 @@ def _verdicts(trials: Sequence[_Trial]) -> Table:
         shown = [latency(times[name]) if trial.examples else "" for name in ("p50", "p95")]
         passed = sum(not run.shortfalls for run in trial.examples)
         survived = sum(run.shortfall is None for run in trial.drills)
-        counts = (f"{passed} of {len(trial.examples)}", f"{survived} of {len(trial.drills)}")
+        tried = f"{len(trial.samples)} made up" if trial.samples else f"{passed} of {len(trial.examples)}"
+        counts = (tried, f"{survived} of {len(trial.drills)}")
         table.add_row(Text(trial.tool.name, "bold"), _kind(trial.tool), *counts, *shown, _verdict(trial))
     return table
 
@@ -232,6 +261,9 @@ def _told(trial: _Trial) -> dict[str, Any]:
         **verdict,
         "unreachable": trial.absent,
         "examples": examples,
+        "samples": [
+            {"arguments": run.arguments, "ok": not run.shortfall, "result": run.result} for run in trial.samples
+        ],
         "drill": trial.drills,
     }
 

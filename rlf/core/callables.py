@@ -67,17 +67,15 @@ def search_folders() -> list[str]:
     return list(dict.fromkeys([*_FOLDERS, *sys.path]))
 
 
+def load_module(place: str) -> ModuleType:
+    """Imports a module or a file. Raises RlfError that says what to fix."""
+    return _load(place, place)
+
+
 def load_callable(name: str) -> Callable[..., Any]:
     """Imports what `name` stands for. Raises RlfError that names it and says what to fix."""
     place, _, attribute = name.rpartition(":")
-    if place.partition(".")[0] != "rlf":
-        about_to_run(f"import {_shown(place)}")
-        sys.path[:0] = [folder for folder in _FOLDERS if folder not in sys.path]
-    try:
-        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except (Exception, SystemExit) as fault:
-        raise RlfError(import_fault(name, fault)) from fault
-    found: Any = module
+    found: Any = _load(place, name)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise RlfError(missing_name(name, part, dir(found)))
@@ -87,13 +85,23 @@ def load_callable(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]  # callable() does not narrow Any
 
 
+def _load(place: str, name: str) -> ModuleType:
+    if place.partition(".")[0] != "rlf":
+        about_to_run(f"import {_shown(place)}")
+        sys.path[:0] = [folder for folder in _FOLDERS if folder not in sys.path]
+    try:
+        return _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except (Exception, SystemExit) as fault:
+        raise RlfError(import_fault(name, fault)) from fault
+
+
 def _shown(place: str) -> str:
     return os.path.relpath(place) if Path(place).is_relative_to(Path.cwd()) else place
 
 
 def import_fault(name: str, fault: BaseException) -> str:
     """The message for a callable whose module cannot be had."""
-    return f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_fix(name.rpartition(':')[0])}"
+    return f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_fix(name.rpartition(':')[0] or name)}"
 
 
 def missing_name(name: str, part: str, known: Sequence[str]) -> str:

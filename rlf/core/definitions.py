@@ -68,6 +68,18 @@ def find_definition(name: str) -> Definition | None:
     return _definition(own[0]) if len(own) == 1 else None
 
 
+def defined_names(source: str | bytes) -> dict[str, bool]:
+    """The names that a module's text binds but by imports, each with whether a `def` or `class` binds it.
+
+    Raises SyntaxError or ValueError for text that is not Python.
+    """
+    return {
+        name: isinstance(node, (*_FUNCTIONS, ast.ClassDef))
+        for name, node in _bindings(ast.parse(source).body)
+        if not isinstance(node, ast.Import | ast.ImportFrom)
+    }
+
+
 def _module_file(module: str) -> Path | None:
     """The source of a module, found along the search path without importing the packages around it."""
     path: Iterable[str] | None = search_folders()

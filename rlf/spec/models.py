@@ -136,7 +136,7 @@ class RolloutSpec(Section):
     """Number of likeliest tokens kept; 0 keeps all."""
     min_p: float = Field(0.0, ge=0, lt=1)
     """Sampling drops tokens less likely than this share of the likeliest; 0 keeps all."""
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, Field(json_schema_extra={"minLength": 1})], ...] = ()
     """Strings that end a turn, beside the chat format's own stop tokens. They stay in the tokens."""
     max_parse_failures: int = Field(1, ge=0)
     """Turns with a parse failure that are answered by a corrective observation; the next one ends the trajectory."""

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlf.core.json_schema import expanded
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
+from rlf.tools.samples import sample_arguments
 from rlf.tools.schema import closed
 from rlf.types import Outcome, ToolCall, ToolInvoker
 
@@ -53,8 +55,9 @@ async def drill(executor: ToolInvoker, declaration: ToolDeclaration) -> list[Dri
 
 def _faulty(declaration: ToolDeclaration) -> list[tuple[str, dict[str, Any], str]]:
     """Fault, arguments, and the argument that the answer must name."""
-    schema = declaration.input_schema
-    right: dict[str, Any] = dict(declaration.tests[0].arguments) if declaration.tests else {}
+    schema = expanded(declaration.input_schema)
+    made = [] if declaration.tests else sample_arguments(declaration.input_schema)[:1]
+    right: dict[str, Any] = next((dict(one) for one in [*(t.arguments for t in declaration.tests), *made]), {})
     found: list[tuple[str, dict[str, Any], str]] = []
     for name in list(schema.get("required", ()))[:1]:
         found += [(f"missing {name!r}", {key: value for key, value in right.items() if key != name}, name)]
@@ -63,7 +66,7 @@ def _faulty(declaration: ToolDeclaration) -> list[tuple[str, dict[str, Any], str
         if isinstance(kind, str) and kind in _WRONG:
             found.append((f"{name!r} of another type", right | {name: _WRONG[kind]}, name))
             break
-    if closed(schema).get("additionalProperties") is False:
+    if closed(declaration.input_schema).get("additionalProperties") is False:
         found.append(("an unknown argument", right | {_UNKNOWN: 1}, _UNKNOWN))
     return found
 

@@ -1,13 +1,20 @@
-"""The `tests:` of a declaration, run through the executor as a model's calls would be."""
+"""The `tests:` of a declaration, run through the executor as a model's calls would be; made-up calls without any."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rlf.tools.declaration import Expectation, ToolDeclaration, ToolTest
+from rlf.tools.samples import sample_arguments
 from rlf.tools.validate import OutputCheck
 from rlf.types import Outcome, ToolCall, ToolInvoker, ToolOutput, ToolResult
+
+_BROKEN = frozenset({Outcome.INVALID_ARGUMENTS, Outcome.OUTPUT_REJECTED})
+_BUG = re.compile(r"error: (Type|Attribute|Name|UnboundLocal|Import|ModuleNotFound|NotImplemented)Error\b")
+"""Errors that a function's own code is to blame for, whatever it was called with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,45 @@ async def run_examples(executor: ToolInvoker, declaration: ToolDeclaration) -> l
         call = ToolCall(declaration.name, test.arguments)
         result = await executor.invoke(call, trajectory_id=f"test-{number}")
         runs.append(ExampleRun(test, result, tuple(shortfalls(test.expect, result))))
+    return runs
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRun:
+    """One call with made-up arguments and what came of it."""
+
+    arguments: Mapping[str, Any]
+    result: ToolResult
+
+    @property
+    def shortfall(self) -> str | None:
+        """Why no arguments at all would do; None for a success and for an answer that may be to these alone."""
+        is_broken = self.result.outcome in _BROKEN or _BUG.match(self.result.text) is not None
+        return self._words if self.result.outcome is not Outcome.OK and is_broken else None
+
+    @property
+    def note(self) -> str | None:
+        """How the call failed, where that may be because of the arguments or of a service that is not there."""
+        return None if self.result.outcome is Outcome.OK or self.shortfall else self._words
+
+    @property
+    def _words(self) -> str:
+        return f"the call failed with {self.result.outcome}: {self.result.text}"
+
+
+async def run_samples(
+    executor: ToolInvoker, declaration: ToolDeclaration, announce: Callable[[Mapping[str, Any]], None]
+) -> list[SampleRun]:
+    """Calls a tool with arguments made from its inputSchema.
+
+    Args:
+        announce: called with the arguments before each call, which may do whatever the tool does.
+    """
+    runs = []
+    for number, arguments in enumerate(sample_arguments(declaration.input_schema)):
+        announce(arguments)
+        result = await executor.invoke(ToolCall(declaration.name, arguments), trajectory_id=f"sample-{number}")
+        runs.append(SampleRun(arguments, result))
     return runs
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from rlf.core import nearest
+from rlf.core.json_schema import expanded
 from rlf.tools.failure import MAX_NAME_CHARS, describe, shorten
 from rlf.tools.schema import closed, compile_schema
 from rlf.types import ToolOutput
@@ -23,7 +24,7 @@ class ArgumentCheck:
     """The compiled inputSchema of one tool."""
 
     def __init__(self, input_schema: Mapping[str, Any]) -> None:
-        self._schema = input_schema
+        self._schema = expanded(input_schema)
         self._validator = compile_schema(closed(input_schema))
 
     def complaint(self, arguments: Mapping[str, Any]) -> str | None:

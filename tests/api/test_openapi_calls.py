@@ -30,6 +30,7 @@ from rlf.cli.tool_files import load_tools
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import load_document
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.imports.found import escaped, variables_of
 from rlf.tools.imports.openapi import read_operations
 from rlf.types import Outcome, ToolCall, ToolResult
 
@@ -638,6 +639,30 @@ def test_the_nearest_server_is_asked_and_a_relative_one_lies_beside_the_document
     ]
     elsewhere = read_operations(document, base_url="http://mine/x/")
     assert {tool["target"]["url"] for tool in elsewhere.tools} == {"http://mine/x/a", "http://mine/x/b"}
+
+
+@pytest.mark.parametrize(
+    ("address", "written", "variable"),
+    [
+        ("https://me:hunter2@host/v1", "https://me:${oc.env:A_PASSWORD}@host/v1/a", "A_PASSWORD"),
+        ("https://sk_live_4711:@host", "https://${oc.env:A_USER}:@host/a", "A_USER"),
+        ("https://sk_live_4711@host:8/", "https://${oc.env:A_USER}@host:8/a", "A_USER"),
+    ],
+)
+@pytest.mark.parametrize("is_given", [False, True], ids=["in the document", "with --url"])
+def test_credentials_in_an_address_are_not_copied(address: str, written: str, variable: str, is_given: bool) -> None:
+    document = {"openapi": "3.0.0", "info": {"title": "A"}, "paths": {"/a": {"get": {}}}}
+    document |= {} if is_given else {"servers": [{"url": address}]}
+    found = read_operations(document, base_url=address if is_given else None)
+    assert escaped(found.tools[0]["target"]["url"]) == written
+    assert variables_of(found.tools) == [variable]
+    assert [variable in note for note in found.notes] == [True]
+
+
+def test_a_password_in_a_given_address_may_be_a_variable() -> None:
+    document = {"openapi": "3.0.0", "paths": {"/a": {"get": {}}}}
+    found = read_operations(document, base_url="https://me:${oc.env:MINE}@host")
+    assert (escaped(found.tools[0]["target"]["url"]), found.notes) == ("https://me:${oc.env:MINE}@host/a", [])
 
 
 def test_fields_that_an_optional_body_needs_come_together() -> None:

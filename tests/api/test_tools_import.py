@@ -271,9 +271,9 @@ def test_classes_that_python_import_leaves_out_are_named(tmp_path):
         'class Box:\n    """Keeps."""\n\n    def __call__(self, key: str) -> str:\n        return key\n\n\n'
         "class Row: ...\n"
     )
-    from rlf.api.tools_import import from_python
+    from rlf.tools.imports.python import read_module
 
-    found = from_python(str(tmp_path / "tools_of_mine.py"), tmp_path)
+    found = read_module(str(tmp_path / "tools_of_mine.py"), tmp_path)
     assert [tool["name"] for tool in found.tools] == ["find"]
     box, row = found.left_out
     assert "Box: is a class; write a tool file with `target: {kind: python, callable: tools_of_mine.py:Box}`" in box

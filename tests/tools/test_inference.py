@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from rlf.core import RlfError
 from rlf.tools import ToolDeclaration
-from rlf.tools.python.inference import describe_function, parameter_words, summary
+from rlf.tools.python.docstrings import parameter_words, summary
+from rlf.tools.python.inference import describe_function
 from rlf.tools.python.signature import signature_complaints
 
 GOOGLE = """Finds things.
@@ -48,6 +49,24 @@ Quickly.
 """
 
 
+EPYTEXT = """Finds things.
+
+Quickly.
+
+@param query: what to look for
+@param limit: most results
+@type limit: int
+@return: text
+"""
+_LINES = "what to find,\n{0}in two lines\n\n{0}and a third\n"
+ON_TWO_LINES = {
+    "google": f"Finds.\n\nArgs:\n    query (str): {_LINES.format(' ' * 8)}    other: x\n",
+    "numpy": f"Finds.\n\nParameters\n----------\nquery : str\n    {_LINES.format(' ' * 4)}other\n    x\n",
+    "sphinx": f"Finds.\n\n:param query: {_LINES.format(' ' * 4)}:param other: x\n",
+    "epytext": f"Finds.\n\n@param query: {_LINES.format(' ' * 4)}@param other: x\n",
+}
+
+
 class Place(BaseModel):
     town: str
 
@@ -61,13 +80,58 @@ def find(query: str, limit: int = 3, order: Literal["up", "down"] = "up", at: Pl
     return query
 
 
-@pytest.mark.parametrize("document", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_docstrings_of_three_manners_say_the_same(document: str) -> None:
+@pytest.mark.parametrize("document", [GOOGLE, NUMPY, SPHINX, EPYTEXT], ids=list(ON_TWO_LINES))
+def test_docstrings_of_four_styles_say_the_same(document: str) -> None:
     import inspect
 
     cleaned = inspect.cleandoc(document)
     assert summary(cleaned) == "Finds things.\n\nQuickly."
     assert parameter_words(cleaned) == {"query": "what to look for", "limit": "most results"}
+
+
+@pytest.mark.parametrize("style", ON_TWO_LINES)
+def test_the_words_on_an_argument_keep_all_their_lines(style: str) -> None:
+    def find(query: str, other: str) -> None: ...
+
+    find.__doc__ = ON_TWO_LINES[style]
+    said = describe_function(find, "find")
+    shown = {name: schema["description"] for name, schema in said.input_schema["properties"].items()}
+    assert (said.description, shown) == (
+        "Finds.",
+        {"query": "what to find,\nin two lines\n\nand a third", "other": "x"},
+    )
+
+
+def test_parameters_that_share_their_words_have_them_each() -> None:
+    assert parameter_words("Adds.\n\nParameters\n----------\na, b : int\n    a number\n") == {
+        "a": "a number",
+        "b": "a number",
+    }
+
+
+def test_words_beside_the_type_go_before_the_docstring() -> None:
+    def find(
+        a: Annotated[str, Field(description="of the field"), "of the annotation"],
+        b: Annotated[str, "of the annotation\non two lines"],
+        c: str = Field("x", description="of the default"),
+        d: str = "",
+    ) -> None:
+        """Finds.
+
+        Args:
+            a: of the docstring
+            b: of the docstring
+            c: of the docstring
+            d: of the docstring
+        """
+
+    properties = describe_function(find, "find").input_schema["properties"]
+    assert {name: schema["description"] for name, schema in properties.items()} == {
+        "a": "of the field",
+        "b": "of the annotation\non two lines",
+        "c": "of the default",
+        "d": "of the docstring",
+    }
 
 
 def test_a_schema_is_read_from_types_defaults_and_words() -> None:

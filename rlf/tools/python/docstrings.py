@@ -34,5 +34,9 @@ def _words(style: DocstringStyle, document: str) -> dict[str, str]:
         read: Docstring = parse(document, style)
     except ParseError:
         return {}
-    said = {one.arg_name.lstrip("*"): (one.description or "").strip() for one in read.params}
-    return {name: words for name, words in said.items() if words}
+    return {
+        name.strip().lstrip("*"): one.description.strip()
+        for one in read.params
+        if one.description
+        for name in one.arg_name.split(",")
+    }

@@ -104,13 +104,11 @@ def _argument(parameter: Parameter, annotation: Any) -> Argument:
     if isinstance(default, FieldInfo):
         base = Any if annotation is Parameter.empty else annotation
         annotation, default = Annotated[base, default], NO_DEFAULT
-    return Argument(
-        parameter.name, portable(annotation), default, parameter.kind is Parameter.POSITIONAL_ONLY
-    )
+    return Argument(parameter.name, portable(annotation), default, parameter.kind is Parameter.POSITIONAL_ONLY)
 
 
 def portable(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
-    """The type with each `typing.TypedDict` as that of typing_extensions, which pydantic asks for before Python 3.12."""
+    """The type with each `typing.TypedDict` as one of typing_extensions, which pydantic needs before Python 3.12."""
     if sys.version_info >= (3, 12) or annotation in within:
         return annotation
     if typing.is_typeddict(annotation) and type(annotation).__module__ == "typing":
@@ -133,7 +131,7 @@ def _portable_dict(annotation: Any, within: tuple[Any, ...]) -> Any:
         name: hint if name in annotation.__required_keys__ else typing_extensions.NotRequired[_bare(hint)]
         for name, hint in inner.items()
     }
-    made = typing_extensions.TypedDict(annotation.__name__, wrapped)  # type: ignore[operator]  # made at run time
+    made = typing_extensions.TypedDict(annotation.__name__, wrapped)  # type: ignore[misc]  # made at run time
     made.__doc__, made.__module__ = annotation.__doc__, annotation.__module__
     return made
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from rlf.core.errors import RlfError
 from rlf.tools.imports.found import FromEnvironment, Imported, refuse_references
-from rlf.tools.imports.names import tool_name
+from rlf.tools.imports.names import tool_name, variable_name
 from rlf.tools.imports.openapi.arguments import Arguments
 from rlf.tools.imports.openapi.body import read_body
 from rlf.tools.imports.openapi.parameters import constant_headers, path_template, query_templates, read_parameters
@@ -43,12 +43,14 @@ def read_operations(document: Any, *, base_url: str | None = None, source: str =
     found = Imported()
     operations = list(_operations(document, found.left_out))
     security = Security(document, [operation.said for operation in operations])
+    title = as_text(as_mapping(document.get("info")).get("title"))
+    servers = _Servers(base_url, source, title)
     for operation in operations:
         try:
-            found.tools.append(operation.tool(security, _Servers(base_url, source)))
+            found.tools.append(operation.tool(security, servers))
         except LeftOut as reason:
             found.left_out.append(f"{operation.shown}: {reason}")
-    found.notes += security.notes()
+    found.notes += [*security.notes(), *servers.notes]
     return found
 
 
@@ -58,17 +60,35 @@ class _Servers:
 
     base_url: str | None
     source: str
+    title: str
+    notes: list[str] = field(default_factory=list)
+    """What was not copied."""
 
     def address(self, *said: Any) -> str:
         """The first server of the nearest list."""
         if self.base_url is not None:
-            return FromEnvironment(self.base_url.rstrip("/"))
+            return self._without_credentials(FromEnvironment(self.base_url.rstrip("/")))
         servers = next((as_list(one) for one in said if as_list(one)), [])
         server = as_mapping(servers[0]) if servers else {}
         url = as_text(server.get("url")) or "/"
         for name, variable in as_mapping(server.get("variables")).items():
             url = url.replace(f"{{{name}}}", str(as_mapping(variable).get("default", "")))
-        return _checked(url, self.source)
+        return self._without_credentials(_checked(url, self.source))
+
+    def _without_credentials(self, url: str) -> str:
+        """The address with a variable in place of the password before its host, or of the user that stands alone."""
+        authority = urlsplit(url).netloc
+        written, at, host = authority.rpartition("@")
+        user, colon, password = written.partition(":")
+        if not at or not (password or user) or "${" in (password or user):
+            return url
+        variable = variable_name(self.title, "PASSWORD" if password else "USER")
+        reference = f"${{oc.env:{variable}}}"
+        instead = f"{user}:{reference}" if password else f"{reference}{colon}"
+        note = f"credentials: those of the address at {host} are not copied; {variable} holds them, percent-encoded"
+        if note not in self.notes:
+            self.notes.append(note)
+        return FromEnvironment(url.replace(authority, f"{instead}@{host}", 1))
 
 
 def _checked(url: str, source: str) -> str:
