@@ -34,6 +34,15 @@ class Action(StrEnum):
     """The same, and the checkpoints made since the number left its bounds are dropped: `rlf resume` starts before."""
 
 
+class OnNoSignal(StrEnum):
+    """What follows where steps hold nothing to learn from."""
+
+    WARN = "warn"
+    """A diagnosis after each such step."""
+    STOP = "stop"
+    """The run also ends as failed after three such steps in a row; `rlf resume` continues it."""
+
+
 class Guard(BaseModel):
     """Bounds on one number."""
 
@@ -77,16 +86,19 @@ class HealthConfig(BaseModel):
     """`policy/entropy`, in nats: the policy says the same always."""
     reward_std: Guard | None = None
     """`reward/std`: rewards do not differ; off, for a task that is solved looks so too."""
-    dead_groups: Guard | None = Guard(above=0.95, steps=20)
+    dead_groups: Guard | None = Guard(above=0.95, steps=5)
     """`groups/dead_share`, while success is below 0.9: nothing is left to learn from, yet much to learn."""
     parse_failures: Guard | None = Guard(above=0.5)
     """Parse failures per trajectory."""
     length: Guard | None = Guard(above=0.5)
     """Share of the trajectories that the token budget cut."""
     tool_use: Guard | None = Guard(below=0.1, steps=5)
-    """Tool calls per trajectory as a share of the most that any step had: the policy gives its tools up."""
+    """Tool calls per trajectory as a share of the most that any step had: the policy gives its tools up. 0 where there
+    are tools and no step had a call."""
     loss: Guard | None = Guard(below=-1e6, above=1e6, steps=1, action=Action.STOP)
     """`loss/policy`: its default stops a run whose loss is no number any more."""
+    on_no_signal: OnNoSignal = OnNoSignal.WARN
+    """What follows where no rewards that are compared differ, or none is there, so that nothing can be learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +122,14 @@ Reading = Callable[[Mapping[str, float]], float | None]
 class Watch:
     """The guards of one run under way: a fold over its steps."""
 
-    def __init__(self, config: HealthConfig) -> None:
-        self._guards = {name: getattr(config, name) for name in HealthConfig.model_fields if getattr(config, name)}
+    def __init__(self, config: HealthConfig, *, has_tools: bool) -> None:
+        """Watches by a spec's settings.
+
+        Args:
+            has_tools: Whether the policy may call any tool.
+        """
+        self._guards = {name: guard for name, guard in config if isinstance(guard, Guard)}
+        self._has_tools = has_tools
         self._since: dict[str, int] = {}
         self._raised: set[str] = set()
         self._most_calls = 0.0
@@ -121,7 +139,8 @@ class Watch:
         metrics = dict(event.metrics)
         calls = metrics.get("tools/calls_per_trajectory", 0.0)
         self._most_calls = max(self._most_calls, calls)
-        metrics["tool_use"] = calls / self._most_calls if self._most_calls else 1.0
+        if self._has_tools:
+            metrics["tool_use"] = calls / self._most_calls if self._most_calls else 0.0
         metrics["parse_failures"] = _parse_failures(event.trajectories)
         return [alarm for name in self._guards if (alarm := self._look(name, metrics, event)) is not None]
 

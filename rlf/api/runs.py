@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.algo.health import Action, Alarm, HealthConfig, Watch
+from rlf.algo.health import Action, Alarm, Watch
 from rlf.api.certificates import certificate_notice
 from rlf.api.changes import InputsChanged, accept, change_notices, find_changes, source_texts
 from rlf.api.checkpoints import choose_start, drop_checkpoints
@@ -22,6 +22,7 @@ from rlf.api.plans import check_spec
 from rlf.api.provenance import code_patch, code_version, host, packages
 from rlf.api.replays import RECORDING, find_replay
 from rlf.api.restoring import Places, restore_plan, take_environment
+from rlf.api.signals import SignalWatch, show_command
 from rlf.api.tracking import Tracking
 from rlf.core import stops
 from rlf.core.errors import Fault, RlfError, RunError
@@ -39,9 +40,20 @@ from rlf.lineage.run import begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
+from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
+from rlf.spec import RunSpec
 from rlf.spec.dotenv import mentioned
 from rlf.trackers import Tracked
-from rlf.types.events import CheckpointSaved, EventSink, Notice, RunEvent, RunFinished, RunStatus, StepFinished
+from rlf.types.events import (
+    CheckpointSaved,
+    EvaluationFinished,
+    EventSink,
+    Notice,
+    RunEvent,
+    RunFinished,
+    RunStatus,
+    StepFinished,
+)
 
 if TYPE_CHECKING:
     from rlf.engines.engine import Engine
@@ -73,6 +85,8 @@ class RunOutcome:
     run_id: str
     status: RunStatus
     step: int
+    verdict: Verdict
+    """What the run came to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,8 @@ def start(
     played = None if replay is None else find_replay(replay, runs_folder)
     with open_lineage(runs_folder, create=True, url=plan.spec.lineage.url) as store:
         store.hide(environment(plan), declared(plan))
-        sink = _Sink(plan.spec.health)
+        show, options = show_command(run_id, runs_folder)
+        sink = _Sink(plan.spec, SignalWatch(plan.spec, show, store.redactor.text, options=options))
         traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played)
         engine = _engine(plan, folder, sink, traffic, place)
         unwise = [Notice("warning", str(warning), {"path": warning.path}) for warning in warnings]
@@ -238,7 +253,10 @@ def resume(
             raise InputsChanged(record.id, changes, start_at.step)
         folder = run_folder(runs_folder, record.id)
         recording = folder / RECORDING
-        sink = _Sink(plan.spec.health)
+        show, options = show_command(record.id, runs_folder)
+        had_signal = signal_so_far(reader, record.id)
+        signals = SignalWatch(plan.spec, show, store.redactor.text, options=options, had_signal=had_signal)
+        sink = _Sink(plan.spec, signals)
         engine = _engine(plan, folder, sink, Traffic(store.redactor.text, recording if recording.is_file() else None))
         engine.go_back(start_at, stored.last_step)
         begin_resume(store, record.id, engine.step, take_over=take_over)
@@ -273,12 +291,13 @@ def declared(plan: Plan) -> list[Any]:
 
 
 class _Sink:
-    """Hands each event to the recorder first, then to the view, and steps to the guards of `health:`."""
+    """Gives each event to the recorder first, then to the view, and steps to what watches over the run."""
 
-    def __init__(self, health: HealthConfig) -> None:
+    def __init__(self, spec: RunSpec, signals: SignalWatch) -> None:
         self.recorder: Recorder | None = None
         self.shown: EventSink | None = None
-        self.watch = Watch(health)
+        self._watch = Watch(spec.health, has_tools=any(not tool.hidden for tool in spec.tools))
+        self._signals = signals
         self.tracking: Tracking | None = None
         self.opening: list[RunEvent] = []
         """What is recorded and shown before the engine runs."""
@@ -289,11 +308,21 @@ class _Sink:
         self.shown(event)
         for warning in self.tracking(event):
             self(warning)
-        if isinstance(event, StepFinished):
-            self._heed(self.watch.after(event))
+        match event:
+            case StepFinished():
+                notices, alarm = self._signals.after_step(event)
+                self._emit_all(notices)
+                self._heed([*self._watch.after(event), *([] if alarm is None else [alarm])])
+            case EvaluationFinished():
+                notice = self._signals.after_evaluation(event)
+                self._emit_all([] if notice is None else [notice])
+
+    def _emit_all(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
+            self(notice)
 
     def _heed(self, alarms: Sequence[Alarm]) -> None:
-        """Tells alarms, then does what the gravest of them asks for."""
+        """Reports alarms, then does what the gravest of them asks for."""
         for alarm in alarms:
             data = {"guard": alarm.guard, "step": alarm.step, "since": alarm.since, "value": alarm.value}
             self(Notice("alarm", f"health: {alarm.text}", data | {"trajectories": list(alarm.trajectories)}))
@@ -337,14 +366,16 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
                 sink(event)
             asyncio.run(_run_owned(store, engine, recorder, info.run_id))
         except KeyboardInterrupt:
+            verdict = _report_verdict(store, sink, info)
             sink(RunFinished(RunStatus.INTERRUPTED, engine.step, stops.reason()))
-            return _outcome(RunStatus.INTERRUPTED, engine, info)
+            return RunOutcome(info.run_id, RunStatus.INTERRUPTED, engine.step, verdict)
         except BrokenPipeError:  # nobody reads what the view prints any more
             recorder(RunFinished(RunStatus.INTERRUPTED, engine.step, "nothing reads its output any more"))
             raise
         except LeaseLost:
             raise
         except HealthStop as stop:
+            _report_verdict(store, sink, info)
             recorder(RunFinished(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
             recorder.flush()
             since = [alarm.since for alarm in stop.alarms if alarm.action is Action.ROLLBACK]
@@ -354,8 +385,18 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
         except BaseException as error:
             recorder(RunFinished(RunStatus.FAILED, engine.step, str(error) or type(error).__name__))
             raise
+        verdict = _report_verdict(store, sink, info)
         sink(RunFinished(RunStatus.FINISHED, engine.step))
-        return _outcome(RunStatus.FINISHED, engine, info)
+        return RunOutcome(info.run_id, RunStatus.FINISHED, engine.step, verdict)
+
+
+def _report_verdict(store: Store, sink: _Sink, info: RunInfo) -> Verdict:
+    """Judges the run by what is recorded of it, and records that too."""
+    sink.flush()
+    verdict = read_verdict(Reader(store), info.run_id)
+    level = "warning" if verdict.kind in (VerdictKind.NO_SIGNAL, VerdictKind.WORSE) else "info"
+    sink(Notice(level, verdict.line, {"verdict": verdict.kind, "reason": verdict.reason}))
+    return verdict
 
 
 async def _run_owned(store: Store, engine: Engine, recorder: Recorder, run_id: str) -> None:
@@ -378,10 +419,6 @@ async def _run_owned(store: Store, engine: Engine, recorder: Recorder, run_id: s
         if lost:
             raise lost[0] from None
         raise
-
-
-def _outcome(status: RunStatus, engine: Engine, info: RunInfo) -> RunOutcome:
-    return RunOutcome(info.run_id, status, engine.step)
 
 
 def _engine(plan: Plan, folder: Path, sink: _Sink, traffic: Traffic, place: Place | None = None) -> Engine:

@@ -123,15 +123,17 @@ def watch(command: str, work: Callable[[RunView], RunOutcome], runs_folder: Path
 
 
 def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None:
-    """The summary, what went wrong, and the commands that go on from here."""
+    """The summary, the commands to use next, and the verdict."""
     from rlf.api.openings import Openings
     from rlf.reports.summary import read_summary, summary_view
+    from rlf.reports.verdict import verdict_text
 
     with open_reader(runs_folder) as reader:
         summary = read_summary(reader, outcome.run_id)
         opening = Openings(reader.get_run(outcome.run_id))
     console.print(Rule(style="dim"), summary_view(summary, runs_option(runs_folder), opening), Text(), crop=False)
     console.print(_commands(outcome, runs_folder), soft_wrap=True)
+    console.print(verdict_text(outcome.verdict), soft_wrap=True)
 
 
 def _commands(outcome: RunOutcome, runs_folder: Path) -> Text:

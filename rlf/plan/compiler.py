@@ -69,8 +69,9 @@ def canonical(
 
 
 def _can_stop(guard: Any) -> bool:
-    """Whether a guard of `health:` can end a run: one that only warns changes no result."""
-    return isinstance(guard, dict) and guard.get("action") != Action.WARN
+    """Whether a setting of `health:` can end a run: one that only warns changes no result."""
+    action = guard.get("action") if isinstance(guard, dict) else guard
+    return action is not None and action != Action.WARN
 
 
 def _with_contents(value: Any, contents: Mapping[str, str]) -> Any:

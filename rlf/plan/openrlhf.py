@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlf.algo.health import Action
+from rlf.algo.health import Action, Guard
 from rlf.algo.loss_config import CorrectionLevel, PolicyLossKind
 from rlf.chat.policy import HistoryPolicy
 from rlf.core import Fault, nearest
@@ -302,7 +302,7 @@ def _spool_is_shared(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator
 
 def _guards_can_act(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
     for name, guard in loaded.spec.health:
-        if guard is not None and guard.action is Action.ROLLBACK:
+        if isinstance(guard, Guard) and guard.action is Action.ROLLBACK:
             message = "got rollback; OpenRLHF goes on from the newest of its own checkpoints. Write stop."
             yield loaded.fault(("health", name, "action"), message)
 

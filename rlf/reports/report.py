@@ -19,6 +19,7 @@ from rlf.reports.overview import STATUS_STYLES, elapsed_s
 from rlf.reports.quantities import decimal, duration, latency, percent, visible
 from rlf.reports.sparkline import sparkline
 from rlf.reports.summary import Summary, change_view, example_parts, read_summary
+from rlf.reports.verdict import Verdict, read_verdict, verdict_text
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -43,6 +44,7 @@ class Report:
     events: Sequence[LoggedEvent]
     notes: Sequence[Note]
     summary: Summary
+    verdict: Verdict
 
 
 def read_report(reader: Reader, run_id: str) -> Report:
@@ -58,12 +60,14 @@ def read_report(reader: Reader, run_id: str) -> Report:
         events=reader.events(run_id),
         notes=reader.notes(run_id),
         summary=read_summary(reader, run_id),
+        verdict=read_verdict(reader, run_id),
     )
 
 
 def report_view(report: Report, options: str = "", opening: ReadOpening = no_opening) -> RenderableType:
     """Renders a report, its result first and what it was made from last; to be printed as `summary_view` says."""
-    parts: list[RenderableType] = [_title(report.run), _status(report.run), change_view(report.summary), Text()]
+    parts: list[RenderableType] = [_title(report.run), _status(report.run), verdict_text(report.verdict)]
+    parts += [change_view(report.summary, report.verdict.line), Text()]
     parts.append(_grid(_course(report)))
     if report.tools:
         parts += [Text(), _tools_table(report.tools)]
@@ -140,8 +144,14 @@ def _course(report: Report) -> Iterator[tuple[str, Text]]:
         yield "changed", Text(visible(f"{what} → {short(change.sha256)}"), "yellow", overflow="fold")
     for note in report.notes:
         yield "note", Text(visible(note.text), overflow="fold")
-    for event in report.events[-_NUM_NOTICES:]:
+    for event in shown_events(report.events)[-_NUM_NOTICES:]:
         yield event.level, Text(visible(event.text), overflow="fold")
+
+
+def shown_events(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
+    """Those worth reading beside the result: of the diagnoses of a missing signal the newest; no verdict."""
+    diagnoses = [event for event in events if "signal" in event.data]
+    return [event for event in events if "verdict" not in event.data and event not in diagnoses[:-1]]
 
 
 def _curve(values: Sequence[float], *, unit: bool) -> Text:

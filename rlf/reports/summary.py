@@ -61,12 +61,18 @@ def summary_view(summary: Summary, options: str = "", opening: ReadOpening = no_
     return Group(change_view(summary), *example_parts(summary, options, opening))
 
 
-def change_view(summary: Summary) -> RenderableType:
-    """What the run changed: a sentence for each mode, then the rates."""
+def change_view(summary: Summary, above: str = "") -> RenderableType:
+    """What the run changed: a sentence for each mode, then the rates.
+
+    Args:
+        above: A line that stands over it; its sentence is not repeated.
+    """
     if not summary.changes:
         return Text("no evaluation yet", style="dim")
     found = shifts(summary.changes)
-    parts: list[RenderableType] = [Text(words, "bold") for words in shift_lines(summary.changes, found)]
+    parts: list[RenderableType] = [
+        Text(words, "bold") for words in shift_lines(summary.changes, found) if words not in above
+    ]
     parts += [_table(summary.changes, found), Text("in brackets: 95 % confidence intervals", style="dim")]
     return Group(*parts)
 

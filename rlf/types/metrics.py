@@ -84,6 +84,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("critic/grad_norm", "", "Norm of the critic's gradient before it is clipped."),
     Metric("time/step_s", "seconds", "A whole step."),
     Metric("time/generate_s", "seconds", "Its rollouts, tools and rewards."),
+    Metric(
+        "time/schedule_s",
+        "seconds",
+        "Of those, the time that `schedule: logical` held trajectories back that could sample, for others' tools.",
+    ),
     Metric("time/experience_s", "seconds", "Its log-probabilities, values and advantages, under OpenRLHF."),
     Metric("time/update_s", "seconds", "Its update."),
     Metric("time/sync_s", "seconds", "Handing the new weights to the sampler, under OpenRLHF."),

@@ -12,12 +12,12 @@ from rlf.types import StepFinished, StopReason
 
 from ..reports.synthetic import scored
 
-OFF = dict.fromkeys(HealthConfig.model_fields)
+OFF = dict.fromkeys(READINGS)
 HEALTHY = {"success": 0.5, "loss/policy": 0.1, "policy/entropy": 1.0, "tools/calls_per_trajectory": 1.0}
 
 
 def watch(**guards: object) -> Watch:
-    return Watch(HealthConfig.model_validate(OFF | guards))
+    return Watch(HealthConfig.model_validate(OFF | guards), has_tools=True)
 
 
 def step(number: int, trajectories: object = (), **metrics: float) -> StepFinished:
@@ -31,7 +31,7 @@ def alarms(guard: Watch, values: list[float], metric: str) -> list[int]:
 
 
 def test_every_guard_reads_something() -> None:
-    assert READINGS.keys() == HealthConfig.model_fields.keys()
+    assert READINGS.keys() == HealthConfig.model_fields.keys() - {"on_no_signal"}
 
 
 def test_an_alarm_takes_its_steps_in_a_row_and_comes_once() -> None:
@@ -51,19 +51,34 @@ def test_an_alarm_tells_since_when_and_what_follows() -> None:
 
 
 def test_a_loss_that_is_no_number_stops_at_once_by_default() -> None:
-    (alarm,) = Watch(HealthConfig()).after(step(1, loss__policy=float("nan")))
+    (alarm,) = Watch(HealthConfig(), has_tools=True).after(step(1, loss__policy=float("nan")))
     assert (alarm.guard, alarm.action) == ("loss", Action.STOP)
     assert "no number" in alarm.text
 
 
 def test_a_healthy_step_raises_nothing() -> None:
-    guard = Watch(HealthConfig())
+    guard = Watch(HealthConfig(), has_tools=True)
     assert [alarm for n in range(1, 30) for alarm in guard.after(step(n))] == []
 
 
 def test_giving_tools_up_is_measured_against_the_most_there_were() -> None:
     guard = watch(tool_use={"below": 0.1, "steps": 1})
-    assert alarms(guard, [0.0, 0.0, 2.0, 0.3, 0.1], "tools__calls_per_trajectory") == [5]
+    assert alarms(guard, [0.0, 0.0, 2.0, 0.3, 0.1], "tools__calls_per_trajectory") == [1, 5]
+
+
+def test_a_policy_that_never_calls_its_tools_is_an_alarm() -> None:
+    def never(*, has_tools: bool) -> list[int]:
+        guard = Watch(HealthConfig(), has_tools=has_tools)
+        steps = [step(n, tools__calls_per_trajectory=0.0) for n in range(1, 11)]
+        return [alarm.step for event in steps for alarm in guard.after(event)]
+
+    assert (never(has_tools=True), never(has_tools=False)) == ([5], [])
+
+
+def test_dead_groups_are_an_alarm_within_a_first_run_of_ten_steps() -> None:
+    guard = Watch(HealthConfig(), has_tools=True)
+    steps = [step(n, groups__dead_share=1.0) for n in range(1, 11)]
+    assert [alarm.guard for event in steps for alarm in guard.after(event)] == ["dead_groups"]
 
 
 def test_dead_groups_of_a_solved_task_are_no_alarm() -> None:

@@ -181,9 +181,9 @@ class LocalEngine:
         publish_folder(self.folder / "model", lambda place: save_model(self._model, self._tokenizer, place))
 
     async def _step(self, sampler: Sampler) -> None:
-        started = time.perf_counter()
+        started, held_s = time.perf_counter(), sampler.held_s
         collected, kept, cursor = await self._collect(sampler)
-        generated = time.perf_counter()
+        generated, held_s = time.perf_counter(), sampler.held_s - held_s
         step = self.progress.step + 1
         used = [item for item in kept if trainable(item)]
         update = asyncio.ensure_future(self._update(used, step))
@@ -195,6 +195,7 @@ class LocalEngine:
         finished = time.perf_counter()
         metrics = rollout_metrics(collected) | result.metrics
         metrics |= _times(collected, used, started, generated, finished)
+        metrics["time/schedule_s"] = held_s
         metrics["groups/dead_share"] = dead_share(collected)
         metrics["groups/kept"] = float(len({item.trajectory.task.id for item in kept}))
         metrics["memory/peak_bytes"] = _peak_bytes()

@@ -12,6 +12,7 @@ slots, and only between two bursts of that thread.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -61,6 +62,8 @@ class Sampler:
         self._bursting = False
         self._changed = asyncio.Event()
         self._driver: asyncio.Task[None] | None = None
+        self.held_s = 0.0
+        """Time that the logical schedule held rows back that could sample, while others' tools ran."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Announces trajectories in their logical order."""
@@ -123,7 +126,7 @@ class Sampler:
         self._free_released()
         self._admit()
         if self._must_wait():
-            await self._changed.wait()
+            await self._wait()
             return
         joining = self._take_joining()
         if joining or self._slots.num_active:
@@ -131,6 +134,13 @@ class Sampler:
                 row.deliver()
         elif self._slots.rows:
             self._tick = min(row.due for row in self._slots.rows)
+
+    async def _wait(self) -> None:
+        holds_back = bool(self._slots.num_active) or any(row.request for row in self._slots.away)
+        started_s = time.perf_counter()
+        await self._changed.wait()
+        if holds_back:
+            self.held_s += time.perf_counter() - started_s
 
     async def _burst(self, joining: list[Row]) -> list[Row]:
         self._bursting = True

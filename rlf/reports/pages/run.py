@@ -12,7 +12,7 @@ from rlf.reports.pages.curves import Course, further_charts, main_charts
 from rlf.reports.pages.render import render
 from rlf.reports.pages.turns import beside, side
 from rlf.reports.quantities import MISSING, count, dollars, latency, percent, percent_range, visible
-from rlf.reports.report import Report, origin_facts, status_words
+from rlf.reports.report import Report, origin_facts, shown_events, status_words
 from rlf.reports.summary import Rate, difference_words, rate_rows, shift_lines
 
 if TYPE_CHECKING:
@@ -23,14 +23,15 @@ _NUM_NOTICES = 8
 
 def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpening) -> str:
     """The page as HTML; it loads nothing."""
-    record, changes = report.run.record, report.summary.changes
+    record, changes, verdict = report.run.record, report.summary.changes, report.verdict.line
+    lines = [line for line in shift_lines(changes, shifts(changes)) if line not in verdict]
     courses = [Course("", [report.steps], [evaluations])]
     return render(
         "run.html",
         title=f"{visible(record.name)} · {record.id}",
-        verdicts=list(shift_lines(changes, shifts(changes))),
+        verdicts=[verdict, *lines],
         status=status_words(report.run),
-        notices=[f"{event.level}: {event.text}" for event in report.events[-_NUM_NOTICES:]]
+        notices=[f"{event.level}: {event.text}" for event in shown_events(report.events)[-_NUM_NOTICES:]]
         + [f"note: {note.text}" for note in report.notes],
         results=[sheet for sheet in _sheets(report) if sheet.rows],
         charts=main_charts(courses),

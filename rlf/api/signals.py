@@ -1,0 +1,144 @@
+"""What a run reports of its own accord: a step that holds nothing to learn from, and time lost to the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlf.algo.health import Action, Alarm, OnNoSignal
+from rlf.rollout.diagnosis import CauseKind, Diagnosis, Setting, diagnose
+from rlf.rollout.signal import SOLVED, Signal, evaluation_signal, step_signal
+from rlf.spec.models import RunSpec
+from rlf.types.events import EvaluationFinished, Notice, StepFinished
+from rlf.types.score import Scored
+
+STEPS_BEFORE_STOP = 3
+"""Steps in a row with nothing to learn from after which `on_no_signal: stop` ends a run."""
+_SCHEDULE_SHARE = 0.1
+"""Share of a step's sampling time lost to the schedule from which it is reported."""
+
+
+class SignalWatch:
+    """Looks at the first evaluation and at every step of a run, and says why nothing can be learned from one."""
+
+    def __init__(
+        self, spec: RunSpec, show: str, redact: Callable[[str], str], *, options: str = "", had_signal: bool = False
+    ) -> None:
+        """Looks at nothing yet.
+
+        Args:
+            show: The command that shows the run, to which a place is added.
+            redact: Strikes secrets out of what is quoted.
+            options: What the command needs after the place.
+            had_signal: Whether a step before, of a run that is resumed, had a signal.
+        """
+        self._by_group = spec.train.algorithm.needs_group
+        self._stops = spec.health.on_no_signal is OnNoSignal.STOP
+        tools = tuple(tool.name for tool in spec.tools if not tool.hidden)
+        self._training = Setting(tools, self._by_group, "data.train.answer", spec.data.train.answer)
+        held_out = spec.data.eval
+        self._held_out = Setting(tools, False, "data.eval.answer", None if held_out is None else held_out.answer)
+        self._show, self._options, self._redact = show, options, redact
+        self._had_signal = had_signal
+        self._since: int | None = None
+        self._kinds: tuple[CauseKind, ...] | None = None
+        """Causes that were named last."""
+        self._evaluated = False
+        self._told_schedule = False
+
+    def after_evaluation(self, event: EvaluationFinished) -> Notice | None:
+        """The diagnosis of the first mode of the evaluation before the first step."""
+        if event.step > 0 or self._evaluated or not event.trajectories:
+            return None
+        self._evaluated = True
+        signal = evaluation_signal(event.trajectories)
+        place = f"{event.mode} evaluation after step 0"
+        return self._notice(signal, event.trajectories, self._held_out, place, event.mode, 0)
+
+    def after_step(self, event: StepFinished) -> tuple[list[Notice], Alarm | None]:
+        """The notices of a step, and the alarm that ends the run where that is wanted."""
+        notices = self._schedule(event)
+        signal = step_signal(event.metrics, by_group=self._by_group)
+        is_solved = signal is Signal.NO_DIFFERENCE and event.metrics.get("success", 0.0) >= SOLVED
+        if signal is Signal.SOME or (is_solved and self._had_signal) or not event.trajectories:
+            self._had_signal = self._had_signal or signal is Signal.SOME
+            self._since = self._kinds = None
+            return notices, None
+        diagnosis = self._notice(signal, event.trajectories, self._training, f"step {event.step}", "train", event.step)
+        if diagnosis is not None:
+            notices.append(diagnosis)
+        return notices, self._alarm(signal, event)
+
+    def _alarm(self, signal: Signal, event: StepFinished) -> Alarm | None:
+        if signal is Signal.NO_SUCCESS:
+            self._since = None
+            return None
+        self._since = event.step if self._since is None else self._since
+        if not self._stops or event.step - self._since + 1 < STEPS_BEFORE_STOP:
+            return None
+        text = f"nothing to learn from since step {self._since} (on_no_signal: stop)"
+        shown = tuple(range(min(5, len(event.trajectories))))
+        return Alarm("on_no_signal", text, Action.STOP, event.step, self._since, 0.0, shown)
+
+    def _notice(
+        self, signal: Signal, scored: Sequence[Scored], setting: Setting, place: str, phase: str, step: int
+    ) -> Notice | None:
+        if signal is Signal.SOME:
+            return None
+        found = diagnose(scored, signal, setting)
+        kinds = tuple(cause.kind for cause in found.causes)
+        is_known, self._kinds = kinds == self._kinds, kinds
+        command = f"{self._show} --phase {phase} --step {step} --trajectory {found.k}{self._options}"
+        causes = f"Likely, as before: {', '.join(kinds)}." if is_known else f"Likely: {found.causes_words}"
+        parts = [
+            f"{place}: {found.figures}.",
+            causes if kinds else "",
+            f"Example: {found.example}",
+            f"Look: {command}",
+        ]
+        data = {"signal": signal, "phase": phase, "step": step, "trajectory": found.k, "command": command}
+        return Notice("warning", self._redact("\n  ".join(filter(None, parts))), data | self._data(found))
+
+    def _data(self, found: Diagnosis) -> dict[str, Any]:
+        causes = [
+            {"kind": cause.kind, "seen": self._redact(cause.seen), "advice": cause.advice, "trajectory": cause.shows}
+            for cause in found.causes
+        ]
+        return {"figures": found.figures, "causes": causes, "example": self._redact(found.example)}
+
+    def _schedule(self, event: StepFinished) -> list[Notice]:
+        """Once: that sampling stood still for tools that `schedule: logical` waits for."""
+        lost_s, generate_s = event.metrics.get("time/schedule_s", 0.0), event.metrics.get("time/generate_s", 0.0)
+        if self._told_schedule or not generate_s or lost_s < _SCHEDULE_SHARE * generate_s:
+            return []
+        self._told_schedule = True
+        share, slowest = lost_s / generate_s, _slowest_tool(event.trajectories)
+        text = (
+            f"step {event.step}: {100 * share:.0f} % of the time of the rollouts ({lost_s:.2f} of {generate_s:.2f} s) "
+        )
+        text += "went to `rollout.schedule: logical`, under which sampling stands still until a slow tool returns"
+        text += (
+            f"{slowest and f' ({slowest})'}. Write `rollout.schedule: clock`: faster, not bit-identical when repeated."
+        )
+        return [Notice("warning", text, {"step": event.step, "lost_s": lost_s, "share": share})]
+
+
+def _slowest_tool(scored: Sequence[Scored]) -> str:
+    """`search: 0.21 s a call` of the tool that took most time; empty where none was run."""
+    times: dict[str, list[float]] = {}
+    for item in scored:
+        for record in item.trajectory.calls:
+            times.setdefault(record.call.name, []).append(record.result.run_s)
+    if not times:
+        return ""
+    name, found = max(times.items(), key=lambda item: sum(item[1]))
+    return f"{name}: {sum(found) / len(found):.2g} s a call"
+
+
+def show_command(run_id: str, runs_folder: Path) -> tuple[str, str]:
+    """The command that shows a run and the options that it needs at its end."""
+    import shlex
+
+    options = "" if runs_folder == Path("runs") else f" --runs {shlex.quote(str(runs_folder))}"
+    return f"rlf runs show {run_id}", options

@@ -1,0 +1,325 @@
+"""Why trajectories hold nothing to learn from: figures, likely causes by what was seen, and a trajectory that shows it.
+
+A cause is named only where many of the trajectories show it. Pure: no model, no lineage, no engine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rlf.rollout.golds import find_gold_cause
+from rlf.rollout.signal import Signal
+from rlf.types.score import Scored
+from rlf.types.tool import Outcome
+from rlf.types.trajectory import FailureClass, StopReason, Trajectory
+
+_MANY = 1 / 3
+"""Share of the trajectories from which something seen in them is a likely cause."""
+_FEW = 0.05
+"""The same of attempts to call a tool, where not one was read."""
+_EXCERPT_CHARS = 160
+
+
+class CauseKind(StrEnum):
+    """What explains that nothing can be learned."""
+
+    NOT_SCORED = "not_scored"
+    """Tools, services or reward terms failed."""
+    NEVER_PARSED = "never_parsed"
+    """The policy writes calls or answers in a form that the chat format does not read."""
+    NEVER_CALLED = "never_called"
+    """There are tools and the policy calls none."""
+    TOOLS_FAIL = "tools_fail"
+    """No call of any tool came back with a result."""
+    TRUNCATED = "truncated"
+    """Turns are cut by a token budget."""
+    OUT_OF_TURNS = "out_of_turns"
+    """The last turn still calls a tool."""
+    ANSWER_COLUMN = "answer_column"
+    """The golds are not what the questions ask for."""
+    COMPARISON = "comparison"
+    """Answers that hold the gold get nothing."""
+    CONSTANT_REWARD = "constant_reward"
+    """The reward is one number whatever the policy does."""
+    SAME_ROLLOUTS = "same_rollouts"
+    """The rollouts of a task are copies of each other."""
+    TOO_HARD = "too_hard"
+    """Answers are given, and all are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A likely cause."""
+
+    kind: CauseKind
+    seen: str
+    """What was seen, with figures."""
+    advice: str
+    """What to look at or to change."""
+    shows: int
+    """Position of a trajectory that shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What of a spec a diagnosis reads."""
+
+    tools: tuple[str, ...]
+    """Names of the tools that the policy may call."""
+    by_group: bool
+    """Whether rewards are compared within groups."""
+    gold_key: str = "data.train.answer"
+    """The key that names the column of golds."""
+    gold_column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is wrong with a step or an evaluation."""
+
+    signal: Signal
+    figures: str
+    causes: tuple[Cause, ...]
+    k: int
+    """Position of the trajectory that `example` is of."""
+    example: str
+    """That trajectory in a line."""
+
+    @property
+    def causes_words(self) -> str:
+        """The causes in a sentence each."""
+        return " ".join(f"{cause.seen}. {cause.advice}" for cause in self.causes)
+
+
+def diagnose(scored: Sequence[Scored], signal: Signal, setting: Setting) -> Diagnosis:
+    """The diagnosis of trajectories whose signal is not `some`."""
+    assert scored and signal is not Signal.SOME, f"nothing to diagnose: {len(scored)} trajectories, signal {signal}"
+    causes = tuple(find_causes(scored, signal, setting))
+    k = causes[0].shows if causes else 0
+    figures = f"{_count_words(scored, setting)}; {_signal_words(scored, signal, setting)}"
+    return Diagnosis(signal, figures, causes, k, _example(scored[k]))
+
+
+def find_causes(scored: Sequence[Scored], signal: Signal, setting: Setting) -> Iterator[Cause]:
+    """The likely causes, the ones that explain others first."""
+    found = [cause for check in _CHECKS if (cause := check(scored, setting)) is not None]
+    kinds = {cause.kind for cause in found}
+    if not any(item.success for item in scored) and not kinds & _EXPLAIN_FAILURE:
+        cause = _gold_cause(scored, setting) or (None if found else _too_hard(scored))
+        found += [] if cause is None else [cause]
+    elif signal is Signal.NO_DIFFERENCE and not found:
+        found += [_constant(scored)]
+    yield from found
+
+
+def _count_words(scored: Sequence[Scored], setting: Setting) -> str:
+    """`0 of 128 trajectories succeeded, no tool was called`, and what else stands out."""
+    trajectories = [item.trajectory for item in scored]
+    parts = [f"{sum(bool(item.success) for item in scored)} of {len(scored)} trajectories succeeded"]
+    calls = [record for trajectory in trajectories for record in trajectory.calls]
+    if setting.tools and not calls:
+        parts.append("no tool was called")
+    elif calls:
+        num_ok = sum(record.result.outcome is Outcome.OK for record in calls)
+        parts.append(f"{num_ok:,} of {len(calls):,} tool calls gave a result")
+    for words, number in (
+        ("wrote what could not be parsed", sum(bool(trajectory.failures) for trajectory in trajectories)),
+        ("were cut by the token budget", sum(map(_is_cut, trajectories))),
+        ("could not be scored", sum(item.reward is None for item in scored)),
+    ):
+        if number:
+            parts.append(f"{number} {words}")
+    return ", ".join(parts)
+
+
+def _signal_words(scored: Sequence[Scored], signal: Signal, setting: Setting) -> str:
+    match signal:
+        case Signal.NOT_SCORED:
+            return "none has a reward: nothing to learn from"
+        case Signal.NO_DIFFERENCE if setting.by_group and len(_rewards(scored)) > 1:
+            return "every group has equal rewards: nothing to learn from"
+        case Signal.NO_DIFFERENCE:
+            return f"every reward is {_rewards(scored).pop():g}: nothing to learn from"
+    terms = ", ".join(repr(name) for name in _differing_terms(scored)) or "other terms"
+    return f"rewards differ by {terms} only: nothing to learn success from"
+
+
+def _rewards(scored: Sequence[Scored]) -> set[float]:
+    return {item.reward for item in scored if item.reward is not None}
+
+
+def _differing_terms(scored: Sequence[Scored]) -> list[str]:
+    values: dict[str, set[float]] = {}
+    for item in scored:
+        for score in item.scores if item.reward is not None else ():
+            values.setdefault(score.term, set()).add(score.contribution)
+    return [term for term, found in values.items() if len(found) > 1]
+
+
+def _example(item: Scored) -> str:
+    """`asked "..."; wrote "..."; search -> ok "..."; answered "...", gold "..."; reward 0, stopped: answered`."""
+    trajectory = item.trajectory
+    parts = [f"asked {quote(trajectory.task.messages[-1].content)}"]
+    if trajectory.turns:
+        parts.append(f"wrote {quote(trajectory.turns[0].text)}")
+    if trajectory.calls:
+        first = trajectory.calls[0]
+        parts.append(f"{first.call.name} -> {first.result.outcome} {quote(first.result.text)}")
+    if trajectory.answer is not None:
+        parts.append(f"answered {quote(trajectory.answer)}")
+    if trajectory.task.answer is not None:
+        parts.append(f"gold {quote(str(trajectory.task.answer))}")
+    reward = "no reward" if item.reward is None else f"reward {item.reward:g}"
+    return "; ".join([*parts, f"{reward}, stopped: {trajectory.stop}"])
+
+
+def quote(text: str) -> str:
+    """A text in quotes on one line, its end left out where it is long."""
+    line = " ".join(text.split())
+    return f'"{line}"' if len(line) <= _EXCERPT_CHARS else f'"{line[:_EXCERPT_CHARS]}…"'
+
+
+Check = Callable[[Sequence[Scored], Setting], Cause | None]
+
+
+def _showing(scored: Sequence[Scored], shows: Callable[[Scored], bool]) -> list[int]:
+    """Positions of the trajectories that show something; none where few do."""
+    found = [k for k, item in enumerate(scored) if shows(item)]
+    return found if len(found) >= _MANY * len(scored) else []
+
+
+def _not_scored(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+    found = _showing(scored, lambda item: item.reward is None)
+    if not found:
+        return None
+    first = scored[found[0]]
+    reasons = [f"{score.term}: {score.reason}" for score in first.scores if score.value is None and score.reason]
+    why = first.trajectory.error or "; ".join(reasons) or str(first.trajectory.stop)
+    seen = f"{len(found)} of {len(scored)} could not be scored, e.g. {quote(why)}"
+    return Cause(CauseKind.NOT_SCORED, seen, "Repair what failed there, a service or a reward term.", found[0])
+
+
+def _never_parsed(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+    """Truncated turns do not parse either; that is another cause."""
+
+    def failures(item: Scored) -> list[FailureClass]:
+        return [failure.kind for failure in item.trajectory.failures if failure.kind is not FailureClass.TRUNCATED]
+
+    found = [k for k, item in enumerate(scored) if failures(item)]
+    if len(found) < max(2, _FEW * len(scored)) or any(item.trajectory.calls for item in scored):
+        return None
+    kinds = Counter(kind for item in scored for kind in failures(item))
+    (kind, number), *_ = kinds.most_common(1)
+    seen = f"{len(found)} of {len(scored)} wrote what the chat format does not read as a call ({kind} {number} times)"
+    advice = "Compare what the policy writes with `rlf chat show SPEC`, and set `chat.format` to the form it knows."
+    return Cause(CauseKind.NEVER_PARSED, seen, advice, found[0])
+
+
+def _never_called(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+    if not setting.tools or any(item.trajectory.calls for item in scored):
+        return None
+    if _never_parsed(scored, setting) or _truncated(scored, setting):
+        return None
+    seen = f"no trajectory tried to call a tool ({', '.join(setting.tools)})"
+    advice = "See with `rlf chat show SPEC` that the prompt has the tools; ask for them in the system prompt, or start "
+    advice += "from a model that calls tools."
+    return Cause(CauseKind.NEVER_CALLED, seen, advice, 0)
+
+
+def _tools_fail(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+    records = [(k, record) for k, item in enumerate(scored) for record in item.trajectory.calls]
+    if not records or any(record.result.outcome is Outcome.OK for _, record in records):
+        return None
+    (name, outcome), _ = Counter((r.call.name, r.result.outcome) for _, r in records).most_common(1)[0]
+    k, first = next((k, r) for k, r in records if (r.call.name, r.result.outcome) == (name, outcome))
+    seen = (
+        f"none of {len(records)} tool calls gave a result, most of them {name!r}: {outcome}, {quote(first.result.text)}"
+    )
+    advice = "Write a test of the tool with such arguments and run `rlf tools test FILE`."
+    if outcome in (Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL):
+        advice = "Look at what the policy writes: names and arguments differ from what the tools declare."
+    return Cause(CauseKind.TOOLS_FAIL, seen, advice, k)
+
+
+def _is_cut(trajectory: Trajectory) -> bool:
+    is_cut = any(failure.kind is FailureClass.TRUNCATED for failure in trajectory.failures)
+    return trajectory.stop is StopReason.LENGTH or is_cut
+
+
+def _truncated(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+    found = _showing(scored, lambda item: _is_cut(item.trajectory))
+    if not found:
+        return None
+    longest = max(len(item.trajectory.tokens) for item in scored)
+    seen = f"{len(found)} of {len(scored)} were cut by the token budget (the longest has {longest} tokens)"
+    advice = "Write more for `rollout.max_new_tokens` and `rollout.max_total_tokens`."
+    return Cause(CauseKind.TRUNCATED, seen, advice, found[0])
+
+
+def _out_of_turns(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+    found = _showing(scored, lambda item: item.trajectory.stop is StopReason.MAX_TURNS)
+    if not found:
+        return None
+    seen = f"{len(found)} of {len(scored)} still called a tool in their last turn"
+    return Cause(CauseKind.OUT_OF_TURNS, seen, "Write more for `rollout.max_turns`.", found[0])
+
+
+def _same_rollouts(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for item in scored:
+        groups.setdefault(item.trajectory.task.id, []).append(tuple(turn.text for turn in item.trajectory.turns))
+    large = [texts for texts in groups.values() if len(texts) > 1]
+    if not large or any(len(set(texts)) > 1 for texts in large):
+        return None
+    seen = "the rollouts of each task are copies of each other"
+    return Cause(CauseKind.SAME_ROLLOUTS, seen, "Sample with `rollout.temperature: 1.0`.", 0)
+
+
+def _gold_cause(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+    found = find_gold_cause([item.trajectory for item in scored], setting.gold_key, setting.gold_column)
+    if found is None:
+        return None
+    kind = CauseKind.COMPARISON if found.is_right else CauseKind.ANSWER_COLUMN
+    return Cause(kind, found.seen, found.advice, found.k)
+
+
+def _constant(scored: Sequence[Scored]) -> Cause:
+    terms = "; ".join(f"{score.term} {score.contribution:g}" for score in scored[0].scores)
+    whole = "the reward is the same whatever the policy does" if len(_rewards(scored)) == 1 else "every group's is one"
+    advice = "Try the terms with `rlf rewards attack SPEC`, and see that they tell good from bad trajectories."
+    return Cause(CauseKind.CONSTANT_REWARD, f"{whole} ({terms})", advice, 0)
+
+
+def _too_hard(scored: Sequence[Scored]) -> Cause | None:
+    found = _showing(scored, lambda item: item.trajectory.answer is not None)
+    if not found:
+        return None
+    reasons = Counter(item.scores[0].reason for item in scored if item.scores and item.scores[0].reason)
+    why = f", e.g. {quote(reasons.most_common(1)[0][0])}" if reasons else ""
+    seen = f"{len(found)} of {len(scored)} gave an answer and none is right{why}"
+    advice = "Start from a model that solves some of the questions, from easier questions, or from demonstrations."
+    return Cause(CauseKind.TOO_HARD, seen, advice, found[0])
+
+
+_CHECKS: tuple[Check, ...] = (
+    _not_scored,
+    _truncated,
+    _never_parsed,
+    _never_called,
+    _tools_fail,
+    _out_of_turns,
+    _same_rollouts,
+)
+_EXPLAIN_FAILURE = frozenset(
+    {
+        CauseKind.NOT_SCORED,
+        CauseKind.TRUNCATED,
+        CauseKind.NEVER_PARSED,
+        CauseKind.TOOLS_FAIL,
+        CauseKind.OUT_OF_TURNS,
+    }
+)
+"""Causes beside which wrong answers need no other."""

@@ -1,0 +1,64 @@
+"""The verdict on a run is what its evaluations show, or that no step held a signal."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlf.lineage.records import Step
+from rlf.reports.change import Change
+from rlf.reports.verdict import Verdict, VerdictKind, compares_groups, judge_run
+
+from .test_summary import change, tried
+
+DEAD = {"reward/mean": 0.0, "reward/std": 0.0, "groups/dead_share": 1.0, "success": 0.0}
+FORM_ONLY = {"reward/mean": 0.1, "reward/std": 0.1, "groups/dead_share": 0.0, "success": 0.0}
+ALIVE = {"reward/mean": 0.5, "reward/std": 0.5, "groups/dead_share": 0.2, "success": 0.5}
+
+
+def changed(num_before: int, num_after: int, num: int = 40) -> list[Change]:
+    before, after = ([tried(f"t{k}", float(k < right)) for k in range(num)] for right in (num_before, num_after))
+    return [change(before, after)]
+
+
+def verdict(changes: list[Change], *metrics: dict[str, float], by_group: bool = True) -> Verdict:
+    steps = [Step(number, values, 0.0) for number, values in enumerate(metrics, 1)]
+    return judge_run(steps, changes, by_group=by_group)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "metrics", "kind"),
+    [
+        (10, 30, ALIVE, VerdictKind.LEARNED),
+        (30, 10, ALIVE, VerdictKind.WORSE),
+        (10, 11, ALIVE, VerdictKind.NO_CHANGE),
+        (0, 0, DEAD, VerdictKind.NO_SIGNAL),
+        (0, 0, FORM_ONLY, VerdictKind.NO_SIGNAL),
+        (10, 11, {"unscorable": 8.0}, VerdictKind.NO_SIGNAL),
+        (10, 30, DEAD, VerdictKind.LEARNED),
+    ],
+)
+def test_a_shown_change_decides_and_then_the_signal(
+    before: int, after: int, metrics: dict[str, float], kind: VerdictKind
+) -> None:
+    assert verdict(changed(before, after), metrics, metrics).kind is kind
+
+
+def test_a_verdict_has_the_sentence_of_the_comparison() -> None:
+    assert verdict(changed(10, 30), ALIVE).line.startswith(
+        "verdict: learned: sampled: success rose by 50.0 points (95 % CI "
+    )
+
+
+def test_steps_without_signal_are_counted_where_nothing_is_shown() -> None:
+    assert verdict(changed(10, 11), ALIVE, DEAD, DEAD).reason.endswith("; 2 of 3 steps had no signal")
+
+
+def test_one_evaluation_measures_no_change() -> None:
+    assert verdict([], ALIVE).kind is VerdictKind.NOT_MEASURED
+
+
+def test_groups_count_only_where_the_estimator_compares_them() -> None:
+    single = ALIVE | {"groups/dead_share": 1.0}
+    assert verdict(changed(10, 11), single, by_group=True).kind is VerdictKind.NO_SIGNAL
+    assert verdict(changed(10, 11), single, by_group=False).kind is VerdictKind.NO_CHANGE
+    assert [compares_groups({"train": {"algorithm": {"kind": kind}}}) for kind in ("grpo", "gae")] == [True, False]

@@ -1,0 +1,142 @@
+"""A step that holds nothing to learn from is diagnosed by what was seen in its trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from rlf.rollout.diagnosis import CauseKind, Setting, diagnose, find_causes
+from rlf.rollout.metrics import dead_share, rollout_metrics
+from rlf.rollout.signal import Signal, evaluation_signal, step_signal
+from rlf.types import (
+    CallRecord,
+    FailureClass,
+    Message,
+    Outcome,
+    ParseFailure,
+    Score,
+    Scored,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolResult,
+    Trajectory,
+    Turn,
+)
+
+SETTING = Setting(("search",), by_group=True, gold_column="answer")
+ROW = {"question": "Where is Bitbal?", "answer": "Fenpus", "kind": "two_hop"}
+FAILURE = ParseFailure(FailureClass.WRONG_TAG, "no tag", "[search()]", 0, structural=False)
+
+
+def item(
+    number: int,
+    *,
+    reward: float | None = 0.0,
+    success: float | None = 0.0,
+    result: ToolResult | None = None,
+    failure: ParseFailure | None = None,
+    gold: object = "Fenpus",
+    answer: str | None = "unknown",
+    stop: StopReason = StopReason.ANSWERED,
+    reason: str = "got 'unknown'",
+) -> Scored:
+    """Rollout `number`, of groups of four."""
+    task = Task(f"t{number // 4}", (Message("user", ROW["question"]),), gold, columns=ROW)
+    calls = () if result is None else (CallRecord(ToolCall("search", {"query": "Bitbal"}), result),)
+    turn = Turn(2, 4, 4, f"turn {number}", calls=calls, failures=() if failure is None else (failure,))
+    mask, logprobs = [False, False, True, True], [0.0] * 4
+    whole = Trajectory(f"{number}", task, number % 4, [1, 2, 3, 4], mask, logprobs, (turn,), stop, answer)
+    return Scored(whole, (Score("exact_match", success, 1.0, reason),), reward, success)
+
+
+def items(**values: object) -> list[Scored]:
+    return [item(number, **values) for number in range(8)]  # type: ignore[arg-type]
+
+
+def kinds(scored: Sequence[Scored], setting: Setting = SETTING) -> list[CauseKind]:
+    return [cause.kind for cause in find_causes(scored, Signal.NO_DIFFERENCE, setting)]
+
+
+def signal(scored: Sequence[Scored], *, by_group: bool = True) -> Signal:
+    return step_signal(rollout_metrics(scored) | {"groups/dead_share": dead_share(scored)}, by_group=by_group)
+
+
+def ok(text: str) -> ToolResult:
+    return ToolResult(Outcome.OK, text)
+
+
+def test_a_signal_is_rewards_that_differ_where_they_are_compared() -> None:
+    by_task = [replace(one, reward=float(k // 4), success=float(k // 4)) for k, one in enumerate(items())]
+    assert signal(items()) is Signal.NO_DIFFERENCE
+    assert (signal(by_task), signal(by_task, by_group=False)) == (Signal.NO_DIFFERENCE, Signal.SOME)
+    assert signal([replace(one, reward=k / 8) for k, one in enumerate(items())]) is Signal.NO_SUCCESS
+    assert signal(items(reward=None, success=None)) is Signal.NOT_SCORED
+
+
+def test_a_group_of_one_rollout_is_no_lack_of_signal_where_groups_are_not_compared() -> None:
+    alone = [replace(one, reward=float(k % 2), success=float(k % 2)) for k, one in enumerate(items())]
+    tasks = [
+        replace(o, trajectory=replace(o.trajectory, task=replace(o.trajectory.task, id=o.trajectory.id))) for o in alone
+    ]
+    assert dead_share(tasks) == 1.0
+    assert signal(tasks, by_group=False) is Signal.SOME
+
+
+def test_an_evaluation_in_which_one_question_succeeds_has_a_signal() -> None:
+    assert evaluation_signal(items()) is Signal.NO_DIFFERENCE
+    assert evaluation_signal([*items(), item(8, reward=1.0, success=1.0)]) is Signal.SOME
+
+
+@pytest.mark.parametrize(
+    ("scored", "first"),
+    [
+        (items(), CauseKind.NEVER_CALLED),
+        (items(failure=FAILURE), CauseKind.NEVER_PARSED),
+        (items(stop=StopReason.LENGTH, answer=None), CauseKind.TRUNCATED),
+        (items(stop=StopReason.MAX_TURNS, answer=None, result=ok("nothing")), CauseKind.OUT_OF_TURNS),
+        (items(result=ToolResult(Outcome.TOOL_ERROR, "error: no index")), CauseKind.TOOLS_FAIL),
+        (items(result=ok("Bitbal lives in Fenpus."), gold="two_hop"), CauseKind.ANSWER_COLUMN),
+        (items(result=ok("nothing"), answer="Fenpus", gold=" "), CauseKind.ANSWER_COLUMN),
+        (items(result=ok("Bitbal lives in Fenpus."), answer="It is Fenpus"), CauseKind.COMPARISON),
+        (items(result=ok("Bitbal lives in Fenpus.")), CauseKind.TOO_HARD),
+        (items(reward=1.0, success=1.0, result=ok("Fenpus")), CauseKind.CONSTANT_REWARD),
+        (items(reward=None, success=None, reason="the judge is down"), CauseKind.NOT_SCORED),
+    ],
+)
+def test_the_likely_cause_is_what_was_seen(scored: list[Scored], first: CauseKind) -> None:
+    assert kinds(scored)[0] is first
+
+
+def test_a_wrong_answer_column_names_the_column_that_is_meant() -> None:
+    scored = items(result=ok("Bitbal lives in Fenpus."), gold="two_hop")
+    (cause,) = find_causes(scored, Signal.NO_DIFFERENCE, replace(SETTING, gold_column="kind"))
+    assert cause.advice == "Probably meant: `data.train.answer: answer`, not kind."
+
+
+def test_rollouts_that_are_copies_are_named() -> None:
+    same = [replace(o, trajectory=replace(o.trajectory, turns=(Turn(2, 4, 4, "same"),))) for o in items()]
+    assert CauseKind.SAME_ROLLOUTS in kinds(same, replace(SETTING, tools=()))
+
+
+def test_a_diagnosis_has_figures_and_a_trajectory_that_shows_the_cause() -> None:
+    scored = [item(0), *(item(n, failure=FAILURE) for n in range(1, 8))]
+    found = diagnose(scored, Signal.NO_DIFFERENCE, SETTING)
+    start = "0 of 8 trajectories succeeded, no tool was called, 7 wrote what could not be parsed; "
+    assert found.figures == f"{start}every reward is 0: nothing to learn from"
+    assert found.k == 1
+    assert found.example == (
+        'asked "Where is Bitbal?"; wrote "turn 1"; answered "unknown"; gold "Fenpus"; reward 0, stopped: answered'
+    )
+
+
+def test_rewards_that_differ_without_a_success_name_the_terms_that_differ() -> None:
+    shaped = [
+        replace(one, reward=k % 2 / 10, scores=(*one.scores, Score("well_formed", float(k % 2), 0.1)))
+        for k, one in enumerate(items())
+    ]
+    assert diagnose(shaped, Signal.NO_SUCCESS, SETTING).figures.endswith(
+        "rewards differ by 'well_formed' only: nothing to learn success from"
+    )
