@@ -104,7 +104,7 @@ def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | N
         SpecError, RlfError: the spec or the size is wrong.
     """
     gpu_bytes = None if gpu is None else parse_size(gpu)
-    checked = check_spec(files, overrides)
+    checked = check_spec(files, overrides, runs_folder=runs_folder)
     loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
     shape, unknown = _model_shape(loaded)
     memory, gpus, num_gpus, options = None, list[GpuMemory](), 0, list[str]()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlf.api.latencies import measured_latencies
 from rlf.core.errors import Fault, Place, SpecError
 from rlf.engines.openrlhf.compile.parser import check_options, find_flag_faults
 from rlf.engines.openrlhf.job.dataset import find_row_fault
@@ -45,7 +46,7 @@ class Checked:
 
 
 def check_members(
-    files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides]
+    files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides], runs_folder: Path | None = None
 ) -> list[tuple[Overrides, Checked]]:
     """Every member of a sweep. Raises SpecError with the faults of all, those that every member has once."""
     read: Datasets = {}
@@ -53,7 +54,7 @@ def check_members(
     faulty: list[tuple[Overrides, tuple[Fault, ...]]] = []
     for own in members:
         try:
-            checked.append((own, check_spec(files, [*overrides, *own], read)))
+            checked.append((own, check_spec(files, [*overrides, *own], read, runs_folder)))
         except SpecError as error:
             faulty.append((own, error.faults))
     if faulty:
@@ -79,11 +80,14 @@ def _gathered(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_members
     return [*common, *own]
 
 
-def check_spec(files: Sequence[Path], overrides: Sequence[str], read: Datasets | None = None) -> Checked:
+def check_spec(
+    files: Sequence[Path], overrides: Sequence[str], read: Datasets | None = None, runs_folder: Path | None = None
+) -> Checked:
     """The plan with what is unwise about it. Raises SpecError, with every fault.
 
     Args:
         read: datasets that other members of a sweep have read; what is read is added.
+        runs_folder: where earlier runs are looked for; None: nowhere.
     """
     try:
         loaded = load_spec(files, overrides)
@@ -98,9 +102,10 @@ def check_spec(files: Sequence[Path], overrides: Sequence[str], read: Datasets |
     option_faults, warnings = ([], []) if faults else check_options(loaded)
     if faults or option_faults:
         raise SpecError([*faults, *option_faults])
+    latencies = measured_latencies(loaded.spec, runs_folder)
     warnings += [
         *_not_looked_at(loaded),
-        *find_warnings(Subject(loaded, looked.train, looked.evaluation, looked.sizes)),
+        *find_warnings(Subject(loaded, looked.train, looked.evaluation, looked.sizes, latencies)),
     ]
     return Checked(loaded, plan, tuple(sorted(warnings)), len(looked.train), len(looked.evaluation))
 

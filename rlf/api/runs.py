@@ -134,7 +134,7 @@ def run(
         RunError: the run failed for a reason outside its input.
     """
     check_runs_folder(runs_folder)
-    checked = check_spec(files, overrides)
+    checked = check_spec(files, overrides, runs_folder=runs_folder)
     fitted = fit_here(files, overrides, checked) if place is None else Fitted(checked, place)
     return start(
         fitted.checked.plan,

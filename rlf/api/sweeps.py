@@ -104,7 +104,7 @@ def run_sweep(
         SpecError: a member's input is wrong; nothing was started.
     """
     check_runs_folder(runs_folder)
-    found_members = check_members(files, overrides, members)
+    found_members = check_members(files, overrides, members, runs_folder)
     fitted = [fit_here(files, [*overrides, *own], found) for own, found in found_members]
     checked = [member.checked for member in fitted]
     base = ["rlf", "run", *map(str, files), *overrides]

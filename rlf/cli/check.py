@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlf.cli.arguments import AsJson, SpecArguments, split_arguments, suggest_sweep
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments, suggest_sweep
 from rlf.cli.envelope import print_envelope
+from rlf.cli.foreign import NoImport, announced
 from rlf.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -26,10 +27,8 @@ def check(
     sweep: Annotated[
         Path | None, typer.Option("--sweep", metavar="FILE", help="Check each member of a sweep file.")
     ] = None,
-    no_import: Annotated[
-        bool,
-        typer.Option("--no-import", help="Import no Python and start no MCP server: for a spec that you do not trust."),
-    ] = False,
+    no_import: NoImport = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Report every fault of a spec and of what it names. Nothing is trained, and no tool is called.
@@ -38,15 +37,14 @@ def check(
     on stderr before it runs. Warnings go to stderr too and are no failure.
     """
     from rlf.api.plans import check_members
-    from rlf.core.foreign import foreign_code
     from rlf.spec.sweep import members_of
 
     files, overrides = split_arguments(arguments)
     many = multirun or sweep is not None
     fixed, members = members_of(overrides, sweep, commas=multirun) if many else (overrides, [()])
     try:
-        with foreign_code(None if no_import else announce):
-            checked = check_members(files, fixed, members)
+        with announced(no_import=no_import):
+            checked = check_members(files, fixed, members, runs_folder)
     except SpecError as raised:
         error = raised if many else suggest_sweep(raised, overrides)
         if as_json:
@@ -62,11 +60,6 @@ def check(
         print(f"warning: {warning}", file=sys.stderr)
     for own, found in checked:
         print(f"{shlex.join([*map(str, files), *own])}: ok: {_summary(found)}")
-
-
-def announce(what: str) -> None:
-    """Names code of others before it runs."""
-    print(f"about to {what} (not with --no-import)", file=sys.stderr, flush=True)
 
 
 def _identity(checked: Checked) -> dict[str, str]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
+from rlf.cli.foreign import NoImport, announced
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
 from rlf.reports.quantities import duration, visible
@@ -34,19 +35,26 @@ def plan(
         str | None, typer.Option("--gpu", metavar="SIZE", help="Memory of the GPU it is meant for, e.g. 24GB.")
     ] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Show what differs between two specs.")] = False,
+    no_import: NoImport = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run will be: every value with its origin, files, work and memory."""
+    """Show what a run will be: every value with its origin, files, work and memory.
+
+    Python that the spec names is imported and its MCP servers are started, unless `--no-import` is given; each is named
+    on stderr before it runs.
+    """
     from rlf.api.planning import compare_plans, report_plan
 
     files, overrides = split_arguments(arguments)
     if diff and len(files) != 2:
         raise RlfError(f"--diff: got {len(files)} specs; expected two. Write e.g. `rlf plan --diff a.yaml b.yaml`.")
     if diff:
-        found = compare_plans(files[0], files[1], overrides)
+        with announced(no_import=no_import):
+            found = compare_plans(files[0], files[1], overrides)
         return print_envelope("plan", found) if as_json else _print_difference(stdout_console(), found)
-    report = report_plan(files, overrides, gpu=gpu, runs_folder=runs_folder)
+    with announced(no_import=no_import):
+        report = report_plan(files, overrides, gpu=gpu, runs_folder=runs_folder)
     return print_envelope("plan", report) if as_json else _print_report(stdout_console(), report)
 
 

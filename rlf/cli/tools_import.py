@@ -11,6 +11,7 @@ import typer
 
 from rlf.cli.arguments import AsJson
 from rlf.cli.envelope import print_envelope
+from rlf.cli.foreign import announced
 
 
 class Source(StrEnum):
@@ -50,11 +51,15 @@ def import_tools(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a tool file for each tool that a server, a document or a module declares."""
+    """Write a tool file for each tool that a server, a document or a module declares.
+
+    A module is imported and a server's command is started; each is named on stderr before it runs.
+    """
     from rlf.api import tools_import as api
     from rlf.api.tools_write import write_tools
 
-    found = api.read_source(kind, api.ImportRequest(source, out, target, url))
+    with announced(no_import=None):
+        found = api.read_source(kind, api.ImportRequest(source, out, target, url))
     written = write_tools(found, out, source=f"{kind}: {source}", force=force, prefix=prefix)
     if as_json:
         print_envelope("tools import", written)

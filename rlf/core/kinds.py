@@ -30,7 +30,7 @@ def chosen_kind(registry: Registry[T], data: Any, key: str = "kind") -> type[T]:
     try:
         return registry.get(name)
     except UnknownKind as fault:
-        custom = PydanticCustomError("unknown_kind", "{reason}", {"reason": str(fault)})
+        custom = PydanticCustomError("unknown_kind", "{reason}", {"reason": str(fault), "meant": fault.meant})
         raise _error(registry, custom, key, name) from fault
 
 

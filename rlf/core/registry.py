@@ -28,6 +28,9 @@ class UnknownKind(RlfError):
     """No kind of that name; the message names the nearest one and all known ones."""
 
     def __init__(self, noun: str, name: str, known: list[str], here: str | None = None) -> None:
+        close = close_names(name, known)
+        self.meant = here or (close[0] if close else None)
+        """The kind that the name may stand for; None where no known one is near."""
         meant = nearest(name, known) if here is None else f", which is {here!r} here"
         super().__init__(f"unknown {noun} {name!r}{meant} (known: {', '.join(known)})")
 

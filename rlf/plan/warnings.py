@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
 from rlf.plan.judges import find_judge_warnings
 from rlf.plan.openrlhf import find_openrlhf_warnings
+from rlf.plan.pace import Latency, find_pace_warnings
 from rlf.plan.rewards import find_reward_warnings
 from rlf.rewards.term import Stage, Term
 from rlf.spec import LoadedSpec
@@ -44,6 +45,8 @@ class Subject:
     """Empty where they are not read or there are none."""
     sizes: PromptSizes | None = None
     """What the training prompts take in tokens; None where that was not measured."""
+    latencies: Mapping[str, Latency] = field(default_factory=dict)
+    """What calls took in earlier runs, by tool."""
 
 
 def find_warnings(subject: Subject) -> list[Fault]:
@@ -224,6 +227,10 @@ def _groups_are_compared(subject: Subject) -> Iterator[Fault]:
     yield from find_judge_warnings(subject.loaded)
 
 
+def _tools_keep_the_pace(subject: Subject) -> Iterator[Fault]:
+    yield from find_pace_warnings(subject.loaded, subject.latencies)
+
+
 CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _warmup_is_short,
     _tool_output_fits,
@@ -240,4 +247,5 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _openrlhf_does_otherwise,
     _rewards_read_their_golds,
     _groups_are_compared,
+    _tools_keep_the_pace,
 )

@@ -86,6 +86,20 @@ def _below(arm: Any, key: Key) -> list[Any]:
     return [] if name is None else [arm.model_fields[name].annotation]
 
 
+def meant_kind(model: type[BaseModel], node: Node, path: Sequence[Key], name: str) -> str | None:
+    """The kind that a name stands for where one is chosen: itself, or the known one that is meant; None elsewhere."""
+    chosen = [
+        registry
+        for found in _types(model, node, path)
+        for base, (_, registry) in _CHOSEN_BY.items()
+        if inspect.isclass(found) and issubclass(found, base)
+    ]
+    try:
+        return name if chosen and chosen[0].get(name) else None
+    except UnknownKind as fault:
+        return fault.meant
+
+
 def _field(arm: Any, key: Key) -> str | None:
     """The name of the field that a key is read into."""
     if not (inspect.isclass(arm) and issubclass(arm, BaseModel)):

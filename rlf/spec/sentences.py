@@ -90,11 +90,17 @@ def own_words(error: ErrorDetails) -> str:
     return words if words.endswith(".") else f"{words}."
 
 
-def missing(key: str, meaning: str, choices: Sequence[str]) -> str:
-    """The sentence for a key that must be there."""
+def missing(key: str, meaning: str, choices: Sequence[str], usual: str | None = None) -> str:
+    """The sentence for a key that must be there.
+
+    Args:
+        choices: the values that it may have; empty where they are not a few.
+        usual: that of them which is suggested; None: the first.
+    """
     what = meaning.split("\n")[0].rstrip(".")
     if choices:
-        return f"the key {key!r} is missing; expected one of {', '.join(choices)}. Write e.g. `{key}: {choices[0]}`."
+        example = usual if usual in choices else choices[0]
+        return f"the key {key!r} is missing; expected one of {', '.join(choices)}. Write e.g. `{key}: {example}`."
     return f"the key {key!r} is missing{f' ({what})' if what else ''}. Write `{key}: ...`."
 
 

@@ -12,7 +12,7 @@ from rlf.core import Fault, nearest
 from rlf.core.registry import close_names
 from rlf.rewards.term import Term
 from rlf.spec.aliases import names_below
-from rlf.spec.fields import doc_at, field_at, known_keys, known_kinds
+from rlf.spec.fields import doc_at, field_at, known_keys, known_kinds, meant_kind
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.models import RunSpec
 from rlf.spec.names import aliased, unknown_key
@@ -236,10 +236,12 @@ def _fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[E
         known = known_keys(model, root, path[:-1])
         if model is not RunSpec:
             return node.fault(unknown(key, known), at_key=True)
-        return node.fault(unknown_key(path, [*known, *_in_sections(root, path)]), at_key=True)
+        sections = _in_sections(root, path)
+        return node.fault(unknown_key(path, [*known, *sections]) + _written_there(root, path, sections), at_key=True)
     assert depth == len(path), f"an error about {path}, which the tree does not hold"
     if errors[0]["type"] == "unknown_kind":
-        return node.fault(f"{own_words(errors[0])} Write one of these.")
+        meant = errors[0]["ctx"]["meant"]
+        return node.fault(f"{own_words(errors[0])} Write {meant or 'one of these'}.")
     return node.fault(wrong_value(_got(root, path), errors, key, field_at(model, root, path)))
 
 
@@ -248,6 +250,17 @@ def _in_sections(root: Node, path: KeyPath) -> list[str]:
     if len(path) > 1:
         return []
     return [f"{name}.{path[0]}" for name in RunSpec.model_fields if path[0] in known_keys(RunSpec, root, (name,))]
+
+
+def _written_there(root: Node, path: KeyPath, sections: Sequence[str]) -> str:
+    """What to write where a key at the top is meant for one section; its value with the kind that it stands for."""
+    node, _ = find(root, path)
+    if len(sections) != 1 or not isinstance(node.value, str | int | float) or node.written is not None:
+        return ""
+    section = (*sections[0].split("."),)
+    kind = meant_kind(RunSpec, root, section, str(node.value))
+    equals = "=" if str(node.key_place).startswith("override") else ": "
+    return f" Write `{sections[0]}{equals}{kind or node.value}`."
 
 
 def _missing(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
@@ -259,7 +272,7 @@ def _missing(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     return Fault(
         node.key_place if node.path else node.place,
         dotted(where),
-        missing(path[-1], doc_at(model, root, path), kinds),
+        missing(path[-1], doc_at(model, root, path), kinds, _at(_LEAST, (*path, "kind"))),
     )
 
 

@@ -10,7 +10,11 @@ def test_warnings_come_before_the_first_step_and_are_recorded(small, tmp_path):
     events = []
     overrides = [*small[1], "train.steps=1", "eval.limit=2", "eval.every=null", "rollout.temperature=0.9"]
     outcome = run(small[0], overrides, runs_folder=tmp_path, view=lambda info: events.append, command=["rlf", "run"])
-    told = [event.text for event in events if isinstance(event, Notice) and event.level == "warning"]
+    told = [
+        event.text
+        for event in events
+        if isinstance(event, Notice) and event.level == "warning" and "path" in event.data
+    ]
     assert len(told) == 1 and told[0].startswith("override rollout.temperature: got 0.9; ")
     kinds = [type(event) for event in events]
     assert kinds.index(Notice) < kinds.index(StepFinished)

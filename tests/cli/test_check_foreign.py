@@ -98,3 +98,17 @@ def test_a_file_in_the_current_folder_takes_the_place_of_no_library(strange):
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert json.loads(result.stdout)["data"]["ok"], result.stderr
     assert not (strange / "ran").exists()
+
+
+def test_a_plan_names_python_before_it_is_imported_and_imports_none_where_asked(rlf, strange):
+    assert rlf("plan", "spec.yaml", "--no-import").exit_code == 0
+    assert rlf("plan", "--diff", "spec.yaml", "spec.yaml", "--no-import").exit_code == 0
+    assert not (strange / "ran").exists()
+    result = rlf("plan", "spec.yaml")
+    assert "about to import tool.py (not with --no-import)" in result.stderr
+    assert (strange / "ran").exists()
+
+
+def test_an_import_of_python_tools_names_the_module_first(rlf, strange):
+    result = rlf("tools", "import", "python", "tool.py", "--out", "out")
+    assert result.stderr.splitlines()[0] == "about to import tool.py"

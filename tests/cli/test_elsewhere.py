@@ -23,9 +23,9 @@ SPEC = str(Path(__file__).parents[2] / "specs" / "search.yaml")
         (["check", SPEC, "seed=0,1,2"], "For one run with each value: -m seed=0,1,2"),
         (["run", SPEC, "seed=0,1,2"], "For one run with each value: -m seed=0,1,2"),
         (["train", SPEC], "Write `rlf run SPEC`."),
-        (["check", SPEC, "algorithm=ppo"], "did you mean 'train.algorithm'?"),
-        (["check", SPEC, "train.algorithm=ppo"], "which is 'gae' here"),
-        (["check", SPEC, "~train.algorithm"], "expected one of dr_grpo, gae, grpo"),
+        (["check", SPEC, "algorithm=ppo"], "Write `train.algorithm=gae`."),
+        (["check", SPEC, "train.algorithm=ppo"], "Write gae."),
+        (["check", SPEC, "~train.algorithm"], "Write e.g. `algorithm: grpo`."),
     ],
 )
 def test_a_command_line_of_another_program_is_answered_with_what_to_write(rlf, arguments, write):

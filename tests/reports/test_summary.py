@@ -158,7 +158,9 @@ def test_a_report_tells_origin_course_tools_and_evaluations(reader: Reader, widt
 def test_a_report_begins_with_its_result_and_ends_with_what_it_was_made_from(reader: Reader) -> None:
     text = rendered(report_view(read_report(reader, RUN)), 120)
     lines = text.splitlines()
-    assert lines[1].startswith("finished at step 12") and lines[2].startswith("sampled: success rose by 90.0 points")
+    assert lines[1].startswith("finished at step 12")
+    assert lines[2].startswith("verdict: learned: sampled: success rose by 90.0 points")
+    assert [line.split(":")[0] for line in lines[3:5]] == ["Holm over 2 modes)", "greedy"]
     order = ["held-out success", "checkpoint", "outcomes", "one held-out question", "command", "made from"]
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
     assert lines[-1].endswith(f"0 files: rlf runs show {RUN} --lineage")

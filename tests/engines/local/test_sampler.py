@@ -203,3 +203,47 @@ def test_a_model_that_computes_in_bfloat16_samples_what_its_trainer_sees(tmp_pat
         plain = [0.0, *recomputed(coarse, tokens)]
         differences += [abs(logprobs[i] - plain[i]) for i, sampled in enumerate(mask) if sampled]
     assert max(differences) < 0.5 and sum(differences) / len(differences) < 0.05
+
+
+@pytest.mark.parametrize("logical", [True, False])
+def test_time_that_the_logical_schedule_holds_others_back_is_measured(model, executor, logical):
+    """The second trajectory can sample while the first one's tool is out: only the logical order makes it wait."""
+    sampler = new_sampler(model, executor, logical=logical)
+
+    async def talk(name, tool):
+        tokens = [5, 6, 7]
+        for turn in range(2):
+            sample = await sampler.sample(SampleRequest(name, list(tokens), 4, Sampling(), 0, len(tokens) - 3))
+            tokens += sample.tokens
+            if turn == 0:
+                await tool()
+                tokens += [8]
+        sampler.release(name)
+
+    async def main():
+        sampler.open(["slow", "fast"])
+        over, stands_still, before = asyncio.Event(), asyncio.Event(), []
+        wait = sampler._wait
+
+        async def announced_wait():
+            stands_still.set()
+            await wait()
+
+        sampler._wait = announced_wait
+
+        async def fast():
+            await talk("fast", lambda: asyncio.sleep(0))
+            over.set()
+
+        async def slow_tool():
+            """Returns once the sampler stands still, or by the clock once the other one is over."""
+            stands_still.clear()
+            before.append(sampler.held_s)
+            await (stands_still if logical else over).wait()
+
+        await asyncio.gather(fast(), talk("slow", slow_tool))
+        await sampler.close()
+        return before[0]
+
+    before = asyncio.run(asyncio.wait_for(main(), 60))
+    assert (sampler.held_s > before) is logical

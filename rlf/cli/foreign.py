@@ -1,0 +1,33 @@
+"""Code of others in commands that only look: named on stderr before it runs, or left alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from rlf.core.foreign import foreign_code
+
+NoImport = Annotated[
+    bool,
+    typer.Option("--no-import", help="Import no Python and start no MCP server: for a spec that you do not trust."),
+]
+
+
+@contextmanager
+def announced(*, no_import: bool | None) -> Iterator[None]:
+    """Has code of others named before it runs within the block.
+
+    Args:
+        no_import: Whether it is refused instead; None: the command has no such option.
+    """
+    hint = "" if no_import is None else " (not with --no-import)"
+
+    def announce(what: str) -> None:
+        print(f"about to {what}{hint}", file=sys.stderr, flush=True)
+
+    with foreign_code(None if no_import else announce):
+        yield
