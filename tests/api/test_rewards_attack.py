@@ -200,19 +200,8 @@ def test_the_share_that_fails_is_an_option(tmp_path: Path) -> None:
 
 
 def test_a_question_on_which_a_wrong_answer_earns_all_is_enough(tmp_path: Path) -> None:
-    rows = [
-        ("In which town?", "Orrin"),
-        ("Is it Sende or Tarkar?", "Sende"),
-        ("Who?", "Mara"),
-        ("Which river?", "Pulzin"),
-    ]
-    (tmp_path / "rows.jsonl").write_text(
-        "".join(json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in rows)
-    )
-    path = spec_file(tmp_path, "  - {kind: rule, name: right, rule: contains}\n")
-    path.write_text(
-        path.read_text().replace("builtin:encyclopedia/train, prompt: question", "rows.jsonl, prompt: question")
-    )
+    rows = {"In which town?": "Orrin", "Is it Sende or Tarkar?": "Sende", "Who?": "Mara", "Which river?": "Pulzin"}
+    path = own_rows(tmp_path, "  - {kind: rule, name: right, rule: contains}\n", rows)
     found = asyncio.run(attack(rescoring_spec([path], []), num_questions=4, seconds=0, step=1))
     copied = next(attempt for attempt in found.attempts if attempt.name == "copy the question")
     assert copied.share == 0.25 and copied.max_share == 1.0 and copied in found.hacks
@@ -220,11 +209,7 @@ def test_a_question_on_which_a_wrong_answer_earns_all_is_enough(tmp_path: Path) 
 
 
 def test_a_reward_without_golds_is_measured_by_the_ranges_of_its_terms(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"question": "Write a poem."}\n')
-    path = spec_file(tmp_path, "  - {kind: rule, name: brief, rule: length, at_most: 12}\n")
-    path.write_text(
-        path.read_text().replace("builtin:encyclopedia/train, prompt: question", "rows.jsonl, prompt: question")
-    )
+    path = own_rows(tmp_path, "  - {kind: rule, name: brief, rule: length, at_most: 12}\n", {"Write a poem.": None})
     found = asyncio.run(attack(rescoring_spec([path], []), num_questions=1, seconds=0, step=1))
     assert found.gold is None and found.findings[0].cause is Cause.ANY_ANSWER and found.findings[0].share == 1.0
 

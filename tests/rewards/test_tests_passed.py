@@ -120,6 +120,24 @@ def test_a_function_that_works_in_place_is_tested_by_what_it_leaves_and_one_that
         "rebinds": 0.0,
         "returns": 0.0,
     }
+
+
+def test_a_function_that_works_in_place_and_returns_a_value_is_tested_by_the_argument_that_the_test_names() -> None:
+    tests = (
+        "xs = in_place([3, 2, 2, 3])\nk = f(xs, 3)\nassert k == 2 and xs[:k] == [2, 2]",
+        "d, other = in_place({'a': 1}), [1]\nassert f(other, 9, d=d) == 1 and d == {'a': 2} and other == [1]",
+    )
+    programs = {
+        "both": "def f(xs, x, d=None):\n    xs[:] = [y for y in xs if y != x]\n"
+        "    if d: d['a'] = 2; xs.clear(); return 1\n    return len(xs)",
+        "returns only": "def f(xs, x, d=None):\n    return 1 if d else len([y for y in xs if y != x])",
+        "names it": "in_place = lambda xs: [2, 2]\ndef f(xs, x, d=None):\n    return 2",
+    }
+    rewards = {name: each.reward for name, each in scored(programs, tests).items()}
+    assert rewards == {"both": 1.0, "returns only": 0.0, "names it": 0.0}
+
+
+def test_a_call_that_returns_a_value_changes_nothing_of_its_test() -> None:
     cheats = {"empties": "def f(xs):\n    xs.clear()\n    return xs"}
     (cheat,) = scored(cheats, ("xs = [2, 1]\nassert f(xs) == sorted(xs)",)).values()
     assert cheat.reward == 0.0

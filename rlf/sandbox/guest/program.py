@@ -6,7 +6,8 @@ which cannot be compared. So nothing that the program redefines, prints or ends 
 
 Arguments cross as copies. Where a call returns None, which is how a function that works in place ends, the lists,
 dicts and sets that it was given get what the program made of them; a call that returns a value changes none, so that
-no program can make a test's own data fit what it returns.
+no program can make a test's own data fit what it returns. A test of a function that does both names the argument that
+it reads afterwards: `xs = in_place([3, 2, 3])`, then `k = f(xs, 3)`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,32 @@ _ENDS_LOOPS = (StopIteration, StopAsyncIteration)
 
 class ProgramFault(BaseException):
     """The program is gone, or does what no test can expect; no `except Exception` of a test takes it for an error."""
+
+
+class _InPlaceList(list[Any]):
+    """A list whose changes a test reads though the call returns a value."""
+
+
+class _InPlaceDict(dict[Any, Any]):
+    """The same of a dict."""
+
+
+class _InPlaceSet(set[Any]):
+    """The same of a set."""
+
+
+_MARKED: Mapping[Any, Callable[[Any], Any]] = {list: _InPlaceList, dict: _InPlaceDict, set: _InPlaceSet}
+
+
+def in_place(value: Any) -> Any:
+    """A copy of a list, dict or set that gets what a call makes of it, whatever the call returns."""
+    if type(value) not in _MARKED:
+        raise TypeError(f"in_place takes a list, dict or set, no {type(value).__name__}")
+    return _MARKED[type(value)](value)
+
+
+def _is_marked(value: Any) -> bool:
+    return type(value) in _MARKED.values()
 
 
 class Remote:
@@ -117,17 +144,20 @@ class _Peer:
     def ask(self, what: str, number: int, *arguments: Any, **keywords: Any) -> Any:
         """What an operation on an object of the other process gives. Raises what it raises there, or ProgramFault."""
         packed = [self._packed(each) for each in arguments], {k: self._packed(v) for k, v in keywords.items()}
+        given = (*arguments, *keywords.values())
+        marked = any(map(_is_marked, given))
         with self._one_at_a_time:
-            self._send({"do": what, "on": number, "arguments": packed[0], "keywords": packed[1]})
+            self._send({"do": what, "on": number, "arguments": packed[0], "keywords": packed[1], "in_place": marked})
             while "do" in (reply := self._receive()):
                 self._answer(reply)
         if self._failed is not None:
             raise self._failed
         if "value" not in reply:
             raise self._raised(reply)
-        if reply["value"] is None and isinstance(reply.get("arguments"), list):
-            for argument, changed in zip((*arguments, *keywords.values()), reply["arguments"], strict=False):
-                _take_over(argument, self._unpacked(changed))
+        if isinstance(reply.get("arguments"), list):
+            for argument, changed in zip(given, reply["arguments"], strict=False):
+                if reply["value"] is None or _is_marked(argument):
+                    _take_over(argument, self._unpacked(changed))
         return self._unpacked(reply["value"])
 
     def serve(self, scope: Mapping[str, Any], failed: str | None) -> None:
@@ -146,6 +176,7 @@ class _Peer:
         kept = told["names"].keys() - dir(builtins) - sys.stdlib_module_names
         found = {name: self._defined(name, told["names"][name]) for name in sorted(kept)}
         sys.modules["program"] = found["program"] = Remote(self.ask, 0)  # type: ignore[assignment]
+        found["in_place"] = in_place  # last: a program of the same name must not decide what its test reads
         return found
 
     def _offered(self, value: Any) -> Any:
@@ -169,7 +200,7 @@ class _Peer:
             keywords = {name: self._unpacked(each) for name, each in message["keywords"].items()}
             value = _OPERATIONS[message["do"]](target, *arguments, **keywords)
             reply = {"value": self._packed(value)}
-            if self._is_program and message["do"] == "call" and value is None:
+            if self._is_program and message["do"] == "call" and (value is None or message.get("in_place")):
                 reply["arguments"] = [self._packed(each) for each in (*arguments, *keywords.values())]
         except ProgramFault:
             raise
@@ -258,14 +289,15 @@ class _Peer:
 
 def _take_over(argument: Any, changed: Any) -> None:
     """Makes an argument of a test what its program made of the copy, as far as it is one that can be changed."""
-    if type(argument) is not type(changed):
+    kind: Any = type(argument).__base__ if _is_marked(argument) else type(argument)
+    if kind is not type(changed):
         return
-    if type(argument) is list:
+    if kind is list:
         argument[:] = changed
-    elif type(argument) in (dict, set):
+    elif kind in (dict, set):
         argument.clear()
         argument.update(changed)
-    elif type(argument) is tuple:
+    elif kind is tuple:
         for each, new in zip(argument, changed, strict=False):
             _take_over(each, new)
 
