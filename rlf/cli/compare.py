@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,11 +17,13 @@ from rlf.cli.output import stdout_console, write_page
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
+    from rlf.reports.compare.arms import Arm
     from rlf.reports.compare.comparison import Comparison
     from rlf.reports.compare.differences import Difference
     from rlf.reports.compare.outcomes import Basis, Contrast, Outcome
     from rlf.reports.power import Power
     from rlf.reports.statistics import Interval
+    from rlf.reports.sweep import SeedReport
 
 _MATRIX_FLIPS = 512
 """Questions for each arm whose first differing turn is looked for."""
@@ -124,17 +127,15 @@ def compare_runs(
     from rlf.reports.compare.examples import read_examples
     from rlf.reports.compare.page import page
     from rlf.reports.compare.view import comparison_view
-    from rlf.reports.sweep import read_seeds, seeds_view
+    from rlf.reports.sweep import read_seeds
 
     if sum((as_markdown, as_csv, as_json)) > 1:
         raise RlfError("--md, --csv and --json each print the whole comparison. Write one of them.")
     with open_reader(runs_folder) as reader:
         seeds = read_seeds(reader, names)
-        if seeds is not None and not (as_markdown or as_csv or html is not None):
-            if as_json:
-                print_envelope("runs compare", seeds)
-            else:
-                stdout_console().print(seeds_view(seeds))
+        if seeds is not None:
+            arms = read_arms(reader, names, least=1) if as_csv or html is not None else []
+            _print_seeds(seeds, arms, html, as_markdown=as_markdown, as_csv=as_csv, as_json=as_json)
             return
         found = compare(read_arms(reader, names), mode, threshold)
         quiet = (as_markdown or as_csv or as_json) and html is None
@@ -150,11 +151,28 @@ def compare_runs(
         stdout_console().print(comparison_view(found, examples, flips, openings))
 
 
+def _print_seeds(
+    seeds: SeedReport, arms: Sequence[Arm], html: Path | None, *, as_markdown: bool, as_csv: bool, as_json: bool
+) -> None:
+    from rlf.reports.compare.table import csv_text
+    from rlf.reports.seeds import seeds_markdown, seeds_page
+    from rlf.reports.sweep import seeds_view
+
+    if html is not None:
+        write_page(html, seeds_page(seeds, arms))
+    if as_json:
+        print_envelope("runs compare", seeds)
+    elif as_csv or as_markdown:
+        print(csv_text(arms) if as_csv else seeds_markdown(seeds), end="")
+    else:
+        stdout_console().print(seeds_view(seeds))
+
+
 def _text(found: Comparison, *, as_csv: bool) -> str:
     from rlf.reports.compare.sheets import markdown
     from rlf.reports.compare.table import csv_text
 
-    return csv_text(found) if as_csv else markdown(found)
+    return csv_text(found.arms) if as_csv else markdown(found)
 
 
 def _shown(found: Comparison) -> ShownComparison:

@@ -36,7 +36,7 @@ from rlf.lineage.records import FoundCall, StoredTrajectory
 from rlf.lineage.salvage import Salvage
 from rlf.reports.overview import Overview
 from rlf.reports.report import Report
-from rlf.reports.sweep import SweepReport
+from rlf.reports.sweep import SeedReport, SweepReport
 from rlf.reports.trace import Match
 from rlf.rewards.attack.findings import Finding as RewardFinding
 from rlf.rewards.attack.profit import Attempt
@@ -226,7 +226,7 @@ OUTPUTS: dict[str, Any] = {
     "runs list": list[Overview],
     "runs show": Report | SweepReport | Graph | StoredTrajectory,
     "runs tail": Tailed,
-    "runs compare": ShownComparison,
+    "runs compare": ShownComparison | SeedReport,
     "runs diff": list[NodeDifference],
     "runs whence": list[Node],
     "runs fork": RunOutcome,

@@ -17,6 +17,7 @@ from rlf.cli import app
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.differences import explain_differences
 from rlf.lineage.graph import differing, read_graph
+from rlf.reports.verdict import read_verdict
 from rlf.types import RunStatus, StepFinished
 
 from ..lineage.builders import run_record, scored
@@ -62,7 +63,8 @@ def test_a_run_of_a_copied_project_is_reproduced_bit_for_bit_and_a_package_that_
     with open_lineage(runs) as store, store.write() as connection:
         packages = json.dumps(provenance.packages() | {"torch": "9.9"})
         connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(packages=packages))
-        reproduction = RunOutcome(Reader(store).get_run("latest").record.id, RunStatus.FINISHED, 2)
+        run_id = Reader(store).get_run("latest").record.id
+        reproduction = RunOutcome(run_id, RunStatus.FINISHED, 2, read_verdict(Reader(store), run_id))
     monkeypatch.setattr("rlf.api.reproduce.reproduce", lambda *_, **__: reproduction)
     differing = rlf("runs", "reproduce", run_id, "--verify", "--runs", runs)
     assert (differing.exit_code, equals in differing.stdout) == (3, True)

@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 
 from rlf.api.runs import RunInfo, RunOutcome, View
 from rlf.cli import app, envelope
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage import Reader, Recorder, open_store, start_run
+from rlf.reports.verdict import read_verdict
 from rlf.types import RunEvent, RunFinished, RunStatus
 
 from ..reports.synthetic import events, run_record
@@ -56,7 +57,8 @@ def play(
             recorder(event)
             show(event)
     assert isinstance(event, RunFinished)
-    return RunOutcome(RUN, event.status, event.step)
+    with open_store(runs_folder / "rlf.db") as store:
+        return RunOutcome(RUN, event.status, event.step, read_verdict(Reader(store), RUN))
 
 
 def script_of(status: RunStatus, error: str | None = None) -> Callable[[], Sequence[RunEvent]]:

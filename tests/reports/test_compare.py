@@ -381,7 +381,7 @@ def test_the_page_is_one_file_and_keeps_what_a_model_wrote_as_text(swept: Reader
 
 def test_csv_has_every_point_of_every_run(swept: Reader) -> None:
     found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030401-fast"]))
-    header, *rows = csv.reader(io.StringIO(csv_text(found)))
+    header, *rows = csv.reader(io.StringIO(csv_text(found.arms)))
     assert tuple(header) == HEADER
     counted = [row for row in rows if row[5] == "success"]
     assert len(counted) == 2 * (12 + 4 + 4)  # 12 steps and 4 evaluations in each of two modes

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from rlf.lineage.records import SWEEP
+from rlf.lineage.records import SWEEP, Step
 from rlf.reports import sweep as module
+from rlf.reports.seeds import seeds_markdown, seeds_page
 from rlf.reports.sweep import SweepReport, SweepRow, read_seeds, seeds_view
 from rlf.types import RunStatus
 
@@ -32,6 +33,22 @@ def test_the_mean_of_seeds_has_an_interval(monkeypatch):
         console.print(seeds_view(found))
     assert all(f"run-{at}" in shown.get() for at in range(3))
     assert "mean of 3 seeds 50.0 %, 95 % interval 25.2–74.8 %" in shown.get()
+
+
+def test_an_interval_of_shares_stays_within_them_and_markdown_has_the_mean(monkeypatch):
+    found = read_seeds(reader(monkeypatch, (("seed=0",), 0.0), (("seed=1",), 0.9)), ["sweep-1"])
+    assert found is not None and found.interval == (0.0, 1.0)
+    text = seeds_markdown(found)
+    assert "mean of 2 seeds 45.0 %, 95 % interval 0.0–100.0 %" in text
+    assert "| seed=1 | run-1 | finished | 4 | 10.0 % | 90.0 % |" in text
+
+
+def test_a_page_of_seeds_has_the_members_their_mean_and_their_curves(monkeypatch):
+    found = read_seeds(reader(monkeypatch, (("seed=0",), 0.4), (("seed=1",), 0.5)), ["sweep-1"])
+    steps = [Step(step, {"reward/mean": step / 2}, 0.0) for step in (1, 2)]
+    member = SimpleNamespace(steps=steps, evaluations=[])
+    text = seeds_page(found, [SimpleNamespace(letter="A", members=[member, member])])
+    assert "mean of 2 seeds 45.0 %" in text and "run-1" in text and "<svg" in text
 
 
 def test_a_sweep_of_more_than_seeds_is_compared_by_setting(monkeypatch):

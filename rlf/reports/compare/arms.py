@@ -54,18 +54,18 @@ class Arm:
         return sorted(shared, key=lambda mode: (mode != "sampled", mode))
 
 
-def read_arms(reader: Reader, names: Sequence[str]) -> list[Arm]:
+def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]:
     """The arms that names stand for, the first one the baseline.
 
     Raises:
-        RlfError: a run is not there, one is named twice, or there are fewer than two arms.
+        RlfError: a run is not there, one is named twice, or there are fewer arms than `least`.
     """
     groups = [group for name in names for group in _groups(reader, name)]
     ids = [run.record.id for _, runs in groups for run in runs]
     repeated = [run_id for run_id in ids if ids.count(run_id) > 1]
     if repeated:
         raise RlfError(f"run {repeated[0]}: named twice. Name each run once.")
-    if len(groups) < 2:
+    if len(groups) < least:
         raise RlfError(
             f"got {' '.join(names)}, which is one arm; expected two or more. Write two runs or a sweep, and commas "
             "between the seeds of one arm: `rlf runs compare A1,A2 B1,B2`."

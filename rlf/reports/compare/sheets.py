@@ -173,10 +173,14 @@ def markdown(found: Comparison) -> str:
     if found.power is not None:
         parts.append(power_words(found.power))
     tables = sheets(found)
-    for sheet in (*tables.results, *tables.origins):
-        parts.append(f"## {sheet.title}" + (f"\n\n{sheet.note}" if sheet.note else ""))
-        parts.append("\n".join(_markdown_rows([sheet.header, _rule(sheet), *sheet.rows])))
+    parts += [sheet_markdown(sheet) for sheet in (*tables.results, *tables.origins)]
     return "\n\n".join(parts) + "\n"
+
+
+def sheet_markdown(sheet: Sheet) -> str:
+    """One table with its title and note."""
+    head = [f"## {sheet.title}", *([sheet.note] if sheet.note else [])]
+    return "\n\n".join([*head, "\n".join(_markdown_rows([sheet.header, _rule(sheet), *sheet.rows]))])
 
 
 def _rule(sheet: Sheet) -> tuple[str, ...]:
