@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import inf
 from types import TracebackType
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from rlf.core.pauses import clock
 
@@ -75,6 +76,18 @@ class Timers:
             self._set(min(timer.at for timer in self._waiting))
         for timer in due:
             timer.ring()
+
+
+_timers_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Timers] = WeakKeyDictionary()
+
+
+def within(limit_s: float) -> TimeLimit:
+    """`with within(limit_s):` is `async with asyncio.timeout(limit_s):` without the time that the process is paused."""
+    loop = asyncio.get_running_loop()
+    timers = _timers_by_loop.get(loop)
+    if timers is None:
+        timers = _timers_by_loop[loop] = Timers()
+    return timers.within(limit_s)
 
 
 class TimeLimit:

@@ -21,6 +21,8 @@ from sqlalchemy import Table, select
 from rlf.core import RlfError, RunError
 from rlf.core.publish import published
 from rlf.lineage import tables
+from rlf.lineage.migrate import VERSION_TABLE, foreign_words
+from rlf.lineage.read_only import names_of_tables
 from rlf.lineage.reader import is_readable
 from rlf.lineage.soundness import find_fault
 from rlf.lineage.store import open_store
@@ -102,6 +104,7 @@ def _opened_copy(path: Path) -> Iterator[sqlite3.Connection]:
             part = path.with_name(path.name + suffix)
             if part.is_file():
                 shutil.copyfile(part, copy.with_name(copy.name + suffix))
+        _refuse_foreign(path, copy)
         new = Path(folder) / "new.db"
         open_store(new).close()
         for repair in (_renew_header, _renew_schema):
@@ -112,6 +115,16 @@ def _opened_copy(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(copy)) as database:
             database.row_factory = sqlite3.Row
             yield database
+
+
+def _refuse_foreign(path: Path, copy: Path) -> None:
+    """Raises RlfError where the list of tables can be read and has none of a lineage."""
+    try:
+        names = names_of_tables(copy)
+    except sqlite3.DatabaseError:
+        return
+    if names and names.isdisjoint([VERSION_TABLE, *tables.metadata.tables]):
+        raise RlfError(foreign_words(str(path), names))
 
 
 def _lists_tables(path: Path) -> bool:

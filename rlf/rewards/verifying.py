@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import RunError
+from rlf.core.timers import within
 from rlf.endpoints.template import ABSENT, Template, TemplateFault
 from rlf.rewards import comparisons
 from rlf.rewards.answers import golds
@@ -157,7 +158,7 @@ class Verifier:
         term, tools, id_ = self._term, self._context.tools, f"verify/{self._term.name}/{name}"
         async with self._permits:
             try:
-                async with asyncio.timeout(term.timeout_s):
+                with within(term.timeout_s):
                     return await tools.invoke(ToolCall(term.tool, arguments), trajectory_id=id_)
             except TimeoutError as error:
                 raise _CannotSay(f"{term.tool}: no result within {term.timeout_s:g} s") from error

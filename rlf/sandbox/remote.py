@@ -6,7 +6,6 @@ keeps no sessions and has no value of the last expression.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from dataclasses import replace
 from time import perf_counter
@@ -16,6 +15,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict
 
 from rlf.core.errors import RlfError
+from rlf.core.timers import within
 from rlf.sandbox.execution import Execution, Outcome, Request, Usage
 from rlf.sandbox.level import Level
 from rlf.sandbox.spec import SandboxLimits, SandboxSpec
@@ -99,16 +99,14 @@ class RemoteSandbox:
         """The answer's body. Raises what `run` tells as infrastructure's fault."""
         max_bytes = 2 * (limits.output_bytes + (limits.disk_mb << 20))
         body = bytearray()
-        async with (
-            asyncio.timeout(limits.wall_s + _GRACE_S),
-            self._client.post(self._url, json=_body(request, limits)) as answer,
-        ):
-            if answer.status != 200:
-                raise ValueError(f"status {answer.status}")
-            async for part in answer.content.iter_chunked(1 << 16):
-                body += part
-                if len(body) > max_bytes:
-                    raise ValueError(f"an answer of more than {max_bytes} bytes")
+        with within(limits.wall_s + _GRACE_S):
+            async with self._client.post(self._url, json=_body(request, limits)) as answer:
+                if answer.status != 200:
+                    raise ValueError(f"status {answer.status}")
+                async for part in answer.content.iter_chunked(1 << 16):
+                    body += part
+                    if len(body) > max_bytes:
+                        raise ValueError(f"an answer of more than {max_bytes} bytes")
         return bytes(body)
 
 

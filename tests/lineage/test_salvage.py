@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from rlf.api.lineage import open_lineage
 from rlf.cli import app
-from rlf.core import hash_path
+from rlf.core import RlfError, hash_path
 from rlf.lineage import Reader, Recorder, start_run
 from rlf.lineage.salvage import salvage
 from rlf.lineage.upkeep import find_damage
@@ -108,3 +108,11 @@ def test_verify_names_what_is_readable_and_salvage_saves_it(whole, runs):
     assert saved.exit_code == 0 and "3 runs" in saved.stdout, saved.output
     assert rlf("runs", "list", "--runs", runs / "new").exit_code == 0
     assert rlf("runs", "salvage", "-o", runs / "new" / "rlf.db", "--runs", runs).exit_code == 2
+
+
+def test_another_programs_database_is_not_salvaged(tmp_path):
+    with sqlite3.connect(tmp_path / "rlf.db") as database:
+        database.execute("CREATE TABLE theirs (a)")
+    database.close()
+    with pytest.raises(RlfError, match="another program's: it holds theirs"):
+        salvage(tmp_path / "rlf.db", tmp_path / "new.db")

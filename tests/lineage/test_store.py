@@ -1,18 +1,23 @@
 """Opening a store: what is set, what is refused, and what the message says."""
 
+import logging
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
+from rlf.api.lineage import open_lineage
 from rlf.core import RlfError, RunError
 from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
 from rlf.lineage import store as store_module
+from rlf.types import RunFinished, RunStatus
 
 from .builders import run_record, step
 
@@ -153,6 +158,47 @@ def test_a_lock_held_too_long_is_named(store, path, monkeypatch):
     monkeypatch.setattr(store_module, "_PATIENCE_S", 0.05)
     with open_store(path) as other, store.write(), pytest.raises(RunError, match="another process still holds it"):
         start_run(other, run_record())
+
+
+def test_a_writer_that_waits_reports_it_and_writes_once_the_lock_is_free(store, path, monkeypatch, caplog):
+    monkeypatch.setattr("rlf.core.wal._REPORT_S", 0.0)
+    monkeypatch.setattr("rlf.lineage.store._BUSY_TIMEOUT_S", 0.01)
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN IMMEDIATE")
+
+    class FreedByTheNotice(logging.Handler):
+        """Releases the lock when the wait is reported: without the notice the writer would wait for ever."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if "another process is writing to it; waiting" in record.getMessage():
+                holder.execute("COMMIT")
+
+    notice = FreedByTheNotice()
+    logging.getLogger("rlf.core.wal").addHandler(notice)
+    try:
+        with open_store(path) as second:
+            start_run(second, run_record("waited"))
+    finally:
+        logging.getLogger("rlf.core.wal").removeHandler(notice)
+        holder.close()
+    assert "free again" in caplog.text
+    assert Reader(store).get_run("waited").record.id == "waited"
+
+
+def test_many_runs_start_at_once_in_one_new_folder(tmp_path):
+    ready, run_ids = threading.Barrier(8), [f"r{number}" for number in range(8)]
+
+    def begin(run_id: str) -> None:
+        ready.wait()
+        with open_lineage(tmp_path / "new" / "runs", create=True) as store, Recorder(store, run_id) as recorder:
+            start_run(store, run_record(run_id))
+            recorder(RunFinished(RunStatus.FINISHED, 0))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(begin, run_ids))
+    with open_lineage(tmp_path / "new" / "runs") as store:
+        runs = Reader(store).list_runs()
+    assert sorted((run.record.id, str(run.status)) for run in runs) == [(run_id, "finished") for run_id in run_ids]
 
 
 def test_a_full_disk_is_named_and_leaves_the_database_whole(store, path, run_id, reader):

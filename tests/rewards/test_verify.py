@@ -399,4 +399,5 @@ train: {algorithm: grpo}
         ("tests[2]", None, ()),
         ("empty", 0.0, ()),
         ("malformed", 0.0, ()),
+        ("long", 0.0, ()),
     ]

@@ -1,15 +1,19 @@
 """A call is not timed out for the time that rlf itself was stopped."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from rlf.core import pauses
+import rlf
+from rlf.core import pauses, timers
 from rlf.core.pauses import PauseClock
 
 PROGRAM = """
@@ -89,3 +93,35 @@ def test_a_machine_that_was_asleep_is_a_pause_although_the_clock_did_not_move(cl
     times["asleep"] += 3600.0
     assert clock.num_pauses == 1
     assert clock.now() == 100.0
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_a_time_limit_of_a_reward_counts_no_pause(is_paused, monkeypatch):
+    class Still:
+        """The clock of a process that is stopped: a pause shows as time that does not pass."""
+
+        def now(self) -> float:
+            return 100.0 if is_paused else time.monotonic()
+
+        def start(self) -> None:
+            """Nothing beats."""
+
+    monkeypatch.setattr(timers, "clock", Still())
+
+    async def count() -> int:
+        rounds = 0
+        with suppress(TimeoutError), timers.within(0.01):
+            while rounds < 20:
+                await asyncio.sleep(0.002)
+                rounds += 1
+        return rounds
+
+    assert (asyncio.run(count()) == 20) is is_paused
+
+
+def test_rewards_and_sandboxes_have_no_other_time_limit():
+    """`asyncio.timeout` counts the time of pauses: a judge's or worker's answer would be late without being slow."""
+    allowed = {"served.py", "fork_server.py"}  # the start of a server, which is no answer
+    files = [path for folder in ("rewards", "sandbox") for path in (Path(rlf.__file__).parent / folder).rglob("*.py")]
+    found = {path.name for path in files if "asyncio.timeout(" in path.read_text()}
+    assert found == allowed

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from rlf.core.timers import within
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
@@ -30,7 +31,7 @@ class Gathering:
         group.members.append(trajectory)
         self._close_if_full(key, group)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            with within(self._timeout_s):
                 await group.closed.wait()
         except TimeoutError:
             self._close(key, group)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rlf.core import RunError
+from rlf.core.timers import within
 from rlf.rewards.answers import golds, shown
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
@@ -139,7 +140,7 @@ async def _exchange(worker: Process, question: dict[str, Any] | None, timeout_s:
     """Writes a question and reads one line; None when none comes in time."""
     assert worker.stdin is not None and worker.stdout is not None, "a worker without pipes"
     try:
-        async with asyncio.timeout(timeout_s):
+        with within(timeout_s):
             if question is not None:
                 worker.stdin.write(json.dumps(question).encode() + b"\n")
                 await worker.stdin.drain()
