@@ -36,6 +36,22 @@ class TurnRewards:
 
 
 @dataclass(frozen=True, slots=True)
+class TermRewards:
+    """The rewards of B trajectories taken apart by the K terms that they are sums of."""
+
+    values_BK: Tensor
+    """float: what each term adds to the reward, its weight included; their sum over K is the reward."""
+    is_scored_BK: Tensor
+    """bool: false where the term has no value for the trajectory, so that it adds 0."""
+    weights_K: Tensor
+    """float: the weight of each term, of which only the size counts."""
+
+    def to(self, device: torch.device) -> TermRewards:
+        """The same on a device."""
+        return TermRewards(self.values_BK.to(device), self.is_scored_BK.to(device), self.weights_K.to(device))
+
+
+@dataclass(frozen=True, slots=True)
 class AdvantageInput:
     """One batch of trajectories as every estimator reads it; B trajectories of at most T tokens.
 
@@ -59,6 +75,10 @@ class AdvantageInput:
     """Bounds on the scalar *after* baseline and group scaling, as in OpenRLHF. None: no clipping."""
     turns: TurnRewards | None = None
     """The same rewards turn by turn, for estimators that `reads_turns`; None: nothing is known of turns."""
+    terms: TermRewards | None = None
+    """The same rewards term by term; None: the reward is one term."""
+    greedy_B: Tensor | None = None
+    """float: the reward of the greedy rollout of each row's task. None unless the estimator `needs_greedy`."""
 
     def __post_init__(self) -> None:
         rows, tokens = self.action_mask_BT.shape
@@ -73,6 +93,9 @@ class AdvantageInput:
         turns = self.turns
         assert turns is None or turns.turn_BT.shape == (rows, tokens), f"turns are no [{rows}, {tokens}]"
         assert turns is None or len(turns.rewards_BK) == rows, f"turn rewards of {len(turns.rewards_BK)} of {rows} rows"
+        terms, greedy_B = self.terms, self.greedy_B
+        assert terms is None or len(terms.values_BK) == rows, f"term rewards of {len(terms.values_BK)} of {rows} rows"
+        assert greedy_B is None or greedy_B.shape == (rows,), f"greedy rewards {tuple(greedy_B.shape)} for {rows} rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,8 @@ class Estimator(BaseModel, ABC):
     """True if `values_BT` must be given and a critic trained on `returns_BT`."""
     reads_turns: ClassVar[bool] = False
     """True if it tells the turns of a trajectory apart by `AdvantageInput.turns`."""
+    needs_greedy: ClassVar[bool] = False
+    """True if `greedy_B` must be given, which takes one greedy rollout of each task beside the sampled ones."""
 
     @abstractmethod
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:

@@ -6,6 +6,7 @@ group of one, deviate from their mean by exactly 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,10 +36,23 @@ def group_deviation(values_B: Tensor, group_B: Tensor) -> Tensor:
     residue of 7e-9 that its division by a standard deviation of the same size turns into an advantage of -0.83.
     Here the group's least value goes first, which leaves equal values exactly 0.
     """
+    above_B = values_B - group_least(values_B, group_B)
+    return above_B - group_mean(above_B, group_B)
+
+
+def group_least(values_B: Tensor, group_B: Tensor) -> Tensor:
+    """The least value of each row's group, repeated at each of its rows."""
     index_B, num_groups = _index(group_B)
     least_P = values_B.new_zeros(num_groups).scatter_reduce(0, index_B, values_B, "amin", include_self=False)
-    above_B = values_B - least_P[index_B]
-    return above_B - group_mean(above_B, group_B)
+    return least_P[index_B]
+
+
+def ranks_in_groups(values_B: Tensor, group_B: Tensor) -> Iterator[Tensor]:
+    """The rows of each group, int64, by ascending value."""
+    index_B, num_groups = _index(group_B)
+    order_B = values_B.argsort(stable=True)
+    for group in range(num_groups):
+        yield order_B[index_B[order_B] == group]
 
 
 def group_std(values_B: Tensor, group_B: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The settings of the policy loss: pydantic models and names, without torch, so that a spec can hold them.
 
-Field for field OpenRLHF's `PolicyLoss`; what it raises or overrides at start-up is a validation error here.
+The defaults are OpenRLHF's `PolicyLoss`; what means nothing beside another setting is a validation error here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ class PolicyLossKind(StrEnum):
     """One ratio per token (arXiv:1707.06347, equation 7)."""
     GSPO = "gspo"
     """One ratio per sequence, the geometric mean over its tokens (arXiv:2507.18071, equation 7)."""
+    CISPO = "cispo"
+    """One ratio per token, clipped and without gradient, weighs its log-probability: no token is left out
+    (MiniMax-M1, arXiv:2506.13585, equations 4 and 5)."""
+    SAPO = "sapo"
+    """One ratio per token, through a smooth gate in place of the clip (arXiv:2511.20347, equations 5 and 6)."""
+    GPG = "gpg"
+    """No ratio: the plain policy gradient, -A log-probability (arXiv:2504.02546)."""
 
 
 class Aggregation(StrEnum):
@@ -27,6 +34,9 @@ class Aggregation(StrEnum):
     """Sum over all tokens of the mini-batch / their number: each token weighs the same."""
     SEQ_MEAN_TOKEN_MEAN = "seq_mean_token_mean"
     """Mean over each sequence's tokens, then over sequences: each sequence weighs the same."""
+    CONSTANT_LENGTH = "constant_length"
+    """Sum over each sequence's tokens / the constant `length`, then the mean over sequences: no sequence's length
+    counts (Dr. GRPO, arXiv:2503.20783, section 3.2)."""
 
 
 class CorrectionLevel(StrEnum):
@@ -38,6 +48,8 @@ class CorrectionLevel(StrEnum):
     """Each token by itself."""
     SEQ = "seq"
     """Each sequence by the mean over its tokens (for the ratio: the geometric mean)."""
+    SEQ_PRODUCT = "seq_product"
+    """Each sequence by the product of its tokens' ratios, its true importance weight; every token has this weight."""
 
 
 class CorrectionMode(StrEnum):
@@ -46,7 +58,7 @@ class CorrectionMode(StrEnum):
     MASK = "mask"
     """Tokens outside lose their loss; the others are weighted by their own ratio, unbounded."""
     CLIP = "clip"
-    """Tokens are weighted by their ratio, bounded to the thresholds."""
+    """Tokens, or all tokens of a sequence, are weighted by the ratio of the level, bounded to the thresholds."""
 
 
 class CorrectionGating(StrEnum):
@@ -80,8 +92,9 @@ class OffPolicyCorrection(BaseModel):
         if low > high:
             raise ValueError(f"threshold: got {low} > {high}; write [low, high]")
         divergence = self.gating is not CorrectionGating.RATIO
-        if self.mode is CorrectionMode.CLIP and (self.level is CorrectionLevel.SEQ or divergence):
-            raise ValueError("mode clip bounds a token's ratio: it needs level token and gating ratio")
+        if divergence and (self.mode is CorrectionMode.CLIP or self.level is CorrectionLevel.SEQ_PRODUCT):
+            what = "mode clip" if self.mode is CorrectionMode.CLIP else "level seq_product"
+            raise ValueError(f"{what} reads the ratio: got gating {self.gating}; write gating ratio")
         if divergence and self.level is not CorrectionLevel.OFF and low > 0:
             raise ValueError(f"gating {self.gating} has an upper bound only: write threshold [0, {high}]")
         return self
@@ -94,24 +107,55 @@ class PolicyLossConfig(BaseModel):
 
     kind: PolicyLossKind = PolicyLossKind.PPO
     clip_low: float = Field(default=0.2, ge=0.0, le=1.0)
-    """The importance ratio gains nothing below 1 - clip_low."""
+    """The importance ratio gains nothing below 1 - clip_low. Left out, cispo takes 1: no lower bound."""
     clip_high: float = Field(default=0.2, ge=0.0)
-    """Nor above 1 + clip_high; DAPO sets it higher (arXiv:2503.14476, equation 10)."""
+    """Nor above 1 + clip_high; DAPO sets it higher (arXiv:2503.14476, equation 10). Left out, cispo takes 4."""
+    tau_pos: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
+    """Of sapo: how steeply the gate closes around a ratio of 1 where the advantage is positive."""
+    tau_neg: float = Field(default=1.05, gt=0.0, allow_inf_nan=False)
+    """Of sapo: the same where it is not."""
     dual_clip: Annotated[float, Field(gt=1.0)] | None = None
     """Bound on the loss of a negative advantage, in advantages (arXiv:1912.09729, equation 5). None: unbounded."""
     aggregation: Aggregation = Aggregation.TOKEN_MEAN
-    """Left out, gspo takes seq_mean_token_mean, the only one it has."""
+    """Left out, gspo and sapo take seq_mean_token_mean, the only one that gspo has."""
+    length: int | None = Field(default=None, ge=1)
+    """Of constant_length: the tokens that each sequence's sum is divided by. TRL takes its max_completion_length."""
     correction: OffPolicyCorrection = OffPolicyCorrection()
+    off_policy_mask: float | None = Field(default=None, gt=0.0)
+    """Leaves sequences out whose advantage is negative and whose mean log(sampler / policy) is above this: what the
+    policy has moved away from already (DeepSeek-V3.2, arXiv:2512.02556, equation 9). None: none."""
+    probability_mask: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Leaves tokens out whose probability differs by more than this between the policy and the sampler: the mask of
+    prime-rl's IPO, INTELLECT policy optimisation, with 0.3 there. None: none."""
+    top_entropy: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of the tokens, those where the policy's entropy is highest, that the loss is about; each still counts in
+    the mean (arXiv:2506.01939, with 0.2 there). 1: all."""
 
     @model_validator(mode="before")
     @classmethod
-    def _gspo_default(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("kind") == PolicyLossKind.GSPO and "aggregation" not in data:
-            return {**data, "aggregation": Aggregation.SEQ_MEAN_TOKEN_MEAN}
-        return data
+    def _defaults_of_kinds(cls, data: Any) -> Any:
+        return {**_KIND_DEFAULTS.get(str(data.get("kind")), {}), **data} if isinstance(data, dict) else data
 
     @model_validator(mode="after")
-    def _gspo_is_per_sequence(self) -> Self:
+    def _settings_fit(self) -> Self:
         if self.kind is PolicyLossKind.GSPO and self.aggregation is not Aggregation.SEQ_MEAN_TOKEN_MEAN:
             raise ValueError(f"gspo averages per sequence: got aggregation {self.aggregation}; leave it out")
+        if self.dual_clip is not None and self.kind not in (PolicyLossKind.PPO, PolicyLossKind.GSPO):
+            raise ValueError(f"dual_clip bounds the losses ppo and gspo: got kind {self.kind}; remove dual_clip")
+        if (self.length is not None) != (self.aggregation is Aggregation.CONSTANT_LENGTH):
+            mend = "remove it" if self.length is not None else "write e.g. `length: 512`"
+            raise ValueError(f"length belongs to constant_length: got {self.length} with {self.aggregation}; {mend}")
         return self
+
+    @property
+    def reads_sampler(self) -> bool:
+        """Whether the loss needs the sampler's log-probabilities."""
+        return self.correction.level is not CorrectionLevel.OFF or self.probability_mask is not None
+
+
+_KIND_DEFAULTS: dict[str, dict[str, Any]] = {
+    PolicyLossKind.GSPO: {"aggregation": Aggregation.SEQ_MEAN_TOKEN_MEAN},
+    PolicyLossKind.SAPO: {"aggregation": Aggregation.SEQ_MEAN_TOKEN_MEAN},
+    PolicyLossKind.CISPO: {"clip_low": 1.0, "clip_high": 4.0},
+}
+"""What a kind takes in place of the defaults, as its paper and the libraries do."""

@@ -22,6 +22,7 @@ from rlf.algo.loss_config import (
     PolicyLossConfig,
     PolicyLossKind,
 )
+from rlf.algo.loss_masks import kept_tokens
 from rlf.algo.masked import masked_mean, zero_outside
 
 __all__ = [
@@ -57,35 +58,48 @@ class PolicyLossOutput(NamedTuple):
     """Mean of rollout_logprobs - old_logprobs (OpenRLHF's `vllm_kl`). None without rollout_logprobs."""
     filter_fraction: Tensor | None
     """Share of tokens (level token) or sequences (level seq) outside the thresholds. None without correction."""
+    masked_fraction: Tensor | None
+    """Share of tokens that the masks of `rlf.algo.loss_masks` leave out. None without any of them."""
     num_tokens: Tensor
     """int64: tokens of the loss mask."""
 
 
-def loss_denominator(loss_mask_BT: Tensor, aggregation: Aggregation) -> float:
-    """What the whole mini-batch is divided by: its masked tokens, or its sequences that have any; at least 1."""
+def loss_denominator(loss_mask_BT: Tensor, aggregation: Aggregation, length: int | None = None) -> float:
+    """What the whole mini-batch is divided by: D of `aggregate_loss`, at least 1."""
     if aggregation is Aggregation.TOKEN_MEAN:
         return float(loss_mask_BT.sum().clamp(min=1))
-    return float(loss_mask_BT.any(dim=1).sum().clamp(min=1))
+    num_sequences = float(loss_mask_BT.any(dim=1).sum().clamp(min=1))
+    if aggregation is Aggregation.CONSTANT_LENGTH:
+        assert length is not None, "constant_length without a length"
+        return num_sequences * length
+    return num_sequences
 
 
 def aggregate_loss(
-    values_BT: Tensor, loss_mask_BT: Tensor, aggregation: Aggregation, denominator: float | None = None
+    values_BT: Tensor,
+    loss_mask_BT: Tensor,
+    aggregation: Aggregation,
+    denominator: float | None = None,
+    length: int | None = None,
 ) -> Tensor:
     """One scalar from per-token values.
 
         token_mean:           sum_bt m v / D            D = number of masked tokens
         seq_mean_token_mean:  sum_b (sum_t m v / sum_t m) / D    D = number of sequences with a masked token
+        constant_length:      sum_bt m v / D            D = the same number of sequences x length
 
-    Mirrors OpenRLHF `aggregate_loss`; without any masked token the result is 0, not NaN.
+    The first two mirror OpenRLHF `aggregate_loss`, the third TRL's loss_type `dr_grpo`; without any masked token the
+    result is 0, not NaN.
 
     Args:
         values_BT: float.
         loss_mask_BT: bool.
         denominator: D of the whole mini-batch, from `loss_denominator`, when this is one micro-batch of it.
             None: D of these rows.
+        length: of constant_length.
     """
     if denominator is None:
-        denominator = loss_denominator(loss_mask_BT, aggregation)
+        denominator = loss_denominator(loss_mask_BT, aggregation, length)
     sums_B = zero_outside(values_BT, loss_mask_BT).sum(dim=1)
     if aggregation is Aggregation.SEQ_MEAN_TOKEN_MEAN:
         sums_B = sums_B / loss_mask_BT.sum(dim=1).clamp(min=1)
@@ -100,21 +114,28 @@ def policy_loss(
     *,
     config: PolicyLossConfig,
     rollout_logprobs_BT: Tensor | None = None,
+    high_entropy_BT: Tensor | None = None,
     denominator: float | None = None,
 ) -> PolicyLossOutput:
-    """The clipped surrogate, negated.
+    """The surrogate of a kind, negated.
 
-        l_t = -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)
-        with dual_clip c, where A < 0:  l_t = -max(min(...), c A)
+        ppo, gspo:  l_t = -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)
+            with dual_clip c, where A < 0:  l_t = -max(min(...), c A)
+        cispo:  l_t = -sg(clip(rho, 1 - clip_low, 1 + clip_high)) A logprob
+        sapo:   l_t = -sigmoid(tau (rho - 1)) 4 / tau A,  tau = tau_pos where A > 0, else tau_neg
+        gpg:    l_t = -A logprob
         with correction:  w_t l_t       (`rlf.algo.correction`)
+        with masks:       keep_t l_t    (`rlf.algo.loss_masks`); D counts the tokens left out, too
 
-    PPO (arXiv:1707.06347, equation 7); dual clip (arXiv:1912.09729, equation 5). Mirrors OpenRLHF `PolicyLoss`.
+    PPO (arXiv:1707.06347, equation 7); dual clip (arXiv:1912.09729, equation 5); others at `PolicyLossKind`. ppo and
+    gspo mirror OpenRLHF `PolicyLoss`, cispo and sapo TRL's `GRPOTrainer`.
 
     Args:
         logprobs_BT: float, of the policy being trained; the only input that gets a gradient.
         old_logprobs_BT: float, of the trainer before this batch's first update.
         loss_mask_BT: bool, the sampled tokens that count.
-        rollout_logprobs_BT: float, of the sampler; needed by a correction.
+        rollout_logprobs_BT: float, of the sampler; needed by a correction and by a probability mask.
+        high_entropy_BT: bool, the tokens of highest entropy, where `top_entropy` is below 1.
         denominator: see `aggregate_loss`.
     """
     mask_BT = loss_mask_BT.bool()
@@ -124,21 +145,26 @@ def policy_loss(
     rollout_BT = None if rollout_logprobs_BT is None else zero_outside(rollout_logprobs_BT, mask_BT).detach()
 
     ratio_BT = _ratio(logprobs_BT, old_BT, rollout_BT, mask_BT, config)
-    loss_BT, clipped_BT = _surrogate(ratio_BT, advantages_BT, config)
-    filter_fraction = None
-    if config.correction.level is not CorrectionLevel.OFF and config.kind is PolicyLossKind.PPO:
+    loss_BT, clipped_BT = _surrogate(ratio_BT, logprobs_BT, advantages_BT, config)
+    filter_fraction = masked_fraction = None
+    if config.correction.level is not CorrectionLevel.OFF and config.kind is not PolicyLossKind.GSPO:
         assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
         weights_BT, filter_fraction = correction_weights(old_BT, rollout_BT, mask_BT, config.correction)
         loss_BT = weights_BT * loss_BT
+    keep_BT = kept_tokens(logprobs_BT, old_BT, rollout_BT, advantages_BT, mask_BT, high_entropy_BT, config)
+    if keep_BT is not None:
+        loss_BT = zero_outside(loss_BT, keep_BT)
+        masked_fraction = masked_mean((~keep_BT).to(old_BT.dtype), mask_BT)
     ratio_BT = ratio_BT.detach()
     return PolicyLossOutput(
-        loss=aggregate_loss(loss_BT, mask_BT, config.aggregation, denominator),
+        loss=aggregate_loss(loss_BT, mask_BT, config.aggregation, denominator, config.length),
         clip_fraction=masked_mean(clipped_BT.to(ratio_BT.dtype), mask_BT),
         approx_kl=masked_mean(old_BT - logprobs_BT.detach(), mask_BT),
         ratio_mean=masked_mean(ratio_BT, mask_BT),
         ratio_max=zero_outside(ratio_BT, mask_BT).max(),
         mismatch_kl=None if rollout_BT is None else masked_mean(rollout_BT - old_BT, mask_BT),
         filter_fraction=filter_fraction,
+        masked_fraction=masked_fraction,
         num_tokens=mask_BT.sum(),
     )
 
@@ -146,12 +172,12 @@ def policy_loss(
 def _ratio(
     logprobs_BT: Tensor, old_BT: Tensor, rollout_BT: Tensor | None, mask_BT: Tensor, config: PolicyLossConfig
 ) -> Tensor:
-    """rho of each token; [B, T] for ppo, [B, 1] for gspo.
+    """rho of each token, [B, T]; the same on all of a sequence for gspo.
 
-    ppo: exp(clamp(logprob - old, -20, 20)).
+    All but gspo: exp(clamp(logprob - old, -20, 20)).
     gspo: exp(mean_t(logprob - old)); with a correction on, the sampler stands in for old.
     """
-    if config.kind is PolicyLossKind.PPO:
+    if config.kind is not PolicyLossKind.GSPO:
         return (logprobs_BT - old_BT).clamp(min=-20.0, max=20.0).exp()
     if config.correction.level is not CorrectionLevel.OFF:
         assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
@@ -159,8 +185,26 @@ def _ratio(
     return masked_mean(logprobs_BT - old_BT, mask_BT, dim=1).exp().unsqueeze(1).expand_as(logprobs_BT)
 
 
-def _surrogate(ratio_BT: Tensor, advantages_BT: Tensor, config: PolicyLossConfig) -> tuple[Tensor, Tensor]:
-    """Per-token loss, and where the clipped objective is the smaller one (bool)."""
+def _surrogate(
+    ratio_BT: Tensor, logprobs_BT: Tensor, advantages_BT: Tensor, config: PolicyLossConfig
+) -> tuple[Tensor, Tensor]:
+    """Per-token loss, and where a clip acts (bool): of ppo and gspo where the clipped objective is the smaller one."""
+    match config.kind:
+        case PolicyLossKind.PPO | PolicyLossKind.GSPO:
+            return _clipped(ratio_BT, advantages_BT, config)
+        case PolicyLossKind.CISPO:
+            plain_BT = ratio_BT.detach()
+            weight_BT = plain_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
+            return -weight_BT * advantages_BT * logprobs_BT, weight_BT != plain_BT
+        case PolicyLossKind.SAPO:
+            tau_BT = torch.where(advantages_BT > 0, config.tau_pos, config.tau_neg).to(ratio_BT.dtype)
+            gate_BT = (tau_BT * (ratio_BT - 1)).sigmoid() * 4 / tau_BT
+            return -gate_BT * advantages_BT, torch.zeros_like(ratio_BT, dtype=torch.bool)
+        case PolicyLossKind.GPG:
+            return -advantages_BT * logprobs_BT, torch.zeros_like(ratio_BT, dtype=torch.bool)
+
+
+def _clipped(ratio_BT: Tensor, advantages_BT: Tensor, config: PolicyLossConfig) -> tuple[Tensor, Tensor]:
     plain_BT = ratio_BT * advantages_BT
     clipped_BT = ratio_BT.clamp(1 - config.clip_low, 1 + config.clip_high) * advantages_BT
     objective_BT = torch.min(plain_BT, clipped_BT)

@@ -185,17 +185,19 @@ async def rescore(spec: RunSpec, saved: Saved) -> list[Rescored]:
 def _advantages(
     scored: Sequence[Scored], estimator: Estimator, reward_clip: tuple[float, float]
 ) -> Iterator[float | None]:
-    """Mean advantage over each trajectory's sampled tokens; None where there is no reward, or a critic is needed."""
+    """Mean advantage over each trajectory's sampled tokens; None where there is no reward, or models are needed."""
     from rlf.algo.estimator import AdvantageInput
     from rlf.engines.local.batch import make_batch, trainable
 
     used = [item for item in scored if trainable(item)]
-    if estimator.needs_critic or not used:
+    if estimator.needs_critic or estimator.needs_greedy or not used:
         yield from [None] * len(scored)
         return
     batch = make_batch(used)
     mask_BT = batch.loss_mask_BT
-    asked = AdvantageInput(batch.rewards_B, batch.group_B, mask_BT, reward_clip=reward_clip, turns=batch.turns)
+    asked = AdvantageInput(
+        batch.rewards_B, batch.group_B, mask_BT, reward_clip=reward_clip, turns=batch.turns, terms=batch.terms
+    )
     advantages_B = estimator.advantages(asked).advantages_BT.sum(1) / mask_BT.sum(1)
     left = iter(advantages_B.tolist())
     yield from [next(left) if trainable(item) else None for item in scored]
@@ -203,9 +205,11 @@ def _advantages(
 
 def why_no_advantages(spec: RunSpec) -> str | None:
     """Why advantages cannot be recomputed, in words; None where they can."""
+    kind = type(spec.train.algorithm).__module__.rpartition(".")[2]
     if spec.train.algorithm.needs_critic:
-        kind = type(spec.train.algorithm).__module__.rpartition(".")[2]
         return f"no advantages: {kind} takes a critic's values of each token, which are not kept"
+    if spec.train.algorithm.needs_greedy:
+        return f"no advantages: {kind} takes the rewards of greedy rollouts, which are not scored again"
     return None
 
 

@@ -9,6 +9,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.chat import FORMATS
 from rlf.chat.policy import FailurePolicy
 from rlf.core import Fault, nearest
+from rlf.plan.algorithms import find_algorithm_faults
 from rlf.plan.images import find_image_faults
 from rlf.plan.judges import find_judge_faults
 from rlf.plan.openrlhf import find_openrlhf_faults
@@ -197,6 +198,7 @@ CHECKS: tuple[Check, ...] = (
     _rewards_weigh_something,
     _terms_hang_together,
     _answers_are_there,
+    find_algorithm_faults,
     find_judge_faults,
     find_verify_faults,
     find_image_faults,

@@ -15,6 +15,7 @@ from rlf.algo.health import Action, Guard
 from rlf.algo.loss_config import CorrectionLevel, PolicyLossKind
 from rlf.chat.policy import HistoryPolicy
 from rlf.core import Fault, nearest
+from rlf.plan.algorithms import find_settings_openrlhf_lacks
 from rlf.plan.cluster import find_cluster_warnings
 from rlf.plan.layout import Layout
 from rlf.plan.model_shape import ALL_LINEAR, NO_ADAPTER
@@ -65,6 +66,10 @@ def _algorithm_exists(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterato
     if kind not in LOSSES:
         message = f"got {kind}, which OpenRLHF does not have (it has {', '.join(LOSSES)}). Write one of these, or "
         yield loaded.fault(("train", "loss", "kind"), f"{message}engine: local.")
+
+
+def _loss_exists(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+    yield from find_settings_openrlhf_lacks(loaded)
 
 
 def _turns_have_rewards(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
@@ -352,6 +357,7 @@ def _said(gpus: Gpus | None) -> str:
 
 CHECKS: tuple[Check, ...] = (
     _algorithm_exists,
+    _loss_exists,
     _turns_have_rewards,
     _said_in_vain,
     _adapters_reach_vllm,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
+from rlf.plan.algorithms import find_algorithm_warnings
 from rlf.plan.judges import find_judge_warnings
 from rlf.plan.openrlhf import find_openrlhf_warnings
 from rlf.plan.pace import Latency, find_pace_warnings
@@ -219,6 +220,10 @@ def _openrlhf_does_otherwise(subject: Subject) -> Iterator[Fault]:
     yield from find_openrlhf_warnings(subject.loaded)
 
 
+def _algorithm_is_read_one_way(subject: Subject) -> Iterator[Fault]:
+    yield from find_algorithm_warnings(subject.loaded)
+
+
 def _rewards_read_their_golds(subject: Subject) -> Iterator[Fault]:
     yield from find_reward_warnings(subject.loaded, (*subject.train, *subject.evaluation))
 
@@ -244,6 +249,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _temperature_is_one,
     _answers_outweigh_shape,
     _turns_are_told_apart,
+    _algorithm_is_read_one_way,
     _openrlhf_does_otherwise,
     _rewards_read_their_golds,
     _groups_are_compared,

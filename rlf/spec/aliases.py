@@ -41,7 +41,12 @@ class Alias:
 
 _LOSS_KL = {"train.kl.place": "loss", "train.kl.kind": "k3"}
 _REWARD_KL = {"train.kl.place": "reward", "train.kl.kind": "k1"}
-_AGGREGATIONS = {"token-mean": "token_mean", "seq-mean-token-mean": "seq_mean_token_mean"}
+_AGGREGATIONS = {
+    "token-mean": "token_mean",
+    "seq-mean-token-mean": "seq_mean_token_mean",
+    "seq-mean-token-sum-norm": "constant_length",
+}
+_ESTIMATORS = {"reinforce_plus_plus": "reinforce", "reinforce_plus_plus_baseline": "reinforce_baseline"}
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _CLIP, _BOTH_CLIPS = "train.loss.clip_low", ("train.loss.clip_high",)
 
@@ -67,6 +72,12 @@ _TRL = (
     _alias(Source.TRL, "train.beta train.kl.beta", "train.kl.coef", implies=_LOSS_KL),
     _alias(Source.TRL, "train.epsilon train.loss.epsilon", _CLIP, also=_BOTH_CLIPS),
     _alias(Source.TRL, "train.epsilon_high train.loss.epsilon_high", "train.loss.clip_high"),
+    _alias(Source.TRL, "train.sapo_temperature_pos train.loss.sapo_temperature_pos", "train.loss.tau_pos"),
+    _alias(Source.TRL, "train.sapo_temperature_neg train.loss.sapo_temperature_neg", "train.loss.tau_neg"),
+    _alias(Source.TRL, "train.off_policy_mask_threshold", "train.loss.off_policy_mask"),
+    _alias(Source.TRL, "train.top_entropy_quantile", "train.loss.top_entropy"),
+    _alias(Source.TRL, "train.mask_truncated_completions", "train.mask_truncated"),
+    _alias(Source.TRL, "train.ref_model_mixup_alpha train.kl.ref_model_mixup_alpha", "train.kl.sync_mix"),
     _alias(Source.TRL, "train.num_iterations", "train.epochs"),
     _alias(Source.TRL, "train.num_generations_eval", "eval.num_samples"),
     _alias(Source.TRL, "train.save_total_limit", "checkpoint.keep"),
@@ -108,12 +119,21 @@ _VERL = (
     ),
     _alias(Source.VERL, f"train.clip_ratio_c train.loss.clip_ratio_c {_ACTOR}.clip_ratio_c", "train.loss.dual_clip"),
     _alias(Source.VERL, f"train.loss_agg_mode {_ACTOR}.loss_agg_mode", "train.loss.aggregation", values=_AGGREGATIONS),
+    _alias(
+        Source.VERL,
+        f"train.policy_loss.loss_mode {_ACTOR}.policy_loss.loss_mode",
+        "train.loss.kind",
+        values={"vanilla": "ppo"},
+    ),
+    _alias(Source.VERL, f"train.loss_scale_factor {_ACTOR}.loss_scale_factor", "train.loss.length"),
+    _alias(Source.VERL, f"{_ACTOR}.tau_pos", "train.loss.tau_pos"),
+    _alias(Source.VERL, f"{_ACTOR}.tau_neg", "train.loss.tau_neg"),
     _alias(Source.VERL, f"train.entropy_coeff {_ACTOR}.entropy_coeff", "train.entropy_coef"),
     _alias(Source.VERL, f"train.ppo_epochs {_ACTOR}.ppo_epochs", "train.epochs"),
     _alias(Source.VERL, f"train.lr {_ACTOR}.optim.lr", "train.learning_rate"),
     _alias(Source.VERL, f"{_ACTOR}.optim.weight_decay", "train.weight_decay"),
     _alias(Source.VERL, f"train.grad_clip {_ACTOR}.grad_clip {_ACTOR}.optim.clip_grad", "train.max_grad_norm"),
-    _alias(Source.VERL, "train.adv_estimator algorithm.adv_estimator", "train.algorithm.kind"),
+    _alias(Source.VERL, "train.adv_estimator algorithm.adv_estimator", "train.algorithm.kind", values=_ESTIMATORS),
     _alias(Source.VERL, "algorithm.gamma", "train.algorithm.gamma"),
     _alias(Source.VERL, "algorithm.lam", "train.algorithm.lam"),
     _alias(Source.VERL, "data.train_batch_size", "train.prompts_per_step"),
@@ -205,6 +225,14 @@ NEAR_MISSES: Mapping[str, str] = {
     "lr_warmup_steps": "it counts steps where ours counts optimiser updates. Write train.warmup_steps.",
     "num_train_epochs": "runs are measured in steps. Write train.steps: rows / prompts_per_step for one epoch.",
     "num_episodes": "runs are measured in steps. Write train.steps: rows / prompts_per_step for one epoch.",
+    "loss_type": "it names two settings. Write train.loss.kind (cispo, sapo), or for others train.loss.aggregation: "
+    "grpo is seq_mean_token_mean, dapo is token_mean, dr_grpo is constant_length with a length.",
+    "multi_objective_aggregation": "normalize_then_sum is an estimator. Write train.algorithm: gdpo.",
+    "scale_rewards": "it is part of the estimator. Write train.algorithm: grpo, or dr_grpo for none.",
+    "vllm_importance_sampling_mode": "it names two settings. Write train.loss.correction: {level: token}, or "
+    "seq_product for sequence_*, with mode: clip for *_truncate and mask for *_mask.",
+    "ref_model_sync_steps": "it counts optimiser updates. Write train.kl.sync_every, which counts steps.",
+    "sync_ref_model": "a number of steps turns it on. Write train.kl.sync_every.",
     "max_tool_calling_iterations": "it leaves the answer out. Write rollout.max_turns, which is one more.",
 }
 """Names that look like ours and mean something else, by their last part, with what to write."""

@@ -163,6 +163,10 @@ class KlSpec(Section):
     """Weight of the distance; 0 turns it off."""
     kind: KlKind = KlKind.K3
     place: KlPlace = KlPlace.LOSS
+    sync_every: int | None = Field(None, ge=1)
+    """Steps after which the reference moves towards the policy, as in TR-DPO (arXiv:2404.09656); None: never."""
+    sync_mix: float = Field(0.6, gt=0, le=1)
+    """Share of the policy's weights in the reference that it makes; 1 copies the policy."""
 
 
 class FilterSpec(Section):
@@ -221,6 +225,9 @@ class TrainSpec(Section):
     """Bounds on each trajectory's reward after baseline and group scaling."""
     dynamic_filtering: FilterSpec | None = None
     """None keeps every group."""
+    mask_truncated: bool = False
+    """Leaves trajectories that ran out of tokens out of the loss; their rewards stay in their group's statistics
+    (DAPO's overlong filtering, arXiv:2503.14476, section 3.4)."""
     critic: CriticSpec = CriticSpec()
     observations_in_loss: bool = False
     """Ablation only: trains on observation tokens too. Refused unless the spec's name ends in `_ablation`."""

@@ -15,6 +15,7 @@ from rlf.chat import FORMATS
 from rlf.core import Registry
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
+from rlf.spec.algorithm_names import ROWS
 from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, Source
 from rlf.spec.engine import ENGINES, EngineSpec
 from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
@@ -126,7 +127,18 @@ def _estimators() -> str:
         needs = (group if estimator.needs_group else "") + ("Trains a critic." if estimator.needs_critic else "")
         parts += [f"## {name}\n", _words(estimator) + "\n", *([needs.strip() + "\n"] if needs else [])]
         parts += _table(key_facts(estimator))
-    return "\n".join(parts)
+    return "\n".join([*parts, *_elsewhere()])
+
+
+def _elsewhere() -> Iterator[str]:
+    """Estimators, losses and their settings in other libraries."""
+    yield "## Here and elsewhere\n"
+    yield "Names and formulas; on engine openrlhf what OpenRLHF does not have (-) is a fault.\n"
+    yield "| here | TRL | verl | OpenRLHF | paper and equation |\n|---|---|---|---|---|"
+    for row in ROWS:
+        cells = (f"`{row.here}`", row.trl, row.verl, row.openrlhf, f"{row.paper}: {row.equation}")
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""
 
 
 def _chat_formats() -> str:

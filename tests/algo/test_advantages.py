@@ -190,8 +190,9 @@ def assert_parity(ours: AdvantageOutput, theirs: object, batch: AdvantageInput, 
 KINDS = ESTIMATORS.names()
 
 
-def test_the_registry_lists_the_six_estimators() -> None:
+def test_the_registry_lists_the_estimators() -> None:
     assert {"dr_grpo", "gae", "grpo", "reinforce", "reinforce_baseline", "rloo"} <= set(KINDS)
+    assert {"gdpo", "gpg", "grpo_passk", "mt_grpo", "opo", "pass_at_k", "remax"} <= set(KINDS)
 
 
 def test_listing_and_configuring_estimators_loads_no_torch() -> None:
@@ -221,6 +222,7 @@ def ragged_batches(draw: st.DrawFn) -> AdvantageInput:
         kl_BT=noise_BT,
         kl_coef=draw(st.sampled_from([0.0, 0.1])),
         values_BT=noise_BT,
+        greedy_B=torch.zeros(len(groups), dtype=torch.float64),
         reward_clip=draw(st.sampled_from([None, (-10.0, 10.0)])),
     )
 
@@ -286,7 +288,8 @@ def test_groups_of_unequal_size_equal_the_same_groups_alone(name: str) -> None:
 def test_half_precision_rewards_are_computed_in_float32(name: str) -> None:
     batch = random_batch(0)
     values_BT = None if batch.values_BT is None else batch.values_BT.bfloat16()
-    low = replace(batch, rewards_B=batch.rewards_B.bfloat16(), values_BT=values_BT)
+    greedy_B = None if batch.greedy_B is None else batch.greedy_B.bfloat16()
+    low = replace(batch, rewards_B=batch.rewards_B.bfloat16(), values_BT=values_BT, greedy_B=greedy_B)
     assert ESTIMATORS.get(name)().advantages(low).advantages_BT.dtype == torch.float32
 
 

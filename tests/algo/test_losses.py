@@ -16,6 +16,7 @@ from rlf.algo.losses import (
     Aggregation,
     OffPolicyCorrection,
     PolicyLossConfig,
+    PolicyLossKind,
     PolicyLossOutput,
     aggregate_loss,
     loss_denominator,
@@ -124,7 +125,7 @@ def test_aggregation_worked_by_hand() -> None:
     assert aggregate_loss(values, mask, SEQ_MEAN, denominator=5).item() == 1.5
     assert (loss_denominator(mask, TOKEN_MEAN), loss_denominator(mask, SEQ_MEAN)) == (3.0, 2.0)
     for aggregation in Aggregation:
-        assert aggregate_loss(values, mask & False, aggregation).item() == 0.0
+        assert aggregate_loss(values, mask & False, aggregation, length=5).item() == 0.0
 
 
 def test_the_value_loss_takes_the_worse_of_clipped_and_plain() -> None:
@@ -148,7 +149,7 @@ def random_inputs(seed: int, scale: float = 0.7) -> tuple[torch.Tensor, ...]:
 
 LOSSES = [
     dict(zip(("kind", "dual_clip", "aggregation"), values, strict=True))
-    for values in itertools.product(("ppo",), (None, 3.0), tuple(Aggregation))
+    for values in itertools.product(("ppo",), (None, 3.0), (TOKEN_MEAN, SEQ_MEAN))
 ] + [{"kind": "gspo", "clip_low": 0.1, "clip_high": 0.3}, {"kind": "ppo", "clip_low": 0.05, "clip_high": 0.4}]
 CORRECTION_VARIANTS: list[dict[str, Any]] = [
     {},
@@ -188,6 +189,7 @@ def test_the_policy_loss_its_gradient_and_metrics_are_openrlhfs(
         ours.loss.backward()
         expected[0].backward()
         close(ours_in.grad, theirs_in.grad)
+        assert ours.masked_fraction is None
         metrics = (ours.loss, ours.clip_fraction, ours.approx_kl, ours.mismatch_kl, ours.filter_fraction)
         for actual, reference in zip(metrics, expected, strict=True):
             if reference is not None:
@@ -199,7 +201,7 @@ def close(actual: torch.Tensor | None, expected: torch.Tensor | None) -> None:
     torch.testing.assert_close(actual.detach(), expected.detach(), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("aggregation", Aggregation)
+@pytest.mark.parametrize("aggregation", [TOKEN_MEAN, SEQ_MEAN])
 @pytest.mark.parametrize("denominator", [None, 20.0])
 def test_aggregation_is_openrlhfs(aggregation: Aggregation, denominator: float | None) -> None:
     values, *_, mask = random_inputs(5)
@@ -222,8 +224,17 @@ def test_the_value_loss_is_openrlhfs(clip: float | None) -> None:
 
 # Properties
 
+OURS: list[dict[str, Any]] = [
+    {"kind": "cispo"},
+    {"kind": "sapo", "correction": {"level": "seq_product", "mode": "clip"}},
+    {"kind": "gpg", "aggregation": "constant_length", "length": 7},
+    {"off_policy_mask": 0.1, "probability_mask": 0.2},
+    {"correction": {"level": "seq_product"}},
+]
+"""What OpenRLHF does not have."""
 CONFIGS = st.sampled_from(
     [PolicyLossConfig(**fields, correction=correction) for fields in LOSSES for correction in CORRECTION_VARIANTS]
+    + [PolicyLossConfig(**fields) for fields in OURS]
 )
 
 
@@ -255,7 +266,7 @@ def test_losses_and_gradients_of_micro_batches_add_up_to_the_whole(
     whole_in, split_in = (noise.clone().requires_grad_() for _ in range(2))
     whole = loss(torch.arange(rows), whole_in, None)
     whole.backward()
-    denominator = loss_denominator(mask, config.aggregation)
+    denominator = loss_denominator(mask, config.aggregation, config.length)
     total = 0.0
     for part in parts:
         if len(part):
@@ -287,7 +298,7 @@ def test_what_stands_outside_the_mask_reaches_no_number_and_no_gradient(
     assert bool(logprobs.grad.isfinite().all())
 
 
-@pytest.mark.parametrize("kind", ["ppo", "gspo"])
+@pytest.mark.parametrize("kind", PolicyLossKind)
 def test_a_batch_without_a_single_token_has_loss_zero_and_no_nan(kind: str) -> None:
     logprobs, old, rollout, advantages, mask = random_inputs(0)
     logprobs.requires_grad_()
@@ -321,11 +332,11 @@ def test_a_sequence_without_a_token_is_neither_kept_nor_filtered() -> None:
     assert out.filter_fraction is not None and out.filter_fraction.item() == 1.0
 
 
-@pytest.mark.parametrize("fields", LOSSES)
+@pytest.mark.parametrize("fields", [*LOSSES, *OURS])
 def test_only_the_current_logprobs_get_a_gradient(fields: dict[str, Any]) -> None:
     *tensors, mask = random_inputs(4)
     logprobs, old, rollout, advantages = (tensor.requires_grad_() for tensor in tensors)
-    config = PolicyLossConfig(**fields, correction={"level": "token"})
+    config = PolicyLossConfig(**{"correction": {"level": "token"}, **fields})
     out = policy_loss(logprobs, old, advantages, mask, config=config, rollout_logprobs_BT=rollout)
     out.loss.backward()
     assert logprobs.grad is not None
@@ -346,8 +357,8 @@ def test_gspo_aggregates_per_sequence_and_refuses_another_way() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"level": "seq", "mode": "clip"}, "needs level token"),
-        ({"level": "token", "mode": "clip", "gating": "tv", "threshold": (0, 1)}, "needs level token"),
+        ({"level": "token", "mode": "clip", "gating": "tv", "threshold": (0, 1)}, "mode clip reads the ratio"),
+        ({"level": "seq_product", "gating": "tv", "threshold": (0, 1)}, "level seq_product reads the ratio"),
         ({"level": "token", "gating": "binary_kl"}, r"write threshold \[0, 5.0\]"),
         ({"level": "token", "threshold": (2, 1)}, r"write \[low, high\]"),
     ],
@@ -362,7 +373,7 @@ def test_dual_clip_must_exceed_one() -> None:
         PolicyLossConfig(dual_clip=1.0)
 
 
-@pytest.mark.parametrize("kind", ["ppo", "gspo"])
+@pytest.mark.parametrize("kind", PolicyLossKind)
 def test_a_correction_without_the_samplers_logprobs_is_refused(kind: str) -> None:
     with pytest.raises(AssertionError, match="rollout_logprobs_BT"):
         loss_of(logs(0.5), logs(0.5), row(1), kind=kind, correction={"level": "token"})

@@ -14,7 +14,13 @@ SETTINGS = {
     "rloo": ["+model.lora={rank: 4, alpha: 8}"],
     "reinforce": ["+train.kl={coef: 0.01, kind: k1, place: reward}"],
     "reinforce_baseline": ["rollout.schedule=clock", "+train.epochs=2", "+train.mini_batches=2"],
-    "gae": ["+train.entropy_coef=0.001"],
+    "gae": ["train.algorithm={kind: gae, observations: skip, lam: 0.9}", "+train.entropy_coef=0.001"],
+    "gdpo": ["train.loss={kind: cispo, top_entropy: 0.5}"],
+    "gpg": ["train.loss={kind: gpg, aggregation: constant_length, length: 320}"],
+    "grpo_passk": ["train.loss={kind: sapo, off_policy_mask: 0.5}"],
+    "opo": ["train.loss={correction: {level: seq_product, mode: clip}, probability_mask: 0.3}"],
+    "pass_at_k": ["train.algorithm={kind: pass_at_k, k: 2}", "+train.mask_truncated=true"],
+    "remax": ["+train.kl={coef: 0.01, sync_every: 1}"],
 }
 
 
@@ -30,6 +36,8 @@ def test_every_estimator_trains(small, tmp_path, algorithm):
         assert all(math.isfinite(value) for value in event.metrics.values()), event.metrics
         if algorithm == "grpo":
             _assert_groups_are_mixed(event)
+        if algorithm == "remax":
+            _assert_baselines_are_greedy(event)
 
 
 def _assert_groups_are_mixed(event):
@@ -39,6 +47,17 @@ def _assert_groups_are_mixed(event):
             groups.setdefault(scored.trajectory.task.id, []).append(scored.reward)
     assert len(groups) == event.metrics["groups/kept"]
     assert all(0 < sum(rewards) / len(rewards) < 1 for rewards in groups.values())
+
+
+def _assert_baselines_are_greedy(event):
+    """One greedy rollout of each task, in no loss; the advantage of the others is their distance to its reward."""
+    greedy = {item.trajectory.task.id: item for item in event.trajectories if item.trajectory.id.endswith("/greedy")}
+    assert len(greedy) == 2 and len(event.trajectories) == 2 * (4 + 1)
+    assert event.metrics["groups/without_greedy"] == 0
+    for scored, advantage in zip(event.trajectories, event.advantages, strict=True):
+        baseline = greedy[scored.trajectory.task.id]
+        expected = None if scored is baseline else pytest.approx(scored.reward - baseline.reward)
+        assert advantage == expected
 
 
 def test_a_step_whose_every_group_is_filtered_updates_nothing_and_says_so(small, tmp_path):

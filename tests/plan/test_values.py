@@ -38,7 +38,8 @@ def test_plans_differ_in_values_and_in_keys_that_one_lacks(project):
     right = values_of(project(), "train.algorithm={kind: gae, lam: 0.9}", "train.steps=3")
     found = {pair.path: pair for pair in differences(list(left.values()), list(right.values()))}
     assert set(found) == {"train.algorithm.kind", "train.steps", "train.algorithm.gamma", "train.algorithm.lam"} | {
-        "train.algorithm.std_norm"
+        "train.algorithm.std_norm",
+        "train.algorithm.observations",
     }
     assert found["train.algorithm.lam"].left is None and found["train.algorithm.lam"].right.value == 0.9
     assert differences(list(left.values()), list(left.values())) == []

@@ -50,7 +50,7 @@ def test_a_tilde_deletes_a_key_or_an_item(project):
 
 def test_a_bare_kind_can_be_refined(project):
     algorithm = load_spec([project()], ["train.algorithm=gae", "train.algorithm.lam=0.5"]).spec.train.algorithm
-    assert algorithm.model_dump() == {"gamma": 1.0, "lam": 0.5, "std_norm": True}
+    assert algorithm.model_dump() == {"gamma": 1.0, "lam": 0.5, "observations": "bootstrap", "std_norm": True}
 
 
 def test_paths_start_from_the_current_folder(project, tmp_path):

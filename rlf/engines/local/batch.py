@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
-from rlf.algo.estimator import TurnRewards
+from rlf.algo.estimator import TermRewards, TurnRewards
 from rlf.types.score import Scored
+from rlf.types.trajectory import StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,12 @@ class Batch:
     """How the rows fall into stretches; None when each row is one."""
     turns: TurnRewards | None = None
     """The rewards turn by turn; None where no term gives any."""
+    terms: TermRewards | None = None
+    """The rewards term by term; None where nothing is known of them."""
+    greedy_B: torch.Tensor | None = None
+    """float32: the reward of the greedy rollout of each row's task; None where there are none."""
+    truncated_B: torch.Tensor | None = None
+    """bool: trajectories that ran out of tokens; None where nothing is known of it."""
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device; lengths stay on the CPU, where the rows are planned."""
@@ -43,7 +50,16 @@ class Batch:
             self.group_B.to(device),
             self.stretches,
             None if self.turns is None else self.turns.to(device),
+            None if self.terms is None else self.terms.to(device),
+            None if self.greedy_B is None else self.greedy_B.to(device),
+            None if self.truncated_B is None else self.truncated_B.to(device),
         )
+
+    def without_truncated(self) -> Batch:
+        """The batch whose truncated rows are in no loss; what is made of rewards is to be made before."""
+        if self.truncated_B is None:
+            return self
+        return replace(self, loss_mask_BT=self.loss_mask_BT & ~self.truncated_B.unsqueeze(1))
 
     def by_stretch(self) -> Batch:
         """The batch that the model reads: a row for each stretch, with its trajectory's reward and group."""
@@ -85,8 +101,17 @@ class Stretches:
         return out_BT
 
 
-def make_batch(scored: Sequence[Scored], *, observations_in_loss: bool = False) -> Batch:
-    """Tensors of trajectories that have a reward and at least one sampled token."""
+def make_batch(
+    scored: Sequence[Scored],
+    *,
+    observations_in_loss: bool = False,
+    greedy_by_task: Mapping[str, float] | None = None,
+) -> Batch:
+    """Tensors of trajectories that have a reward and at least one sampled token.
+
+    Args:
+        greedy_by_task: rewards of greedy rollouts by the task's id, one for each task here; None: there are none.
+    """
     trajectories = [item.trajectory for item in scored]
     lengths = [len(t.tokens) for t in trajectories]
     shape = (len(scored), max(lengths))
@@ -111,6 +136,21 @@ def make_batch(scored: Sequence[Scored], *, observations_in_loss: bool = False) 
         torch.tensor([groups[_group(item)] for item in scored]),
         _stretches(scored),
         _turns(scored, shape),
+        _terms(scored),
+        None if greedy_by_task is None else torch.tensor([greedy_by_task[_group(item)] for item in scored]),
+        torch.tensor([item.trajectory.stop is StopReason.LENGTH for item in scored]),
+    )
+
+
+def _terms(scored: Sequence[Scored]) -> TermRewards | None:
+    """What each term adds to the rewards. Where a term is not asked or has no value, its weight counts nowhere."""
+    names = [score.term for score in scored[0].scores]
+    if not names or any([score.term for score in item.scores] != names for item in scored):
+        return None
+    return TermRewards(
+        torch.tensor([[score.contribution for score in item.scores] for item in scored]),
+        torch.tensor([[score.value is not None for score in item.scores] for item in scored]),
+        torch.tensor([max(abs(item.scores[at].weight) for item in scored) for at in range(len(names))]),
     )
 
 

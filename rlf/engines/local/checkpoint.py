@@ -120,6 +120,8 @@ def load_checkpoint(checkpoint: Path, updater: Updater) -> None:
     if updater.critic is not None and updater.critic_optimizer is not None and "critic" in state:
         updater.critic.load_state_dict(state["critic"])
         _load_optimizer(updater.critic_optimizer, state["critic_optimizer"])
+    if updater.reference is not None and "reference" in state:
+        updater.reference.full.load_state_dict(state["reference"])
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -155,6 +157,8 @@ def _trainer_state(updater: Updater) -> dict[str, Any]:
     if updater.critic is not None and updater.critic_optimizer is not None:
         state["critic"] = updater.critic.state_dict()
         state["critic_optimizer"] = updater.critic_optimizer.state_dict()
+    if updater.reference is not None and updater.train.kl.sync_every is not None:
+        state["reference"] = updater.reference.full.state_dict()
     return state
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -54,6 +55,7 @@ from rlf.spec.models import RunSpec, Schedule
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, StepFinished
 from rlf.types.policy import Sampling
 from rlf.types.score import Scored
+from rlf.types.trajectory import StopReason
 
 logger = logging.getLogger(__name__)
 
@@ -183,10 +185,13 @@ class LocalEngine:
     async def _step(self, sampler: Sampler) -> None:
         started, held_s = time.perf_counter(), sampler.held_s
         collected, kept, cursor = await self._collect(sampler)
+        greedy = (
+            await self._collect_greedy(sampler, collected, kept) if self.spec.train.algorithm.needs_greedy else None
+        )
         generated, held_s = time.perf_counter(), sampler.held_s - held_s
         step = self.progress.step + 1
-        used = [item for item in kept if trainable(item)]
-        update = asyncio.ensure_future(self._update(used, step))
+        used = self._choose_used(kept, greedy)
+        update = asyncio.ensure_future(self._update(used, step, greedy))
         cancelled = False
         try:
             result = await asyncio.shield(update)
@@ -200,6 +205,9 @@ class LocalEngine:
         metrics["groups/kept"] = float(len({item.trajectory.task.id for item in kept}))
         metrics["memory/peak_bytes"] = _peak_bytes()
         advantage_by_id = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
+        if greedy is not None:
+            metrics |= _greedy_metrics(greedy)
+            collected = [*collected, *greedy]
         self.emit(StepFinished(step, metrics, collected, [advantage_by_id.get(s.trajectory.id) for s in collected]))
         self.progress = replace(self.progress, step=step, cursor=cursor)
         if cancelled:
@@ -226,6 +234,34 @@ class LocalEngine:
             kept += keep_mixed_groups(scored, filtering) if filtering else scored
         return collected, kept, cursor
 
+    async def _collect_greedy(
+        self, sampler: Sampler, collected: Sequence[Scored], kept: Sequence[Scored]
+    ) -> list[Scored]:
+        """One greedy trajectory of each task that is kept, with the same weights; for estimators that need them."""
+        firsts = {item.trajectory.task.id: item.trajectory for item in reversed(kept)}
+        step, num = self.progress.step + 1, self.spec.rollout.num_generations
+        rollouts = [
+            Rollout(f"{first.id.rpartition('/')[0]}/greedy", first.task, num, derive_seed(self.spec.seed, first.id))
+            for first in firsts.values()
+        ]
+        return await collect(
+            rollouts,
+            self._harness.setting(sampler, self._harness.greedy),
+            self._harness.reward,
+            step=step,
+            cut_off=lambda left: self.emit(Interrupted(step, [*collected, *left])),
+        )
+
+    def _choose_used(self, kept: Sequence[Scored], greedy: Sequence[Scored] | None) -> list[Scored]:
+        """The trajectories that the update learns from; none where all of them would be masked."""
+        baselines = None if greedy is None else _rewards_by_task(greedy)
+        used = [item for item in kept if trainable(item)]
+        if baselines is not None:
+            used = [item for item in used if item.trajectory.task.id in baselines]
+        if self.spec.train.mask_truncated and all(item.trajectory.stop is StopReason.LENGTH for item in used):
+            return []
+        return used
+
     def _rollouts(self, cursor: int, num_tasks: int, num_generations: int) -> list[Rollout]:
         rollouts = []
         for position in range(cursor, cursor + num_tasks):
@@ -241,12 +277,16 @@ class LocalEngine:
     def _order(self, epoch: int) -> list[int]:
         return order_of_pass(self.spec.seed, epoch, len(self.inputs.train))
 
-    async def _update(self, used: Sequence[Scored], step: int) -> UpdateResult:
+    async def _update(self, used: Sequence[Scored], step: int, greedy: Sequence[Scored] | None) -> UpdateResult:
         if not used:
             text = f"step {step}: no trajectory could be learnt from; the policy was not updated"
             self.emit(Notice("warning", text, {"step": step}))
             return UpdateResult({}, [])
-        batch = make_batch(used, observations_in_loss=self.spec.train.observations_in_loss).to(self.device)
+        batch = make_batch(
+            used,
+            observations_in_loss=self.spec.train.observations_in_loss,
+            greedy_by_task=None if greedy is None else _rewards_by_task(greedy),
+        ).to(self.device)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._updater.update, batch, step)
 
@@ -291,6 +331,17 @@ class LocalEngine:
         self.emit(CheckpointSaved(self.progress.step, str(path), digest, kept))
         self._flush()
         prune_checkpoints(folder, kept)
+
+
+def _rewards_by_task(greedy: Sequence[Scored]) -> dict[str, float]:
+    """Rewards of the greedy trajectories that have one."""
+    return {item.trajectory.task.id: item.reward for item in greedy if item.reward is not None}
+
+
+def _greedy_metrics(greedy: Sequence[Scored]) -> dict[str, float]:
+    rewards = list(_rewards_by_task(greedy).values())
+    metrics = {"groups/without_greedy": float(len(greedy) - len(rewards))}
+    return metrics | ({"reward/greedy/mean": fmean(rewards)} if rewards else {})
 
 
 def _times(

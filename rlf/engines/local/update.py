@@ -19,6 +19,7 @@ from rlf.algo.estimator import AdvantageInput, AdvantageOutput
 from rlf.algo.kl import approx_kl
 from rlf.algo.logprobs import Shift, shift, token_logprobs
 from rlf.algo.loss_config import Aggregation
+from rlf.algo.loss_masks import high_entropy
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, loss_denominator, policy_loss, value_loss
 from rlf.algo.schedule import lr_factor
 from rlf.core.seeds import derive_seed
@@ -46,6 +47,8 @@ class _Fixed:
     old_logprobs_BT: torch.Tensor | None = None
     ref_logprobs_BT: torch.Tensor | None = None
     values_BT: torch.Tensor | None = None
+    high_entropy_BT: torch.Tensor | None = None
+    """bool: the tokens of highest entropy, over the whole batch."""
 
     def joined(self, whole: Batch) -> _Fixed:
         """The same of whole trajectories, whose advantages know no stretches."""
@@ -101,6 +104,12 @@ class Updater:
         fixed = self._fixed(batch)
         output = self._advantages(whole, fixed.joined(whole))
         counts_B, sums_B = whole.loss_mask_BT.sum(1), output.advantages_BT.sum(1)
+        if train.mask_truncated:
+            whole = whole.without_truncated()
+            batch = whole.by_stretch()
+        if train.loss.top_entropy < 1:
+            entropy_BT = self._whole(batch, partial(_entropies, self.model, self.temperature))
+            fixed.high_entropy_BT = high_entropy(entropy_BT, batch.loss_mask_BT, train.loss.top_entropy)
         if whole.stretches is not None:
             parts = [whole.stretches.split(part) for part in (output.advantages_BT, output.returns_BT)]
             output = replace(output, advantages_BT=parts[0], returns_BT=parts[1])
@@ -112,7 +121,17 @@ class Updater:
                 num_updates += 1
         metrics = {name: value / num_updates for name, value in sums.items()}
         metrics["policy/learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        if train.kl.sync_every is not None and step % train.kl.sync_every == 0:
+            self._sync_reference(train.kl.sync_mix)
         return UpdateResult(metrics, (sums_B / counts_B).tolist())
+
+    @torch.no_grad()
+    def _sync_reference(self, mix: float) -> None:
+        """theta_ref <- mix theta + (1 - mix) theta_ref: the soft update of TR-DPO (arXiv:2404.09656)."""
+        assert self.reference is not None, "a reference to sync"
+        pairs = zip(self.reference.full.parameters(), self.model.full.parameters(), strict=True)
+        for reference, policy in pairs:
+            reference.lerp_(policy.to(reference.dtype), mix)
 
     def _mini_batches(self, num_rows: int, step: int, epoch: int) -> Iterator[torch.Tensor]:
         if self.train.mini_batches == 1:
@@ -167,6 +186,8 @@ class Updater:
                 values_BT=fixed.values_BT,
                 reward_clip=train.reward_clip,
                 turns=batch.turns,
+                terms=batch.terms,
+                greedy_B=batch.greedy_B,
             )
         )
 
@@ -176,7 +197,7 @@ class Updater:
         """Gradients over the micro-batches of one mini-batch, then one step of each optimiser."""
         train = self.train
         mask_BT = batch.loss_mask_BT[rows]
-        denominator = loss_denominator(mask_BT, train.loss.aggregation)
+        denominator = loss_denominator(mask_BT, train.loss.aggregation, train.loss.length)
         mini = _MiniBatch(batch, fixed, output, denominator, float(mask_BT.sum().clamp(min=1)))
         parts = micro_batches(rows, batch.lengths_B, train.micro_batch_tokens)
         for gradients, metrics in self._map(partial(self._gradients, mini), parts):
@@ -230,6 +251,7 @@ class Updater:
             part.loss_mask_BT,
             config=train.loss,
             rollout_logprobs_BT=None if train.observations_in_loss else mini.batch.rollout_logprobs_BT[rows, :width],
+            high_entropy_BT=None if fixed.high_entropy_BT is None else fixed.high_entropy_BT[rows, :width],
             denominator=mini.denominator,
         )
         loss = result.loss
@@ -281,6 +303,8 @@ def _loss_metrics(result: PolicyLossOutput, num_tokens: float) -> dict[str, floa
         metrics["policy/mismatch_kl"] = share * float(result.mismatch_kl)
     if result.filter_fraction is not None:
         metrics["policy/filter_fraction"] = share * float(result.filter_fraction)
+    if result.masked_fraction is not None:
+        metrics["policy/masked_fraction"] = share * float(result.masked_fraction)
     return metrics
 
 
@@ -293,6 +317,10 @@ def _accumulate(parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Te
 
 def _logprobs(model: PolicyModel, temperature: float, part: _Part) -> torch.Tensor:
     return part.logprobs(model, temperature)[0]
+
+
+def _entropies(model: PolicyModel, temperature: float, part: _Part) -> torch.Tensor:
+    return part.logprobs(model, temperature)[1]
 
 
 def _values(critic: Critic, part: _Part) -> torch.Tensor:

@@ -16,7 +16,7 @@ from rlf.engines.local.checkpoint import (
 )
 from rlf.engines.local.manifest import find_damage
 from rlf.engines.local.model import load_model
-from rlf.spec.models import LoraSpec
+from rlf.spec.models import KlSpec, LoraSpec
 from rlf.testing.models import save_random_model
 from tests.engines.local.test_update import batch_of, new_updater, weights
 
@@ -41,6 +41,20 @@ def test_a_restored_updater_goes_on_to_the_same_bits(tmp_path, lora, algorithm):
     first, second = straight.update(batch_of(), 2), resumed.update(batch_of(), 2)
     assert first.metrics == second.metrics
     assert torch.equal(weights(straight.model), weights(resumed.model))
+
+
+def test_a_reference_that_followed_the_policy_is_in_the_checkpoint(tmp_path):
+    kl = KlSpec(coef=0.1, sync_every=1)
+
+    def updater():
+        return new_updater(model_in(tmp_path / "m"), reference=model_in(tmp_path / "m"), kl=kl)
+
+    straight, resumed = updater(), updater()
+    straight.update(batch_of(), 1)
+    path, _ = save_checkpoint(tmp_path / "c", straight, Progress(1, 16))
+    load_checkpoint(path, resumed)
+    assert torch.equal(weights(straight.reference), weights(resumed.reference))
+    assert straight.update(batch_of(), 2).metrics == resumed.update(batch_of(), 2).metrics
 
 
 def test_a_checkpoint_with_a_changed_or_missing_file_is_not_whole(tmp_path):

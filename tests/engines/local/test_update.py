@@ -1,9 +1,11 @@
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 import torch
 
+from rlf.algo.advantages.dr_grpo import DrGrpo
 from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.mt_grpo import MtGrpo
@@ -215,3 +217,47 @@ def test_tokens_have_the_advantage_of_their_turn(fresh_model):
 
 def test_without_terms_that_judge_turns_a_batch_knows_no_turns():
     assert batch_of().turns is None
+
+
+def test_truncated_trajectories_are_in_the_baseline_and_not_in_the_loss(fresh_model):
+    items = [scored(i, 0, float(i == 0)) for i in range(4)]
+    cut = replace(items[1], trajectory=replace(items[1].trajectory, stop=StopReason.LENGTH))
+    batch = make_batch([items[0], cut, *items[2:]])
+    updater = new_updater(fresh_model, algorithm=DrGrpo(), mask_truncated=True, max_grad_norm=1e9)
+    logits = fresh_model.full(input_ids=batch.tokens_BT, use_cache=False).logits[:, :-1]
+    logprobs = logits.log_softmax(-1).gather(2, batch.tokens_BT[:, 1:, None])[..., 0]
+    mask = batch.loss_mask_BT[:, 1:] & torch.tensor([True, False, True, True])[:, None]
+    advantages = torch.tensor([0.75, -0.25, -0.25, -0.25])[:, None]  # over all four
+    expected = torch.autograd.grad(
+        -(advantages * logprobs * mask).sum() / mask.sum(), list(fresh_model.full.parameters())
+    )
+    taken = []
+    updater.optimizer.step = lambda: taken.extend(p.grad.clone() for p in fresh_model.full.parameters())
+    assert updater.update(batch, 1).advantages == pytest.approx([0.75, -0.25, -0.25, -0.25])
+    for got, want in zip(taken, expected, strict=True):
+        assert torch.allclose(got, want, atol=1e-5)
+
+
+def test_a_micro_batch_of_nothing_but_truncated_trajectories_adds_nothing(fresh_model):
+    items = [scored(i, 0, float(i == 0)) for i in range(4)]
+    batch = make_batch(
+        [replace(i, trajectory=replace(i.trajectory, stop=StopReason.LENGTH)) for i in items[:2]] + items[2:]
+    )
+    updater = new_updater(fresh_model, mask_truncated=True, micro_batch_tokens=1)
+    assert all(math.isfinite(value) for value in updater.update(batch, 1).metrics.values())
+
+
+def test_only_the_tokens_of_highest_entropy_are_in_the_loss(fresh_model):
+    updater = new_updater(fresh_model, loss=PolicyLossConfig(top_entropy=0.25), micro_batch_tokens=40)
+    assert updater.update(batch_of(), 1).metrics["policy/masked_fraction"] == pytest.approx(0.75, abs=0.02)
+
+
+def test_the_reference_follows_every_second_step_by_its_share(tmp_path):
+    folder = str(save_random_model(tmp_path / "m"))
+    model, reference = (load_model(folder, dtype=torch.float32, device=torch.device("cpu")) for _ in range(2))
+    start = weights(reference).clone()
+    updater = new_updater(model, reference=reference, kl=KlSpec(coef=0.1, sync_every=2, sync_mix=0.25))
+    updater.update(batch_of(), 1)
+    assert torch.equal(weights(reference), start)
+    updater.update(batch_of(), 2)
+    assert torch.allclose(weights(reference), 0.75 * start + 0.25 * weights(model))

@@ -418,8 +418,14 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("engine.extra_flags", "options as they are"),
     Elsewhere("rollout.schedule", "a warning: vLLM has no ticks"),
     Elsewhere(
-        "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds",
+        "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
+        "train.loss.off_policy_mask train.loss.probability_mask train.loss.top_entropy train.kl.sync_every",
         "refused",
+    ),
+    Elsewhere("train.algorithm.observations", "`bootstrap` is OpenRLHF's only way; `skip` is refused"),
+    Elsewhere(
+        "train.loss.length train.loss.tau_pos train.loss.tau_neg train.kl.sync_mix train.algorithm.k",
+        "of losses and estimators that are refused",
     ),
 )
 """Keys that are no options, with what becomes of them."""

@@ -1,0 +1,130 @@
+"""What an estimator, a loss and a reference need of the rest of a spec, on any engine and on OpenRLHF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlf.algo.advantages.gae import Gae, Observations
+from rlf.algo.advantages.pass_at_k import PassAtK
+from rlf.algo.loss_config import Aggregation, CorrectionLevel, CorrectionMode, PolicyLossKind
+from rlf.core import Fault
+from rlf.rewards.kinds.judge import JudgeTerm
+from rlf.spec import LoadedSpec
+from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.spec.nodes import KeyPath
+
+
+def find_algorithm_faults(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Settings of `train` that mean nothing beside others."""
+    yield from _best_of_k_has_subsets(loaded)
+    yield from _greedy_rollouts_have_rewards(loaded)
+    yield from _reference_can_follow(loaded)
+    yield from _sampler_is_read(loaded)
+    yield from _cispo_bound_is_ours(loaded)
+
+
+def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
+    estimator, num = loaded.spec.train.algorithm, loaded.spec.rollout.num_generations
+    if isinstance(estimator, PassAtK) and estimator.k >= num > 1:
+        message = f"got {estimator.k} of {num} generations; only one subset of k is there, so that every advantage is "
+        yield loaded.fault(("train", "algorithm", "k"), f"{message}0. Write at most {num - 1}, or more generations.")
+
+
+def _greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
+    if not loaded.spec.train.algorithm.needs_greedy:
+        return
+    loaded.need_all("rewards")
+    for position, term in enumerate(loaded.spec.rewards):
+        if isinstance(term, JudgeTerm) and term.compares_groups:
+            name = loaded.value(("train", "algorithm", "kind"))
+            message = f"got {term.compare} against the group; the greedy rollout of {name} has no group to be compared "
+            yield loaded.fault(
+                ("rewards", position, "compare"), f"{message}with. Write pointwise, or another algorithm."
+            )
+
+
+def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
+    kl, path = loaded.spec.train.kl, ("train", "kl", "sync_every")
+    if kl.sync_every is None:
+        return
+    if kl.coef == 0:
+        message = f"got {kl.sync_every}; train.kl.coef is 0, so that there is no reference. Remove it, or write a coef."
+        yield loaded.fault(path, message)
+    if loaded.spec.model.lora is not None:
+        message = f"got {kl.sync_every} with model.lora; adapters have no place in the reference. Remove it, or lora."
+        yield loaded.fault(path, message)
+
+
+def _sampler_is_read(loaded: LoadedSpec) -> Iterator[Fault]:
+    loss = loaded.spec.train.loss
+    if loaded.spec.train.observations_in_loss and loss.reads_sampler:
+        key = "probability_mask" if loss.probability_mask is not None else "correction"
+        message = "got it with observations_in_loss; the sampler has no probabilities of observations. Remove it."
+        yield loaded.fault(("train", "loss", key), message)
+
+
+def _cispo_bound_is_ours(loaded: LoadedSpec) -> Iterator[Fault]:
+    loss, path = loaded.spec.train.loss, ("train", "loss", "clip_high")
+    said = loaded.fault(path, "").path
+    if loss.kind is PolicyLossKind.CISPO and said.endswith("epsilon_high"):
+        message = (
+            f"got {loss.clip_high:g}, which TRL's cispo takes as the bound itself; clip_high is added to 1. Write "
+        )
+        yield loaded.fault(path, f"{message}`loss: {{clip_high: {max(loss.clip_high - 1, 0):g}}}`.")
+
+
+def find_algorithm_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
+    """What libraries compute differently, where the spec does not say which way it means."""
+    estimator = loaded.spec.train.algorithm
+    if not isinstance(estimator, Gae) or loaded.value(("train", "algorithm", "observations")) is not None:
+        return
+    several_turns = loaded.spec.rollout.max_turns > 1 and bool(loaded.spec.tools)
+    if several_turns and (estimator.gamma, estimator.lam) != (1.0, 1.0):
+        takes = "the only way of OpenRLHF" if isinstance(loaded.spec.engine, OpenRlhfEngineSpec) else "OpenRLHF's way"
+        yield loaded.fault(
+            ("train", "algorithm"),
+            f"got gae over turns with gamma {estimator.gamma:g} and lam {estimator.lam:g}; observations are steps of "
+            f"value 0, {takes}, where verl skips them, and advantages differ by up to half a deviation. Write "
+            "`observations: bootstrap` to keep this way, or skip for verl's.",
+        )
+
+
+def find_settings_openrlhf_lacks(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Of the algorithm and its loss."""
+    train = loaded.spec.train
+    loss, correction = train.loss, train.loss.correction
+    by_sequence = correction.level is CorrectionLevel.SEQ and correction.mode is CorrectionMode.CLIP
+    skips = isinstance(train.algorithm, Gae) and train.algorithm.observations is Observations.SKIP
+    lacking: list[tuple[bool, KeyPath, str]] = [
+        (skips, ("train", "algorithm", "observations"), "got skip; OpenRLHF's gae takes bootstrap alone. Write it"),
+        (
+            loss.aggregation is Aggregation.CONSTANT_LENGTH,
+            ("train", "loss", "aggregation"),
+            "got constant_length, which OpenRLHF does not have. Write token_mean or seq_mean_token_mean",
+        ),
+        (
+            correction.level is CorrectionLevel.SEQ_PRODUCT,
+            ("train", "loss", "correction", "level"),
+            "got seq_product; OpenRLHF takes the geometric mean over a sequence. Write seq or token",
+        ),
+        (
+            by_sequence,
+            ("train", "loss", "correction", "mode"),
+            "got clip with level seq; OpenRLHF clips tokens alone. Write mask, or level: token",
+        ),
+        *(
+            (value, ("train", "loss", key), "OpenRLHF has no such mask. Remove it")
+            for key, value in (
+                ("off_policy_mask", loss.off_policy_mask is not None),
+                ("probability_mask", loss.probability_mask is not None),
+                ("top_entropy", loss.top_entropy < 1),
+            )
+        ),
+        (train.mask_truncated, ("train", "mask_truncated"), "got true; OpenRLHF has no such mask. Remove it"),
+        (
+            train.kl.sync_every is not None,
+            ("train", "kl", "sync_every"),
+            "OpenRLHF's reference never changes. Remove it",
+        ),
+    ]
+    yield from (loaded.fault(path, f"{message}, or engine: local.") for wrong, path, message in lacking if wrong)
