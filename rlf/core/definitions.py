@@ -127,7 +127,7 @@ def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
     parameters, complete = list[Parameter](), True
     for argument, default, kind in _arguments(node.args):
         annotation = Parameter.empty if argument.annotation is None else _type(argument.annotation)
-        value = Parameter.empty if default is None else _literal(default)
+        value = _default(argument, default)
         complete &= annotation is not _UNKNOWN and not isinstance(value, _AnyDefault)
         annotation = Parameter.empty if annotation is _UNKNOWN else annotation
         parameters.append(Parameter(argument.arg, kind, default=value, annotation=annotation))
@@ -164,6 +164,14 @@ def _arguments(args: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None, 
         yield argument, default, Parameter.KEYWORD_ONLY
     if args.kwarg is not None:
         yield args.kwarg, None, Parameter.VAR_KEYWORD
+
+
+def _default(argument: ast.arg, default: ast.expr | None) -> Any:
+    """A default; unknown where a call in the type, such as `Annotated[int, Field(default=3)]`, may hold one."""
+    if default is not None:
+        return _literal(default)
+    nodes = [] if argument.annotation is None else ast.walk(argument.annotation)
+    return _AnyDefault() if any(isinstance(node, ast.Call) for node in nodes) else Parameter.empty
 
 
 def _literal(node: ast.expr) -> Any:

@@ -70,12 +70,12 @@ def test_wrong_arguments_reach_the_model_and_not_the_tool(declare: Any, call_onc
 
 def test_only_an_idempotent_tool_is_tried_again(declare: Any, call_once: Any, toolbox: ModuleType) -> None:
     once = call_once(declare("flaky"), query="x")
-    assert (once.outcome, once.text) == (Outcome.TOOL_ERROR, "error: ConnectionError: try again")
+    assert (once.outcome, once.text) == (Outcome.UNKNOWN, "error: ConnectionError: try again")
     assert len(toolbox.CALLS) == 1
     toolbox.CALLS.clear()
     again = call_once(declare("flaky", idempotent=True, limits={"retries": 2}), query="x")
     assert (again.outcome, again.text) == (Outcome.OK, "third time")
-    assert [attempt.outcome for attempt in again.attempts] == [Outcome.TOOL_ERROR, Outcome.TOOL_ERROR, Outcome.OK]
+    assert [attempt.outcome for attempt in again.attempts] == [Outcome.UNKNOWN, Outcome.UNKNOWN, Outcome.OK]
     assert again.attempts[0].error == "ConnectionError: try again"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rlf.chat.schema_text import parameter_schemas, read_value, tools_of_template
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.drill import drill
 from rlf.tools.examples import run_samples
 from rlf.tools.imports.python import read_module
 from rlf.tools.kinds.python import PythonTool
@@ -50,6 +51,7 @@ ARGUMENTS = {
     "cached": ("2024-02-03", "date datetime.date(2024, 2, 3)"),
     "bound": ("red", "tuple ('sk-0', <Color.RED: 'red'>, None)"),
     "find": ("2024-02-03", "tuple ('other', datetime.date(2024, 2, 3))"),
+    "take_later": ({"x": 1}, "Point Point(x=1, y=0.0)"),
     "engine": ({"x": 1}, "tuple ('other', Point(x=1, y=0.0))"),
     "engine.find": ("2024-02-03", "tuple ('other', datetime.date(2024, 2, 3))"),
 }
@@ -78,7 +80,7 @@ async def answer(tool: ToolDeclaration, *calls: dict[str, Any]) -> list[ToolResu
         return [await executor.invoke(ToolCall(tool.name, call), trajectory_id="t") for call in calls]
 
 
-@pytest.mark.parametrize("isolation", ["inline", "thread"])
+@pytest.mark.parametrize("isolation", ["inline", "auto"])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_an_argument_arrives_as_the_type_that_it_is_declared_as(name: str, isolation: str) -> None:
     given, shown = ARGUMENTS[name]
@@ -86,7 +88,7 @@ def test_an_argument_arrives_as_the_type_that_it_is_declared_as(name: str, isola
     assert (result.outcome, result.text) == (Outcome.OK, shown)
 
 
-@pytest.mark.parametrize("name", ["take_dataclass", "positional", "bound", "engine.find"])
+@pytest.mark.parametrize("name", ["take_dataclass", "take_later", "positional", "bound", "engine.find"])
 def test_arguments_arrive_as_their_types_in_a_process_of_their_own(name: str) -> None:
     given, shown = ARGUMENTS[name]
     (result,) = asyncio.run(answer(declare(name, "process"), {"value": given}))
@@ -201,6 +203,21 @@ def test_a_tool_without_examples_is_called_with_made_up_arguments_after_they_are
     ]
 
 
+def test_the_drill_of_a_tool_without_examples_starts_from_made_up_arguments() -> None:
+    tool = declare("take_much")
+
+    async def main() -> list[Any]:
+        async with Executor([tool]) as executor:
+            return await drill(executor, tool)
+
+    runs = asyncio.run(main())
+    assert [(run.fault, run.shortfall) for run in runs] == [
+        ("missing 'a'", None),
+        ("'a' of another type", None),
+        ("an unknown argument", None),
+    ]
+
+
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if name not in ("take_even", "take_literal")])
 def test_made_up_arguments_suit_every_type(name: str) -> None:
     made = sample_arguments(schema_of(name))
@@ -247,6 +264,8 @@ def test_made_up_arguments_keep_bounds(schema: dict[str, Any]) -> None:
         ("default_date", {"type": "string", "default": "2020-01-01"}, None),
         ("default_date", {"type": "string", "default": "2020-01-02"}, "takes '2020-01-01'"),
         ("default_field", {"type": "integer"}, None),
+        ("default_within", {"type": "string"}, None),
+        ("positional", {"type": "integer"}, None),
     ],
 )
 def test_an_inputschema_is_compared_with_these_types(name: str, schema: dict[str, Any], words: str | None) -> None:

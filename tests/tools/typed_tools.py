@@ -161,6 +161,14 @@ def take_plain(value: Sequence[int]) -> str:
     return show(value)
 
 
+async def take_later(value: Point) -> str:
+    return show(value)
+
+
+def take_much(a: str, b: str, c: str, d: str, e: str, f: str) -> str:
+    return show((a, b, c, d, e, f))
+
+
 def default_date(value: date = date(2020, 1, 1)) -> str:
     return show(value)
 
