@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, reject, settings
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from rlf.chat import FORMATS, detect_format
 from rlf.core import RlfError
-from rlf.types import Message, ParseFailure, ToolCall
+from rlf.types import Message, ParseFailure, ToolCall, ToolDescription
 
+TEMPLATES = Path(__file__).parent / "templates"
 json_values = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=12)
@@ -182,3 +184,33 @@ def test_nothing_in_thinking_that_never_ends_is_run(thinks_after_questions, data
     assert not asked.parse(text, truncated=truncated).calls
     parsed = asked.parse(f"<think>{text}", truncated=truncated)
     assert not parsed.calls and parsed.answer is None
+
+
+def of_points(is_recursive):
+    """A tool whose argument is a list of what `$defs` describes."""
+    point = {"type": "object", "properties": {"longitude": {"type": "number"}}}
+    if is_recursive:
+        point["properties"]["next"] = {"$ref": "#/$defs/Point"}
+    path = {"type": "array", "items": {"$ref": "#/$defs/Point"}}
+    schema = {"type": "object", "properties": {"path": path}, "required": ["path"], "$defs": {"Point": point}}
+    return ToolDescription("walk", "Walks.", schema)
+
+
+@pytest.mark.parametrize("is_recursive", [False, True])
+def test_the_prompt_of_every_format_with_schemas_shows_what_a_referenced_type_holds(any_format, is_recursive):
+    try:
+        chat = type(any_format)(any_format.tokenizer, (of_points(is_recursive),))
+    except RlfError as refusal:
+        assert "one tool with one required argument" in str(refusal)
+        return
+    prompt = chat.decode(chat.prompt([Message("user", "Where?")], (of_points(is_recursive),)))
+    assert ("longitude" in prompt) == ('"path"' in prompt), "a format without schemas shows neither"
+
+
+def test_a_template_that_writes_its_own_types_is_given_definitions_in_place_of_references(make_format):
+    own = "{{ tool.function.parameters.properties | tojson }}"
+    template = (TEMPLATES / "gpt_oss.jinja").read_text().replace("{{ tool.function.parameters | tojson }}", own)
+    chat = make_format("gpt_oss", template)
+    prompt = chat.decode(chat.prompt([Message("user", "Where?")], (of_points(False),)))
+    assert '"longitude": {"type": "number"}' in prompt
+    assert "$ref" not in prompt
