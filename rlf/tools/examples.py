@@ -12,7 +12,6 @@ from rlf.tools.samples import sample_arguments
 from rlf.tools.validate import OutputCheck
 from rlf.types import Outcome, ToolCall, ToolInvoker, ToolOutput, ToolResult
 
-_BROKEN = frozenset({Outcome.INVALID_ARGUMENTS, Outcome.OUTPUT_REJECTED})
 _BUG = re.compile(r"error: (Type|Attribute|Name|UnboundLocal|Import|ModuleNotFound|NotImplemented)Error\b")
 """Errors that a function's own code is to blame for, whatever it was called with."""
 
@@ -47,7 +46,7 @@ class SampleRun:
     @property
     def shortfall(self) -> str | None:
         """Why no arguments at all would do; None for a success and for an answer that may be to these alone."""
-        is_broken = self.result.outcome in _BROKEN or _BUG.match(self.result.text) is not None
+        is_broken = self.result.outcome is Outcome.OUTPUT_REJECTED or _BUG.match(self.result.text) is not None
         return self._words if self.result.outcome is not Outcome.OK and is_broken else None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -95,6 +96,8 @@ def _number(schema: Mapping[str, Any], *, whole_only: bool) -> float:
 
 def _text(schema: Mapping[str, Any]) -> str:
     fitting = _FORMATS.get(schema.get("format", ""), _WORD)
+    if schema.get("contentMediaType") == "application/json":
+        fitting = json.dumps(_value(schema.get("contentSchema", {}), schema, _MAX_LEVELS))
     if "pattern" in schema:
         tried = (fitting, *_FITTING, *_FORMATS.values())
         fitting = next((one for one in tried if _matches(schema["pattern"], one)), fitting)

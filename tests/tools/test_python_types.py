@@ -38,8 +38,8 @@ ARGUMENTS = {
     "take_set": ([2, 1], "list [1, 2]"),
     "take_tuple": ([1, "2024-02-03"], "tuple (1, datetime.date(2024, 2, 3))"),
     "take_typed_dict": (
-        {"deep": True, "when": "2024-02-03"},
-        "dict {'when': datetime.date(2024, 2, 3), 'deep': True}",
+        {"deep": {"day": "2024-02-03"}},
+        "dict {'deep': {'day': datetime.date(2024, 2, 3)}}",
     ),
     "take_models": ([{"x": 1}], "list [Point(x=1, y=0.0)]"),
     "take_optional_model": ({"x": 1}, "Point Point(x=1, y=0.0)"),
@@ -216,6 +216,29 @@ def test_the_drill_of_a_tool_without_examples_starts_from_made_up_arguments() ->
         ("'a' of another type", None),
         ("an unknown argument", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shortfall", "words"),
+    [
+        ("take_even", False, "an even number is needed"),
+        ("give", False, "KeyError: 'example'"),
+        ("misspelt", True, "AttributeError: "),
+        ("untold", True, "output_rejected"),
+    ],
+)
+def test_a_made_up_call_fails_a_tool_only_where_no_arguments_would_do(
+    name: str, is_shortfall: bool, words: str
+) -> None:
+    tool = declare(name)
+
+    async def main() -> list[Any]:
+        async with Executor([tool]) as executor:
+            return await run_samples(executor, tool, lambda arguments: None)
+
+    (run,) = asyncio.run(main())
+    assert words in (run.shortfall if is_shortfall else run.note)
+    assert (run.note if is_shortfall else run.shortfall) is None
 
 
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if name not in ("take_even", "take_literal")])

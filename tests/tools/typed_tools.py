@@ -10,7 +10,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Optional, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, Optional, Required, TypedDict
 from uuid import UUID
 
 from pydantic import BaseModel, Field, field_validator
@@ -49,9 +49,14 @@ class Node(BaseModel):
     children: list[Node] = []
 
 
+class Deep(TypedDict, total=False):
+    day: Required[date]
+    word: str
+
+
 class Options(TypedDict):
     when: NotRequired[date]
-    deep: bool
+    deep: Deep
 
 
 class Even(BaseModel):
@@ -216,6 +221,14 @@ class Engine:
 
 engine = Engine("other")
 find = engine.find
+
+
+def misspelt(value: date) -> str:
+    return value.isofromat()
+
+
+def untold(value: int) -> object:
+    return object()
 
 
 def give(kind: str) -> Any:

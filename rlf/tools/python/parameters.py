@@ -17,6 +17,7 @@ import typing_extensions
 from pydantic.fields import FieldInfo
 
 NO_DEFAULT = Parameter.empty
+_MARKS = (typing.Required, typing.NotRequired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +126,14 @@ def portable(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
 
 
 def _portable_dict(annotation: Any, within: tuple[Any, ...]) -> Any:
-    hints = typing.get_type_hints(annotation, include_extras=True)
-    inner = {name: portable(hint, (*within, annotation)) for name, hint in hints.items()}
-    wrapped = {
-        name: hint if name in annotation.__required_keys__ else typing_extensions.NotRequired[_bare(hint)]
-        for name, hint in inner.items()
-    }
-    made = typing_extensions.TypedDict(annotation.__name__, wrapped)  # type: ignore[misc]  # made at run time
-    made.__doc__, made.__module__ = annotation.__doc__, annotation.__module__
-    return made
-
-
-def _bare(hint: Any) -> Any:
-    """A key's type without its `NotRequired`."""
-    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.NotRequired else hint
+    """The same keys; what `Required` and `NotRequired` say is read from types written as text, too."""
+    made: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(annotation, include_extras=True).items():
+        mark = typing.get_origin(hint)
+        bare = typing.get_args(hint)[0] if mark in _MARKS else hint
+        is_required = mark is typing.Required if mark in _MARKS else name in annotation.__required_keys__
+        kind = portable(bare, (*within, annotation))
+        made[name] = kind if is_required else typing_extensions.NotRequired[kind]
+    found = typing_extensions.TypedDict(annotation.__name__, made)  # type: ignore[misc]  # made at run time
+    found.__doc__, found.__module__ = annotation.__doc__, annotation.__module__
+    return found
