@@ -70,6 +70,8 @@ def test_json_is_one_object_per_event_and_the_outcome_last(rlf: Rlf, engine: Use
     steps = [line["data"] for line in lines if line.get("event") == "step"]
     assert [step["step"] for step in steps] == list(range(1, 13))
     assert steps[0]["num_trajectories"] == 2
+    verdict = lines[-1]["data"].pop("verdict")
+    assert verdict["kind"] == "learned" and "success rose by 90.0 points" in verdict["reason"]
     assert lines[-1] == {
         "rlf": "1",
         "command": "run",
