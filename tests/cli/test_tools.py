@@ -108,6 +108,15 @@ def test_a_tool_without_examples_is_told_and_does_not_fail(rlf: Rlf, tool: Path)
     assert "no example" in result.stdout
 
 
+def test_a_function_without_examples_is_called_after_stderr_has_said_with_what(rlf: Rlf, tool: Path) -> None:
+    tool.write_text(TOOL.partition("tests:")[0])
+    result = rlf("tools", "test", tool, "--json")
+    (tried,) = json.loads(result.stdout)["data"]
+    (sample,) = tried["samples"]
+    assert (tried["ok"], sample["ok"], sample["arguments"]) == (True, True, {"a": 1, "b": 1})
+    assert 'add: no example under `tests:`; calling it with {"a": 1, "b": 1}' in result.stderr
+
+
 def test_a_service_where_nobody_answers_is_told_though_no_example_calls_it(rlf: Rlf, tool: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

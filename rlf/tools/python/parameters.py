@@ -45,7 +45,7 @@ class CallSignature:
 def read_signature(function: Callable[..., Any]) -> CallSignature:
     """The arguments that calls fill in; what a partial binds is not theirs. Raises TypeError or ValueError."""
     parameters = inspect.signature(function).parameters.values()
-    types = type_hints(function)
+    types = _type_hints(function)
     bound = _bound_names(function)
     named = [p for p in parameters if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
     return CallSignature(
@@ -54,7 +54,7 @@ def read_signature(function: Callable[..., Any]) -> CallSignature:
     )
 
 
-def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+def _type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Types by parameter, those written as text resolved where they can be."""
     target = _definition(function)
     try:
@@ -105,10 +105,10 @@ def _argument(parameter: Parameter, annotation: Any) -> Argument:
     if isinstance(default, FieldInfo):
         base = Any if annotation is Parameter.empty else annotation
         annotation, default = Annotated[base, default], NO_DEFAULT
-    return Argument(parameter.name, portable(annotation), default, parameter.kind is Parameter.POSITIONAL_ONLY)
+    return Argument(parameter.name, _portable(annotation), default, parameter.kind is Parameter.POSITIONAL_ONLY)
 
 
-def portable(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
+def _portable(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
     """The type with each `typing.TypedDict` as one of typing_extensions, which pydantic needs before Python 3.12."""
     if sys.version_info >= (3, 12) or annotation in within:
         return annotation
@@ -118,8 +118,8 @@ def portable(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
     if origin is None or origin is typing.Literal or not arms:
         return annotation
     if origin is Annotated:
-        return Annotated[(portable(arms[0], within), *annotation.__metadata__)]
-    changed = tuple(portable(arm, within) if not isinstance(arm, list) else arm for arm in arms)
+        return Annotated[(_portable(arms[0], within), *annotation.__metadata__)]
+    changed = tuple(_portable(arm, within) if not isinstance(arm, list) else arm for arm in arms)
     if all(new is old for new, old in zip(changed, arms, strict=True)):
         return annotation
     return typing.Union[changed] if origin in (typing.Union, UnionType) else origin[changed]  # noqa: UP007 - arms known at run time
@@ -132,7 +132,7 @@ def _portable_dict(annotation: Any, within: tuple[Any, ...]) -> Any:
         mark = typing.get_origin(hint)
         bare = typing.get_args(hint)[0] if mark in _MARKS else hint
         is_required = mark is typing.Required if mark in _MARKS else name in annotation.__required_keys__
-        kind = portable(bare, (*within, annotation))
+        kind = _portable(bare, (*within, annotation))
         made[name] = kind if is_required else typing_extensions.NotRequired[kind]
     found = typing_extensions.TypedDict(annotation.__name__, made)  # type: ignore[misc]  # made at run time
     found.__doc__, found.__module__ = annotation.__doc__, annotation.__module__
