@@ -87,7 +87,8 @@ class HealthConfig(BaseModel):
     reward_std: Guard | None = None
     """`reward/std`: rewards do not differ; off, for a task that is solved looks so too."""
     dead_groups: Guard | None = Guard(above=0.95, steps=5)
-    """`groups/dead_share`, while success is below 0.9: nothing is left to learn from, yet much to learn."""
+    """`groups/dead_share`, while success is below 0.9: nothing is left to learn from, yet much to learn. Read only with
+    an algorithm that compares the rewards of a group."""
     parse_failures: Guard | None = Guard(above=0.5)
     """Parse failures per trajectory."""
     length: Guard | None = Guard(above=0.5)
@@ -122,14 +123,16 @@ Reading = Callable[[Mapping[str, float]], float | None]
 class Watch:
     """The guards of one run under way: a fold over its steps."""
 
-    def __init__(self, config: HealthConfig, *, has_tools: bool) -> None:
+    def __init__(self, config: HealthConfig, *, has_tools: bool, by_group: bool) -> None:
         """Watches by a spec's settings.
 
         Args:
             has_tools: Whether the policy may call any tool.
+            by_group: Whether the rewards of a group are compared, so that a group of equal ones teaches nothing.
         """
         self._guards = {name: guard for name, guard in config if isinstance(guard, Guard)}
         self._has_tools = has_tools
+        self._by_group = by_group
         self._since: dict[str, int] = {}
         self._raised: set[str] = set()
         self._most_calls = 0.0
@@ -141,6 +144,8 @@ class Watch:
         self._most_calls = max(self._most_calls, calls)
         if self._has_tools:
             metrics["tool_use"] = calls / self._most_calls if self._most_calls else 0.0
+        if not self._by_group:
+            metrics.pop("groups/dead_share", None)
         metrics["parse_failures"] = _parse_failures(event.trajectories)
         return [alarm for name in self._guards if (alarm := self._look(name, metrics, event)) is not None]
 

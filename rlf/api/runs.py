@@ -296,7 +296,8 @@ class _Sink:
     def __init__(self, spec: RunSpec, signals: SignalWatch) -> None:
         self.recorder: Recorder | None = None
         self.shown: EventSink | None = None
-        self._watch = Watch(spec.health, has_tools=any(not tool.hidden for tool in spec.tools))
+        has_tools = any(not tool.hidden for tool in spec.tools)
+        self._watch = Watch(spec.health, has_tools=has_tools, by_group=spec.train.algorithm.needs_group)
         self._signals = signals
         self.tracking: Tracking | None = None
         self.opening: list[RunEvent] = []

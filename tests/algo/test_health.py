@@ -17,7 +17,7 @@ HEALTHY = {"success": 0.5, "loss/policy": 0.1, "policy/entropy": 1.0, "tools/cal
 
 
 def watch(**guards: object) -> Watch:
-    return Watch(HealthConfig.model_validate(OFF | guards), has_tools=True)
+    return Watch(HealthConfig.model_validate(OFF | guards), has_tools=True, by_group=True)
 
 
 def step(number: int, trajectories: object = (), **metrics: float) -> StepFinished:
@@ -51,13 +51,13 @@ def test_an_alarm_tells_since_when_and_what_follows() -> None:
 
 
 def test_a_loss_that_is_no_number_stops_at_once_by_default() -> None:
-    (alarm,) = Watch(HealthConfig(), has_tools=True).after(step(1, loss__policy=float("nan")))
+    (alarm,) = Watch(HealthConfig(), has_tools=True, by_group=True).after(step(1, loss__policy=float("nan")))
     assert (alarm.guard, alarm.action) == ("loss", Action.STOP)
     assert "no number" in alarm.text
 
 
 def test_a_healthy_step_raises_nothing() -> None:
-    guard = Watch(HealthConfig(), has_tools=True)
+    guard = Watch(HealthConfig(), has_tools=True, by_group=True)
     assert [alarm for n in range(1, 30) for alarm in guard.after(step(n))] == []
 
 
@@ -68,15 +68,15 @@ def test_giving_tools_up_is_measured_against_the_most_there_were() -> None:
 
 def test_a_policy_that_never_calls_its_tools_is_an_alarm() -> None:
     def never(*, has_tools: bool) -> list[int]:
-        guard = Watch(HealthConfig(), has_tools=has_tools)
+        guard = Watch(HealthConfig(), has_tools=has_tools, by_group=True)
         steps = [step(n, tools__calls_per_trajectory=0.0) for n in range(1, 11)]
         return [alarm.step for event in steps for alarm in guard.after(event)]
 
-    assert (never(has_tools=True), never(has_tools=False)) == ([5], [])
+    assert (never(has_tools=True, by_group=True), never(has_tools=False)) == ([5], [])
 
 
 def test_dead_groups_are_an_alarm_within_a_first_run_of_ten_steps() -> None:
-    guard = Watch(HealthConfig(), has_tools=True)
+    guard = Watch(HealthConfig(), has_tools=True, by_group=True)
     steps = [step(n, groups__dead_share=1.0) for n in range(1, 11)]
     assert [alarm.guard for event in steps for alarm in guard.after(event)] == ["dead_groups"]
 
@@ -102,3 +102,10 @@ def test_the_trajectories_that_show_it_are_named() -> None:
 def test_a_guard_that_bounds_nothing_or_everything_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         Guard.model_validate(bad)
+
+
+@pytest.mark.parametrize("by_group", [True, False])
+def test_dead_groups_are_looked_at_where_the_rewards_of_a_group_are_compared(by_group):
+    guard = Watch(HealthConfig(dead_groups=Guard(above=0.95, steps=1)), has_tools=True, by_group=by_group)
+    alarms = guard.after(step(1, groups__dead_share=1.0, success=0.1))
+    assert [alarm.guard for alarm in alarms if alarm.guard == "dead_groups"] == ["dead_groups"] * by_group
