@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from statistics import median_low
 
 from rlf.types.events import (
     CheckpointSaved,
@@ -35,8 +35,14 @@ class Progress:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Of the last step finished."""
     curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    arrivals_s: tuple[float, ...] = ()
-    """When the latest steps finished, on the caller's clock."""
+    arrived_s: float | None = None
+    """When the latest step finished, on the caller's clock."""
+    active_s: float | None = None
+    """When the latest step or evaluation since then finished."""
+    evaluating_s: float = 0.0
+    """Time of evaluations since the latest step."""
+    took_s: tuple[tuple[float, float], ...] = ()
+    """Of the latest steps but the first one: the time of each, and of the evaluations before it."""
     evaluations: tuple[EvaluationFinished, ...] = ()
     """All of them, without their trajectories."""
     checkpoint_step: int | None = None
@@ -50,7 +56,7 @@ class Progress:
             case StepFinished():
                 return self._after_step(event, now_s)
             case EvaluationFinished():
-                return replace(self, evaluations=(*self.evaluations, replace(event, trajectories=())))
+                return self._after_evaluation(event, now_s)
             case CheckpointSaved():
                 return replace(self, checkpoint_step=event.step)
             case Notice():
@@ -63,24 +69,36 @@ class Progress:
     def time_left_s(self, now_s: float) -> float | None:
         """Seconds until the last step at the pace of the latest steps; None before the first step."""
         pace = self._pace_s()
-        if pace is None:
+        if pace is None or self.arrived_s is None:
             return None
-        return max(0.0, pace * (self.total_steps - self.step) - (now_s - self.arrivals_s[-1]))
+        return max(0.0, pace * (self.total_steps - self.step) - (now_s - self.arrived_s))
 
     def _pace_s(self) -> float | None:
-        """Mean time of a step, evaluations included; the slowest one counts as the second slowest, being a chance."""
-        took_s = sorted(after - before for before, after in pairwise(self.arrivals_s))
-        if not took_s:
-            return self.metrics.get("time/step_s") if self.arrivals_s else None
-        return (sum(took_s[:-1]) + took_s[-2:][0]) / len(took_s)
+        """The median of the steps, which one slow step does not move, with their share of the evaluations' time."""
+        if not self.took_s:
+            return self.metrics.get("time/step_s")
+        steps, evaluations = zip(*self.took_s, strict=True)
+        return float(median_low(steps)) + sum(evaluations) / len(evaluations)
+
+    def _after_evaluation(self, event: EvaluationFinished, now_s: float) -> Progress:
+        took_s = 0.0 if self.active_s is None else now_s - self.active_s
+        evaluations = (*self.evaluations, replace(event, trajectories=()))
+        return replace(self, evaluations=evaluations, evaluating_s=self.evaluating_s + took_s, active_s=now_s)
 
     def _after_step(self, event: StepFinished, now_s: float) -> Progress:
         values = {name: event.metrics[name] for name in CURVES if name in event.metrics}
         curves = {**self.curves, **{name: (*self.curves.get(name, ()), value) for name, value in values.items()}}
+        took_s = self.took_s
+        if self.arrived_s is not None:
+            step_s = now_s - self.arrived_s - self.evaluating_s
+            took_s = (*took_s, (step_s, self.evaluating_s))[-_PACE_STEPS:]
         return replace(
             self,
             step=event.step,
             metrics=event.metrics,
             curves=curves,
-            arrivals_s=(*self.arrivals_s, now_s)[-_PACE_STEPS:],
+            arrived_s=now_s,
+            active_s=now_s,
+            evaluating_s=0.0,
+            took_s=took_s,
         )

@@ -17,6 +17,7 @@ _CPU_SLACK_S = 0.3
 """By how much the kernel's two counts of processor time differ."""
 _OWN_WORD = frozenset({Outcome.OK, Outcome.ERROR, Outcome.MEMORY})
 """What a process that runs foreign code may say of itself; all else is seen from outside."""
+_UNSAID = "it ended without giving a reason, as where the limits of open files, memory or processes are low (`ulimit -a`)"
 
 
 def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool = False) -> Execution:
@@ -55,7 +56,7 @@ def _outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outco
     if ending is not None and ending.why == "disk":
         return Outcome.KILLED, f"ended for writing more than {limits.disk_mb} MiB or too many files"
     if not answer.confined:
-        return Outcome.INFRA, f"the sandbox could not be entered: {answer.stderr.strip()[-300:]}"
+        return Outcome.INFRA, f"the sandbox could not be entered: {answer.stderr.strip()[-300:] or _UNSAID}"
     if isinstance(answer.frame, Frame):
         return None, None
     if answer.frame is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import Reader
 from rlf.lineage.graph import read_graph
+from rlf.reports.compare.arms import Arm, read_arms
+from rlf.reports.compare.differences import Cause, differences
 from rlf.types import Notice, RunStatus
 
 from .test_runs import Watch
@@ -83,6 +86,15 @@ def test_an_accepted_change_is_a_node_from_its_step_and_is_accepted_once(project
     assert node in graph.ancestors("step:2") and node not in graph.ancestors("step:1")
     shown = rlf("runs", "show", run_id, "--runs", project / "runs").stdout
     assert f"after step 1: code search.py: {change.old_sha256[:12]}" in " ".join(shown.split())
+
+
+def test_a_comparison_names_an_accepted_change(project):
+    run_id = edited_and_resumed(project)
+    with open_lineage(project / "runs") as store:
+        member = read_arms(Reader(store), [run_id], least=1)[0].members[0]
+    before = replace(member, changes=())
+    (found,) = differences([Arm("A", "before", (before,)), Arm("B", "after", (member,))])
+    assert (found.cause, found.what) == (Cause.CHANGE, "code search.py after step 1")
 
 
 def edited_and_resumed(project: Path) -> str:

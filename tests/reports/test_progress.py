@@ -70,3 +70,23 @@ def test_one_slow_step_does_not_change_the_time_left():
         now_s += 500.0 if number == 6 else 2.0
         progress = progress.after(StepFinished(number, {}, [], []), now_s)
     assert progress.time_left_s(now_s) == pytest.approx(10 * 2.0)
+
+
+def test_two_slow_steps_of_ten_do_not_change_the_time_left():
+    progress, now_s = Progress(total_steps=20), 0.0
+    for number in range(1, 11):
+        now_s += 500.0 if number in (4, 8) else 2.0
+        progress = progress.after(step(number), now_s)
+    assert progress.time_left_s(now_s) == pytest.approx(10 * 2.0)
+
+
+def test_the_time_left_has_the_steps_share_of_evaluations():
+    """Steps of 2 s and, after every second one, an evaluation of 10 s: 9 measured steps, before 4 of which one ran."""
+    progress, now_s = Progress(total_steps=20), 0.0
+    for number in range(1, 11):
+        now_s += 2.0
+        progress = progress.after(step(number), now_s)
+        if number % 2 == 0 and number < 10:
+            now_s += 10.0
+            progress = progress.after(EvaluationFinished(number, "sampled", {}, ()), now_s)
+    assert progress.time_left_s(now_s) == pytest.approx(10 * (2.0 + 4 * 10.0 / 9))

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlf.core.errors import RlfError
-from rlf.lineage.records import Evaluation, Run, Step, StepTotals, ToolCallSummary, TrajectoryFilter, TrajectorySummary
+from rlf.lineage.records import (
+    Change,
+    Evaluation,
+    Run,
+    Step,
+    StepTotals,
+    ToolCallSummary,
+    TrajectoryFilter,
+    TrajectorySummary,
+)
 from rlf.reports.sweep import is_sweep
 
 if TYPE_CHECKING:
@@ -32,6 +41,8 @@ class Member:
     tools: Sequence[ToolCallSummary]
     last_tries: Mapping[str, Sequence[TrajectorySummary]]
     """The tries of the last evaluation, by its mode."""
+    changes: Sequence[Change] = ()
+    """Inputs that were accepted as changed when the run was resumed."""
 
     def curve(self, mode: str) -> list[Evaluation]:
         """The evaluations of one mode that could score a question, in order of step."""
@@ -118,4 +129,5 @@ def _member(reader: Reader, run: Run) -> Member:
             mode: reader.trajectories(run_id, TrajectoryFilter(phase=mode, step=step))
             for mode, step in last_step_by_mode.items()
         },
+        changes=reader.changes(run_id),
     )

@@ -143,6 +143,7 @@ _PHRASES = {
     Cause.DATA: "the data in {}",
     Cause.MODEL: "the starting model ({})",
     Cause.CODE: "the version of {}",
+    Cause.CHANGE: "the accepted change of {}",
     Cause.PACKAGE: "the package versions of {}",
     Cause.MACHINE: "the machine's {}",
 }

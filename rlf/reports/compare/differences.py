@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rlf.lineage.records import RunRecord
+from rlf.lineage.records import Change, RunRecord
 from rlf.reports.compare.arms import Arm
 
 _LABELS = ("name", "report_to", "lineage")
@@ -31,6 +31,8 @@ class Cause(StrEnum):
     """The content of the starting model, its tokenizer and its chat template."""
     CODE = "code"
     """rlf's own version."""
+    CHANGE = "change"
+    """An input that was accepted as changed when a run was resumed."""
     PACKAGE = "package"
     MACHINE = "machine"
 
@@ -48,9 +50,11 @@ class Difference:
 
 def differences(arms: Sequence[Arm]) -> list[Difference]:
     """Everything that differs between the first runs of the arms. Seeds count where each arm is one run."""
-    records = [arm.members[0].run.record for arm in arms]
+    members = [arm.members[0] for arm in arms]
     with_seed = all(len(arm.members) == 1 for arm in arms)
-    facts = [dict(_facts(record, with_seed=with_seed)) for record in records]
+    facts = [
+        dict([*_facts(member.run.record, with_seed=with_seed), *_changes(member.changes)]) for member in members
+    ]
     keys = list(dict.fromkeys(key for found in facts for key in found))
     rows = [(key, tuple(found.get(key) for found in facts)) for key in keys]
     return [Difference(cause, what, values) for (cause, what), values in rows if len(set(values)) > 1]
@@ -73,6 +77,11 @@ def _facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[Cause,
             yield (Cause.PACKAGE, name), version
     for name in _MACHINE:
         yield (Cause.MACHINE, name), str(record.host.get(name))
+
+
+def _changes(changes: Sequence[Change]) -> Iterator[tuple[tuple[Cause, str], str]]:
+    for change in changes:
+        yield (Cause.CHANGE, f"{change.role} {change.path} after step {change.step}"), change.sha256[:12] or "absent"
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
