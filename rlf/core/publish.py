@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -10,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlf.core.errors import RlfError, RunError
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -23,6 +27,7 @@ def published(target: Path) -> Iterator[Path]:
         RunError: its folder cannot be written.
     """
     check_free(target)
+    _name_leftovers(target)
     temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -36,6 +41,19 @@ def published(target: Path) -> Iterator[Path]:
         raise RunError(f"{target}: cannot be written: {error.strerror}. Name a path in a folder that can.") from error
     finally:
         _remove(temporary)
+
+
+def _name_leftovers(target: Path) -> None:
+    """Reports what killed writes to the same target have left. Another process may write there, so nothing is removed.
+
+    The names are random: what differs from them in form is somebody else's.
+    """
+    ours = re.compile(re.escape(f".{target.name[:200]}.") + r"[0-9a-f]{12}\.tmp")
+    found = sorted(path for path in target.parent.glob(".*.tmp") if ours.fullmatch(path.name))
+    for path in found:
+        logger.warning(
+            "%s: left by a write that was cut off. Delete it, unless another process writes %s.", path, target
+        )
 
 
 def check_free(target: Path) -> None:

@@ -17,7 +17,9 @@ _CPU_SLACK_S = 0.3
 """By how much the kernel's two counts of processor time differ."""
 _OWN_WORD = frozenset({Outcome.OK, Outcome.ERROR, Outcome.MEMORY})
 """What a process that runs foreign code may say of itself; all else is seen from outside."""
-_UNSAID = "it ended without giving a reason, as where the limits of open files, memory or processes are low (`ulimit -a`)"
+_UNSAID = (
+    "it ended without giving a reason, as where the limits of open files, memory or processes are low (`ulimit -a`)"
+)
 
 
 def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool = False) -> Execution:

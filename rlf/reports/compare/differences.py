@@ -52,9 +52,7 @@ def differences(arms: Sequence[Arm]) -> list[Difference]:
     """Everything that differs between the first runs of the arms. Seeds count where each arm is one run."""
     members = [arm.members[0] for arm in arms]
     with_seed = all(len(arm.members) == 1 for arm in arms)
-    facts = [
-        dict([*_facts(member.run.record, with_seed=with_seed), *_changes(member.changes)]) for member in members
-    ]
+    facts = [dict([*_facts(member.run.record, with_seed=with_seed), *_changes(member.changes)]) for member in members]
     keys = list(dict.fromkeys(key for found in facts for key in found))
     rows = [(key, tuple(found.get(key) for found in facts)) for key in keys]
     return [Difference(cause, what, values) for (cause, what), values in rows if len(set(values)) > 1]
