@@ -77,8 +77,8 @@ class Progress:
         """The median of the steps, which one slow step does not move, with their share of the evaluations' time."""
         if not self.took_s:
             return self.metrics.get("time/step_s")
-        steps, evaluations = zip(*self.took_s, strict=True)
-        return float(median_low(steps)) + sum(evaluations) / len(evaluations)
+        median_s = median_low(step_s for step_s, _ in self.took_s)
+        return median_s + sum(evaluating_s for _, evaluating_s in self.took_s) / len(self.took_s)
 
     def _after_evaluation(self, event: EvaluationFinished, now_s: float) -> Progress:
         took_s = 0.0 if self.active_s is None else now_s - self.active_s
