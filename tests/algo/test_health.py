@@ -72,7 +72,7 @@ def test_a_policy_that_never_calls_its_tools_is_an_alarm() -> None:
         steps = [step(n, tools__calls_per_trajectory=0.0) for n in range(1, 11)]
         return [alarm.step for event in steps for alarm in guard.after(event)]
 
-    assert (never(has_tools=True, by_group=True), never(has_tools=False)) == ([5], [])
+    assert (never(has_tools=True), never(has_tools=False)) == ([5], [])
 
 
 def test_dead_groups_are_an_alarm_within_a_first_run_of_ten_steps() -> None:
