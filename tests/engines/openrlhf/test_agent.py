@@ -6,6 +6,7 @@ import asyncio
 import copy
 import math
 import re
+import time
 
 import pytest
 
@@ -17,9 +18,11 @@ from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.openrlhf.spool.records import Record
 from rlf.engines.tokenizer import load_tokenizer
 from rlf.spec.models import FilterSpec
-from rlf.types import StopReason
+from rlf.types import Outcome, StopReason, Task, ToolCall, ToolResult
 from rlf.types.events import Notice
 from rlf.types.policy import Finish, SampleRequest, Sampling
+from rlf.types.score import Scored
+from rlf.types.trajectory import CallRecord, Trajectory, Turn
 
 from ...algo.openrlhf_reference import reference_filter
 from . import tools
@@ -159,6 +162,69 @@ def test_a_group_waits_for_a_tool_that_comes_back(load, tmp_path, monkeypatch):
     notices = [line.text for line in records(job) if isinstance(line, Notice)]
     assert re.match(r"tool 'search' has been down for \d s; 4 trajectories wait for it", notices[0])
     assert re.fullmatch(r"tool 'search' answers again after \d s", notices[-1])
+
+
+def test_whoever_tried_often_while_a_tool_was_down_is_not_left_out_once_it_is_back(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(outages, "_LAST_PAUSE_S", 0.01)
+    tools.refusals = 4 * outages.MAX_TRIES
+    job = new_job(load, tmp_path, search_by("back_soon"), "engine.outage_s=60")
+    responses, _ = play(job, [CALL] * 16 + [RIGHT])
+    assert tools.refusals == 0
+    assert not any(response["extra_logs"]["unscorable"] for response in responses)
+
+
+ALONE = ("rollout.num_generations=1", "train.algorithm=reinforce")
+
+
+def test_a_tool_that_answers_in_between_is_not_waited_for_without_end(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(tools, "num_calls", 0)
+    job = new_job(load, tmp_path, search_by("every_other"), "engine.outage_s=60", *ALONE)
+    (response,), _ = play(job, [CALL] * 99, samples=1)
+    assert response["extra_logs"]["unscorable"] and response["reward"] == 0.0
+    assert [record.again for record in tried(job)] == [True] * (outages.MAX_TRIES - 1) + [False]
+
+
+def called(outcome: Outcome, *, cached: bool = False, sample_s: float = 0.0) -> Scored:
+    """A trajectory of one call, which ended after `sample_s`."""
+    record = CallRecord(ToolCall("search", {}), ToolResult(outcome, "", cached=cached))
+    turn, task = Turn(0, 1, 1, "", calls=(record,), sample_s=sample_s), Task("q", ())
+    is_broken = outcome.is_infrastructure
+    stop = StopReason.INFRA_FAILURE if is_broken else StopReason.ANSWERED
+    trajectory = Trajectory("t", task, 0, [5], [True], [0.0], (turn,), stop, None)
+    return Scored(trajectory, (), None if is_broken else 1.0, None)
+
+
+@pytest.mark.parametrize(
+    "answered", [called(Outcome.OK, cached=True), called(Outcome.OK, sample_s=0.5)], ids=["cached", "answered before"]
+)
+def test_what_shows_nothing_of_now_ends_no_outage(answered):
+    told = []
+    services = outages.Outages(0, lambda level, text: told.append(text))
+    broken = called(Outcome.UNREACHABLE, sample_s=1.0)
+    services.note(broken, 0.0)
+    services.note(answered, 0.0)
+    assert not asyncio.run(services.may_play_again(broken, outages.Tries()))
+    assert "has not answered for 0 s" in told[0]
+    services.note(called(Outcome.OK, sample_s=2.0), 0.0)
+    assert "answers again" in told[1]
+    assert asyncio.run(services.may_play_again(broken, outages.Tries()))
+
+
+def test_whoever_waits_for_a_tool_tries_as_soon_as_it_answers(monkeypatch):
+    async def main() -> list[bool]:
+        services = outages.Outages(3600, lambda level, text: None)
+        broken = called(Outcome.UNREACHABLE)
+        now = time.monotonic()
+        services.note(broken, now)
+        waiting = [asyncio.ensure_future(services.may_play_again(broken, outages.Tries())) for _ in range(3)]
+        await asyncio.sleep(0)
+        services.note(called(Outcome.OK), now + 1)
+        return await asyncio.gather(*waiting)
+
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 3600.0)
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == [True] * 3
 
 
 def test_a_tool_that_ends_its_process_does_not_end_the_agent(load, tmp_path):

@@ -26,6 +26,18 @@ async def back_soon(**_arguments):
     return "Rinten was born in Fentes."
 
 
+num_calls = 0
+"""Calls of `every_other` so far."""
+
+
+async def every_other(**_arguments):
+    global num_calls
+    num_calls += 1
+    if num_calls % 2 == 0:
+        raise ConnectionRefusedError("not this one")
+    return "Rinten was born in Fentes."
+
+
 def waits(query: str) -> str:
     """Blocks, which no thread with an event loop may."""
     try:

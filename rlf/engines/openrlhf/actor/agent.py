@@ -28,7 +28,7 @@ from rlf.core.seeds import derive_seed
 from rlf.engines.harness import Harness, Traffic, build_harness
 from rlf.engines.openrlhf.actor.evaluation import Ahead
 from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally, counts
-from rlf.engines.openrlhf.actor.outages import Outages
+from rlf.engines.openrlhf.actor.outages import Outages, Tries
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplesTokens
 from rlf.engines.openrlhf.actor.response import StandIn, evaluation_response, stand_in_response, training_response
 from rlf.engines.openrlhf.job.attempt import read_attempt
@@ -156,13 +156,12 @@ class Agent:
 
     async def _play_until_it_counts(self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int) -> Scored:
         """Plays one trajectory of training, again where something outside the policy broke it; records each try."""
-        num_tries, again = 0, True
+        tries, again = Tries(), True
         while again:
-            step = await parts.steps.step()
-            scored = await self._play(parts, policy, row, sample, step=step, num_tries=num_tries)
-            num_tries += 1
-            parts.outages.note(scored)
-            again = not self._attempt.opening_calls and await parts.outages.may_play_again(scored, num_tries)
+            step, began = await parts.steps.step(), time.monotonic()
+            scored = await self._play(parts, policy, row, sample, step=step, num_tries=tries.num)
+            parts.outages.note(scored, began)
+            again = not self._attempt.opening_calls and await parts.outages.may_play_again(scored, tries)
             await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored, again))
         return scored
 

@@ -170,7 +170,8 @@ class Ingest:
             num_sampled = sum(trajectory.num_sampled for trajectory in trajectories)
             metrics["throughput/generate_tokens_per_s"] = num_sampled / generate_s
         if update_s := told.get("time/update_s"):
-            metrics["throughput/update_tokens_per_s"] = sum(len(t.tokens) for t in trajectories) / update_s
+            num_trained_on = sum(len(record.scored.trajectory.tokens) for record in records if not record.again)
+            metrics["throughput/update_tokens_per_s"] = num_trained_on / update_s
         return metrics
 
     def _tell_first_evaluation(self) -> None:
