@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
+from rlf.cli.foreign import NoImport, announced
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
 from rlf.reports.quantities import visible
@@ -24,11 +25,12 @@ chat_app = typer.Typer(name="chat", help="Look at prompts, and at how turns are 
 
 
 @chat_app.command("show")
-def show(arguments: SpecArguments, as_json: AsJson = False) -> None:
+def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show the exact prompt of the first training row: its tokens, with special ones marked, and its sizes."""
     from rlf.api.chats import show_prompt
 
-    prompt = show_prompt(*split_arguments(arguments))
+    with announced(no_import=no_import):
+        prompt = show_prompt(*split_arguments(arguments))
     if as_json:
         print_envelope("chat show", prompt)
         return

@@ -15,6 +15,7 @@ from rich.text import Text
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.completion import complete_reward_file, complete_run
 from rlf.cli.envelope import print_envelope
+from rlf.cli.foreign import NoImport, announced
 from rlf.cli.output import stdout_console
 from rlf.cli.rewards_attack import attack_rewards
 from rlf.cli.rewards_calibrate import calibrate_rewards
@@ -48,6 +49,7 @@ rewards_app.command("calibrate")(calibrate_rewards)
 def list_rewards(
     files: RewardFiles = None,
     kinds: Annotated[bool, typer.Option("--kinds", help="List the kinds and rules there are instead.")] = False,
+    no_import: NoImport = False,
     as_json: AsJson = False,
 ) -> None:
     """List declared terms with weight, gate and tests; with --kinds what terms can be."""
@@ -56,7 +58,8 @@ def list_rewards(
         return
     from rlf.api.rewards import load_rewards
 
-    found = load_rewards(files or ())
+    with announced(no_import=no_import):
+        found = load_rewards(files or ())
     if as_json:
         print_envelope("rewards list", [{"file": file.file, **_described(t)} for file in found for t in file.terms])
         return

@@ -18,6 +18,7 @@ from rich.text import Text
 from rlf.cli.arguments import AsJson
 from rlf.cli.completion import complete_tool, complete_tool_file
 from rlf.cli.envelope import print_envelope
+from rlf.cli.foreign import NoImport, announced
 from rlf.cli.fuzz import fuzz_tools
 from rlf.cli.output import stdout_console
 from rlf.cli.tool_files import holds_spec, load_tools, tools_of_files
@@ -52,9 +53,10 @@ tools_app.command("serve")(serve_tools)
 
 
 @tools_app.command("list")
-def list_tools(files: ToolFiles = None, as_json: AsJson = False) -> None:
+def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """List tools with their arguments and limits."""
-    found = tools_of_files(files or ())
+    with announced(no_import=no_import):
+        found = tools_of_files(files or ())
     if as_json:
         print_envelope("tools list", [_described(tool) | {"file": str(file)} for file, tool in found])
         return
@@ -71,11 +73,13 @@ def list_tools(files: ToolFiles = None, as_json: AsJson = False) -> None:
 def show_tool(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.", autocompletion=complete_tool)],
     files: ToolFiles = None,
+    no_import: NoImport = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one tool as it is declared, and as the model of a spec is told of it: exact text and tokens."""
-    tool = _named(load_tools(files or ()), name)
-    prompts = [_rendered(name, file) for file in files or () if holds_spec(file)]
+    """Show one tool as it is declared, and as the model of a spec reads it: exact text and tokens."""
+    with announced(no_import=no_import):
+        tool = _named(load_tools(files or ()), name)
+        prompts = [_rendered(name, file) for file in files or () if holds_spec(file)]
     if as_json:
         print_envelope("tools show", {**_described(tool), "prompts": prompts})
         return

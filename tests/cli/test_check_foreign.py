@@ -47,6 +47,19 @@ def test_python_is_named_before_it_is_imported(rlf, strange):
     assert (strange / "ran").exists()
 
 
+LOOKS = (["plan"], ["tools", "list"], ["tools", "show", "look"], ["rewards", "list"], ["chat", "show"])
+
+
+@pytest.mark.parametrize("command", LOOKS, ids=" ".join)
+def test_each_command_that_only_looks_names_what_it_runs_and_runs_nothing_with_no_import(command, rlf, strange):
+    refused = rlf(*command, "spec.yaml", "--no-import")
+    assert refused.exception is None or isinstance(refused.exception, SystemExit)
+    assert "about to" not in refused.stderr
+    assert not (strange / "ran").exists()
+    result = rlf(*command, "spec.yaml")
+    assert ("about to import" in result.stderr) == (strange / "ran").exists()
+
+
 def test_no_import_checks_all_else_and_runs_nothing(rlf, strange):
     result = rlf("check", "spec.yaml", "--no-import", "train.mini_batches=7", "data.train.answer=gold")
     assert "train.mini_batches" in result.stderr

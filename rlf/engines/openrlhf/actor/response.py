@@ -9,7 +9,8 @@ group's mean, the baseline, is the others' alone.
 With `group_norm`, `dr_grpo` and `rloo` the advantage of that token is 0, to the 2^-14 that rewards are rounded to: it
 has no part in the policy loss. Estimators that normalise over the batch (`reinforce`, `reinforce_baseline`, `gae`) give
 it what a trajectory of average reward gets; KL and entropy terms count it like any token. What stays: each such
-trajectory adds 1 to the sampled tokens that the loss is divided by (with `seq-mean-token-mean` 1 to its trajectories),
+trajectory adds 1 to the sampled tokens that the loss is divided by (with `seq-mean-token-mean` and GSPO 1 to its
+trajectories),
 and OpenRLHF's standard deviation of the group is over all n members, so that with k of them left out `group_norm`
 advantages are sqrt((n - 1) / (n - k - 1)) times what they would be among the others; `rloo` ones
 n (n - k - 1) / ((n - 1) (n - k)) times. OpenRLHF's metrics of rewards and lengths count it. The lineage counts it in
