@@ -30,6 +30,7 @@ _ORDINARY = re.compile(
     re.IGNORECASE,
 )
 """What looks like a secret's name, and is an ordinary one: of a parameter, or of a setting."""
+_ORDINARY_FIELDS = frozenset({"key", "keys", "auth"})
 _CREDENTIALS = frozenset({"headers", "env"})
 _SENT = _CREDENTIALS | {"query", "body", "args"}
 """Keys of declarations whose values go to servers."""
@@ -46,6 +47,15 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 def is_secret_name(name: str) -> bool:
     """Whether the value of a parameter or setting of this name is secret: as a header's, but for ordinary words."""
     return SECRET_HEADER.search(_ORDINARY.sub(" ", name)) is not None
+
+
+def is_secret_field(name: str) -> bool:
+    """The same of a field of a body, where a plain `key` names a value like any other."""
+    return is_secret_name(name) and name.casefold() not in _ORDINARY_FIELDS
+
+
+SECRET_FIELDS: Mapping[str, Callable[[str], bool]] = {"query": is_secret_name, "body": is_secret_field}
+"""Which names are secret, by the key of a declaration that they stand under."""
 
 
 def secret_parameters(url: str) -> list[tuple[str, str]]:
@@ -125,7 +135,7 @@ def _declared(said: Any, environment: Mapping[str, str], under: str = "") -> Ite
         for key, value in said.items():
             if under in _CREDENTIALS and isinstance(value, str) and SECRET_HEADER.search(key):
                 yield from (value, value.strip().rpartition(" ")[2])  # behind `Bearer` or `Basic`
-            elif under == "query" and isinstance(value, str) and is_secret_name(key):
+            elif under in SECRET_FIELDS and isinstance(value, str) and SECRET_FIELDS[under](key) and "{{" not in value:
                 yield value
             yield from _declared(value, environment, key if key in _SENT else under)
     elif isinstance(said, list | tuple):

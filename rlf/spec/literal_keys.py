@@ -1,11 +1,12 @@
-"""Secrets that a declaration writes out in an address or a query, where recordings, databases and exports keep them."""
+"""Secrets that a declaration writes out in an address, a query or a body, where recordings, databases and exports keep
+them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rlf.core import Fault
-from rlf.core.redact import is_secret_name, secret_parameters
+from rlf.core.redact import SECRET_FIELDS, secret_parameters
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.nodes import Node
 
@@ -27,8 +28,8 @@ def literal_keys_of(item: Node) -> Iterator[Fault]:
             continue
         if key == "url":
             yield from _in_address(child)
-        elif key == "query":
-            yield from _in_query(child)
+        elif key in SECRET_FIELDS:
+            yield from _in_fields(child, SECRET_FIELDS[key])
         yield from literal_keys_of(child)
     for child in item.items:
         yield from literal_keys_of(child)
@@ -41,11 +42,15 @@ def _in_address(node: Node) -> Iterator[Fault]:
             yield node.fault(_message(name, f"?{name}=${{oc.env:NAME}}"))
 
 
-def _in_query(node: Node) -> Iterator[Fault]:
+def _in_fields(node: Node, is_secret: Callable[[str], bool]) -> Iterator[Fault]:
+    """Those of a query, or of a body at any depth."""
     for name, child in node.mapping.items():
         text = child.written or child.value
-        if is_secret_name(name) and isinstance(text, str) and _is_literal(text):
+        if is_secret(name) and isinstance(text, str) and _is_literal(text):
             yield child.fault(_message(name, f'{name}: "${{oc.env:NAME}}"'))
+        yield from _in_fields(child, is_secret)
+    for child in node.items:
+        yield from _in_fields(child, is_secret)
 
 
 def _is_literal(text: str) -> bool:

@@ -52,10 +52,18 @@ target: TARGET
         (f'{{kind: http, url: "http://127.0.0.1:9/{{{{ q }}}}?api%5Fkey={KEY}"}}', "api_key"),
         (f'{{kind: http, url: "http://127.0.0.1:9/a?p=${{oc.env:HOME}}&access_token={KEY}"}}', "access_token"),
         (f'{{kind: http, url: "http://127.0.0.1:9/a", query: {{appSecret: {KEY}, q: "{{{{ q }}}}"}}}}', "appSecret"),
+        (
+            f'{{kind: http, method: POST, url: "http://127.0.0.1:9/a", body: {{q: "{{{{ q }}}}", api_key: {KEY}}}}}',
+            "api_key",
+        ),
+        (
+            f'{{kind: http, method: POST, url: "http://127.0.0.1:9/a", body: {{auth: [{{password: {KEY}}}]}}}}',
+            "password",
+        ),
         (f'{{kind: mcp, tool: t, server: {{url: "http://127.0.0.1:9/mcp?token={KEY}"}}}}', "token"),
     ],
 )
-def test_a_key_written_out_in_an_address_or_a_query_is_a_fault_of_every_command(target: str, name: str) -> None:
+def test_a_key_written_out_in_an_address_a_query_or_a_body_is_a_fault_of_every_command(target: str, name: str) -> None:
     Path("tool.yaml").write_text(TOOL.replace("TARGET", target))
     Path("spec.yaml").write_text(SPEC)
     for command in (["check", "spec.yaml"], ["tools", "list", "tool.yaml"], ["tools", "test", "tool.yaml"]):
@@ -71,6 +79,8 @@ def test_a_key_written_out_in_an_address_or_a_query_is_a_fault_of_every_command(
         '{kind: http, url: "http://127.0.0.1:9/a?key=${oc.env:A_KEY}&author=Shakespeare"}',
         '{kind: http, url: "http://127.0.0.1:9/a", query: {key: "${oc.env:A_KEY}", keyword: "{{ q }}", max_tokens: 5}}',
         '{kind: http, url: "http://127.0.0.1:9/a", query: {token: "{{ q }}", sort_key: date, token_type: bearer}}',
+        '{kind: http, method: POST, url: "http://127.0.0.1:9/a", body: {api_key: "${oc.env:A_KEY}", max_tokens: "5"}}',
+        '{kind: http, method: POST, url: "http://127.0.0.1:9/a", body: [{key: red}, {auth: none, token: "{{ q }}"}]}',
     ],
 )
 def test_variables_arguments_and_ordinary_words_are_no_fault(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +179,11 @@ def test_a_literal_header_of_an_imported_server_becomes_a_variable() -> None:
     assert secrets.without(hostile)["url"].startswith("https://h/%24%7Boc.env:OTHER}?key=${oc.env:MY_SERVER_KEY}")
     kept = {"headers": {"Authorization": FromEnvironment("Bearer ${oc.env:MINE}")}}
     assert Secrets("my server", has_variables=True).without(kept) == kept
+
+
+def test_a_key_in_a_body_is_struck_and_a_plain_field_named_key_is_not() -> None:
+    body = {"api_key": KEY, "key": "temperature", "nested": [{"password": "hunter2hunter2"}], "token": "{{ token }}"}
+    redactor = Redactor({}, said=[{"target": {"kind": "http", "body": body}}])
+    assert redactor.text(f"{KEY} temperature hunter2hunter2 {{{{ token }}}}") == (
+        f"{REDACTED} temperature {REDACTED} {{{{ token }}}}"
+    )

@@ -97,15 +97,15 @@ class Outages:
         """
         now = time.monotonic()
         if counts(scored):
-            for cause in (_SAMPLER, _REWARD):
-                self._note_answer(cause, now)
+            self._note_answer(_SAMPLER, now)
+            self._note_answer(_REWARD, now)
         for ended_at, record in _calls(scored.trajectory, began):
             if record.result.outcome in _ANSWERS and not record.result.cached:
                 self._note_answer(f"tool {record.call.name!r}", ended_at)
             elif record.result.outcome.is_infrastructure:
                 self._note_failure(f"tool {record.call.name!r}", ended_at)
         cause = find_cause(scored)
-        if cause in (_SAMPLER, _REWARD):
+        if cause is not None and cause in (_SAMPLER, _REWARD):
             self._note_failure(cause, now)
 
     async def may_play_again(self, scored: Scored, tries: Tries) -> bool:
