@@ -114,6 +114,7 @@ def _list_calls(
     run_id = run.record.id
     outcomes = _outcomes(outcome)
     called = [summary.name for summary in reader.tool_call_summary(run_id)]
+    called += sorted(reader.names_inside(run_id) - set(called)) if tool is not None and tool not in called else []
     if tool is not None and tool not in called:
         raise RlfError(
             f"--tool: {run_id} has no call of {tool!r}{nearest(tool, called)} (called: {', '.join(called) or 'none'})."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import inf
 from types import TracebackType
 from typing import Protocol
@@ -115,3 +116,36 @@ class TimeLimit:
         """Cancels the block."""
         self._is_up = True
         self._task.cancel()
+
+
+class Hold:
+    """Lets a time limit stand still while what it bounds waits its turn in a queue. Does nothing before it is set."""
+
+    __slots__ = ("_timer", "_timers", "waited_s")
+
+    def __init__(self) -> None:
+        self._timers: Timers | None = None
+        self._timer: Waiting | None = None
+        self.waited_s = 0.0
+        """How long it has stood still."""
+
+    def set(self, timers: Timers, timer: Waiting) -> None:
+        """Names the limit, which is started by who sets it."""
+        self._timers, self._timer = timers, timer
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A block whose time is not counted."""
+        timers, timer = self._timers, self._timer
+        if timers is None or timer is None:
+            yield
+            return
+        began = clock.now()
+        timers.stop(timer)
+        try:
+            yield
+        finally:
+            took_s = clock.now() - began
+            self.waited_s += took_s
+            timer.at += took_s
+            timers.start(timer)

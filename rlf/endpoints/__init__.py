@@ -7,20 +7,22 @@ What loads aiohttp stays in its module: `rlf.endpoints.http` and `rlf.endpoints.
 from rlf.endpoints.failure import EndpointFailure
 from rlf.endpoints.openai import (
     Completion,
+    NoAnswer,
     Pictures,
     RequestedCall,
     TokenLogprob,
-    Usage,
     image_part,
     json_schema_format,
     text_part,
 )
 from rlf.endpoints.spec import EndpointSpec, Prices, SamplingSpec
+from rlf.endpoints.usage import Usage
 
 __all__ = [
     "Completion",
     "EndpointFailure",
     "EndpointSpec",
+    "NoAnswer",
     "Pictures",
     "Prices",
     "RequestedCall",

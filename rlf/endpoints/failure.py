@@ -27,7 +27,8 @@ _NO_MODEL: Final = re.compile(
 )
 """Words of hosts that answer with 400 where OpenAI and vLLM answer with 404."""
 _LASTING: Final = KEY_REFUSED | {402, 404, 407}
-"""Statuses of a service error that the same request gets again."""
+"""Statuses of a service error that the same request gets again; so does one of a redirect that is not followed."""
+_REDIRECTS: Final = range(300, 400)
 
 
 def outcome_of_status(status: int, *, has_pause: bool = False, tool_errors: Collection[int] = ()) -> Outcome:
@@ -49,7 +50,14 @@ class EndpointFailure(Exception):
     """A request without a usable answer. Every failure of this package is one of these."""
 
     def __init__(
-        self, outcome: Outcome, text: str, *, retry_after_s: float | None = None, status: int | None = None
+        self,
+        outcome: Outcome,
+        text: str,
+        *,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+        unit: str | None = None,
+        body: bytes = b"",
     ) -> None:
         super().__init__(text)
         self.outcome = outcome
@@ -58,12 +66,16 @@ class EndpointFailure(Exception):
         """Pause that the host asks for before the next request."""
         self.status = status
         """HTTP status of the answer, 200 for one that makes no sense; None when there is none, or it is the model's."""
+        self.unit = unit
+        """What such failures are counted as in the usage of a call; None for those that its outcome tells apart."""
+        self.body = body
+        """Of an answer with a status of an error; it may report what the request used up."""
 
     @property
     def may_pass(self) -> bool:
         """Whether the same request may succeed later: the fault is the host's, and not a verdict on the request."""
         if self.outcome is Outcome.SERVICE_ERROR:
-            return self.status not in _LASTING
+            return self.status not in _LASTING and self.status not in _REDIRECTS
         return self.outcome in (Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.TIMEOUT)
 
 

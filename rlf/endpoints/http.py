@@ -97,10 +97,10 @@ class HttpClient:
         Raises:
             EndpointFailure: UNREACHABLE when nothing was delivered, or when a repeatable request broke off; UNKNOWN
                 when any other broke off; TIMEOUT; RATE_LIMITED; OUTPUT_REJECTED when the answer is too large;
-                SERVICE_ERROR and TOOL_ERROR by status; TOOL_ERROR also for an address that is refused, and for any
-                failure of a host that an argument chose.
+                SERVICE_ERROR and TOOL_ERROR by status; SERVICE_ERROR also for a redirect that is not followed;
+                TOOL_ERROR also for an address that is refused, and for any failure of a host that an argument chose.
         """
-        deadline, hop, limit_s, redirected = monotonic() + deadline_s, request, deadline_s, False
+        deadline, hop, limit_s, redirect = monotonic() + deadline_s, request, deadline_s, None
         session, timers = self._open or self._opened()
         try:
             with timers.within(deadline_s):
@@ -108,12 +108,14 @@ class HttpClient:
                     found = await self._once(session, hop, limit_s)
                     if isinstance(found, HttpResponse):
                         return found
-                    hop, limit_s, redirected = self._redirected(hop, found), deadline - monotonic(), True
-            raise EndpointFailure(Outcome.TOOL_ERROR, f"more than {MAX_REDIRECTS} redirects")
+                    hop, limit_s, redirect = self._redirected(hop, found), deadline - monotonic(), found
+            status = redirect.status if redirect is not None else None
+            text = f"HTTP {status}: more than {MAX_REDIRECTS} redirects"
+            raise EndpointFailure(Outcome.SERVICE_ERROR, text, status=status)
         except EndpointFailure as failure:
             raise self._attributed(failure, request) from failure
         except (aiohttp.ClientError, OSError, ValueError) as fault:
-            sent = redirected or not isinstance(fault, _NOT_SENT)
+            sent = redirect is not None or not isinstance(fault, _NOT_SENT)
             raise self._attributed(_failure(fault, sent, request, deadline_s), request) from fault
 
     async def close(self) -> None:
@@ -168,7 +170,8 @@ class HttpClient:
         leaves = there.host != here.host or (there.port != here.port and not _is_upgrade(here, there))
         if self._redirects is Redirects.NONE or (leaves and self._redirects is Redirects.SAME_HOST):
             text = f"HTTP {redirect.status}: sent on to {there.host}, which this tool does not follow"
-            raise EndpointFailure(Outcome.TOOL_ERROR, text, status=redirect.status)
+            outcome = Outcome.TOOL_ERROR if redirect.status in self._tool_errors else Outcome.SERVICE_ERROR
+            raise EndpointFailure(outcome, text, status=redirect.status)
         if redirect.status == 303 or (redirect.status in (301, 302) and request.method == "POST"):
             request = request._replace(method="GET", body=None)
         return request._replace(url=str(there), headers={} if leaves else request.headers)
@@ -253,7 +256,7 @@ def _refused(response: aiohttp.ClientResponse, body: bytes, tool_errors: Collect
     text += f": {words[:_MAX_ERROR_CHARS]}" if words else ""
     pause_s = retry_after_s(response.headers.get("Retry-After"))
     outcome = outcome_of_status(response.status, has_pause=pause_s is not None, tool_errors=tool_errors)
-    return EndpointFailure(outcome, text, retry_after_s=pause_s, status=response.status)
+    return EndpointFailure(outcome, text, retry_after_s=pause_s, status=response.status, body=body)
 
 
 def retry_after_s(header: str | None) -> float | None:

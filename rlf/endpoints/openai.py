@@ -10,37 +10,28 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from rlf.endpoints.failure import EndpointFailure, unusable
+from rlf.endpoints.usage import Usage
 from rlf.types import Image, Outcome
 
 _MAX_WORDS = 300
+_THINK, _END_THINK = "<think>", "</think>"
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What requests used up."""
+class NoAnswer(StrEnum):
+    """Why a model that was asked gave no answer. Each is counted in the usage of the call, by this name."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost_usd: float = 0.0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.cost_usd + other.cost_usd,
-        )
-
-    def by_unit(self) -> dict[str, float]:
-        """As `ToolOutput.usage` has it; a cost of nothing is left out."""
-        usage: dict[str, float] = {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "cost_usd": self.cost_usd,
-        }
-        return {unit: value for unit, value in usage.items() if unit != "cost_usd" or value}
+    TRUNCATED = "truncated_answers"
+    """The token limit cut it before it said anything but what it thought."""
+    FILTERED = "filtered_answers"
+    """The server's content filter withheld it."""
+    REFUSED = "refused_answers"
+    """The model declined to answer."""
+    EMPTY = "empty_answers"
+    """It ended by itself and said nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,12 @@ class Completion:
     """One per sampled token; empty unless asked for and supported."""
     usage: Usage
     reasoning: str = ""
-    """What a reasoning model thought, where the server tells it apart."""
+    """What a reasoning model thought: in a field of its own, or between `<think>` and `</think>`."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the token limit cut it."""
+        return self.finish_reason == "length"
 
     def message(self) -> dict[str, Any]:
         """The assistant's message, to be put before the next request's."""
@@ -114,7 +110,7 @@ def json_schema_format(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_answer(data: bytes) -> dict[str, Any]:
-    """The mapping of an answer. Raises EndpointFailure where it is none, or speaks of an error."""
+    """The mapping of an answer. Raises EndpointFailure where it is none."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError) as fault:
@@ -123,11 +119,15 @@ def read_answer(data: bytes) -> dict[str, Any]:
         ) from fault
     if not isinstance(answer, dict):
         raise unusable(f"a JSON {type(answer).__name__}")
+    return answer
+
+
+def refuse_error(answer: Mapping[str, Any]) -> None:
+    """Raises EndpointFailure where an answer reports an error."""
     error = answer.get("error")
     if error or answer.get("object") == "error":
         words = error.get("message") if isinstance(error, dict) else error or answer.get("message")
         raise unusable(f"an error: {str(words)[:_MAX_WORDS]}")
-    return answer
 
 
 def read_chat(answer: Mapping[str, Any], usage: Usage) -> Completion:
@@ -137,15 +137,32 @@ def read_chat(answer: Mapping[str, Any], usage: Usage) -> Completion:
     if not isinstance(message, dict):
         raise unusable("a choice without a message")
     logprobs = choice.get("logprobs") or {}
+    thinking, text = split_thinking(_content(message.get("content")))
     completion = Completion(
-        text=_content(message.get("content")),
+        text=text,
         calls=tuple(_call(call) for call in message.get("tool_calls") or ()),
         finish_reason=str(choice.get("finish_reason") or ""),
         logprobs=tuple(_token(item) for item in logprobs.get("content") or ()),
         usage=usage,
-        reasoning=str(message.get("reasoning_content") or message.get("reasoning") or ""),
+        reasoning=str(message.get("reasoning_content") or message.get("reasoning") or thinking),
     )
     return _that_says_something(completion, message.get("refusal"))
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """What a message thinks and what it says, where the server leaves `<think>` in it.
+
+    A `</think>` that nothing opened ends thinking too: the model's template has opened it. What was never closed is all
+    thought.
+    """
+    before, opened, rest = text.partition(_THINK)
+    if opened and not before.strip():
+        thinking, _, said = rest.partition(_END_THINK)
+        return thinking.strip(), said.lstrip("\n")
+    thinking, closed, said = text.partition(_END_THINK)
+    if closed and _THINK not in thinking:
+        return thinking.strip(), said.lstrip("\n")
+    return "", text
 
 
 def read_completion(answer: Mapping[str, Any], usage: Usage) -> Completion:
@@ -159,12 +176,20 @@ def read_completion(answer: Mapping[str, Any], usage: Usage) -> Completion:
     return _that_says_something(Completion(_content(choice.get("text")), (), finish, found, usage), None)
 
 
-def read_images(answer: Mapping[str, Any], usage: Usage) -> Pictures:
-    """The pictures of `/images/generations`, which were asked for as base64. Raises EndpointFailure for none."""
+@dataclass(frozen=True, slots=True)
+class DrawnImages:
+    """What an image model's answer holds: files, or addresses where they lie."""
+
+    items: tuple[Image | str, ...]
+    usage: Usage
+
+
+def read_images(answer: Mapping[str, Any], usage: Usage) -> DrawnImages:
+    """The images of `/images/generations`, in either form. Raises EndpointFailure for none."""
     items = answer.get("data")
     if not isinstance(items, list) or not items:
         raise unusable("no image")
-    return Pictures(tuple(_image(item) for item in items), usage)
+    return DrawnImages(tuple(map(_image, items)), usage)
 
 
 def mime_type_of(data: bytes) -> str | None:
@@ -181,22 +206,6 @@ _SIGNATURES = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
-
-
-def count_tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens that an answer says were used; 0 where it does not."""
-    usage = answer.get("usage")
-    if not isinstance(usage, dict):
-        return 0, 0
-    prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
-    completion = usage.get("completion_tokens", usage.get("output_tokens"))
-    return _count(prompt), _count(completion)
-
-
-def count_images(answer: Mapping[str, Any]) -> int:
-    """Pictures that an answer holds."""
-    items = answer.get("data")
-    return len(items) if isinstance(items, list) else 0
 
 
 def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -223,11 +232,19 @@ _LISTS = frozenset({"tool_calls", "content", "tokens", "token_logprobs", "top_lo
 
 
 def _that_says_something(completion: Completion, refusal: Any) -> Completion:
-    if completion.text.strip() or completion.calls:
+    """The completion. Raises EndpointFailure where it says nothing, or where what it says was withheld."""
+    finish = completion.finish_reason
+    reason, words = NoAnswer.EMPTY, "the model said nothing"
+    if finish == "content_filter":
+        reason, words = NoAnswer.FILTERED, "the server's content filter withheld the model's answer"
+    elif refusal:
+        reason, words = NoAnswer.REFUSED, f"the model refused: {str(refusal)[:_MAX_WORDS]}"
+    elif completion.text.strip() or completion.calls:
         return completion
-    said = f"refused: {str(refusal)[:_MAX_WORDS]}" if refusal else "said nothing"
-    text = f"the model {said} (finish_reason: {completion.finish_reason or 'none given'})"
-    raise EndpointFailure(Outcome.TOOL_ERROR, text)
+    elif finish == "length":
+        thought = " while it was thinking" if completion.reasoning else ""
+        reason, words = NoAnswer.TRUNCATED, f"the model's token limit cut its answer{thought}, before it said anything"
+    raise EndpointFailure(Outcome.TOOL_ERROR, f"{words} (finish_reason: {finish or 'none given'})", unit=reason.value)
 
 
 def _content(content: Any) -> str:
@@ -254,19 +271,24 @@ def _token(item: Any) -> TokenLogprob:
         raise unusable(f"logprobs that cannot be read ({type(fault).__name__})") from fault
 
 
-def _image(item: Any) -> Image:
-    encoded = item.get("b64_json") if isinstance(item, dict) else None
+def _image(item: Any) -> Image | str:
+    """A file, or the address where one lies."""
+    encoded, url = (item.get("b64_json"), item.get("url")) if isinstance(item, dict) else (None, None)
+    if not isinstance(encoded, str) and isinstance(url, str):
+        if not url.startswith("data:"):
+            return url
+        encoded = url.partition(",")[2]
     if not isinstance(encoded, str):
-        raise unusable("an image that is not base64 (`b64_json`)")
+        raise unusable("an image that is neither base64 (`b64_json`) nor an address (`url`)")
     try:
-        data = base64.b64decode(encoded, validate=True)
+        return image_of(base64.b64decode(encoded, validate=True))
     except ValueError as fault:
         raise unusable("an image whose base64 is broken") from fault
+
+
+def image_of(data: bytes) -> Image:
+    """A file as an image. Raises EndpointFailure for what is none."""
     mime_type = mime_type_of(data)
     if mime_type is None:
         raise unusable(f"{len(data)} bytes that are no PNG, JPEG, GIF or WebP image")
     return Image(data, mime_type)
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

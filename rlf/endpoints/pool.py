@@ -12,28 +12,30 @@ import logging
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
-from rlf.endpoints.failure import EndpointFailure, request_failure
+from rlf.core.meter import Meter
+from rlf.endpoints.failure import EndpointFailure, request_failure, unusable
 from rlf.endpoints.guard import Guard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.endpoints.openai import (
     Completion,
+    DrawnImages,
     Pictures,
-    Usage,
-    count_images,
-    count_tokens,
+    image_of,
     read_answer,
     read_chat,
     read_completion,
     read_images,
+    refuse_error,
 )
 from rlf.endpoints.probe import endpoint_fault
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
-from rlf.types import Outcome
+from rlf.endpoints.usage import Reported, Usage, read_usage, usage_of_error
+from rlf.types import Image, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,39 @@ _MINUTE_S = 60.0
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[Mapping[str, Any], Usage], T]
 """Makes a value of an answer and of what it used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: how long it has, where what it spends is counted, and what stands still while it waits its turn."""
+
+    deadline_s: float
+    """Time for all attempts together. Waiting for an endpoint's slot or pace is queue time, and not counted."""
+    meter: Meter = field(default_factory=Meter)
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered while the request waits in a queue."""
+
+
+class _Deadline:
+    """When a caller's time is up; later by as long as it waits its turn."""
+
+    __slots__ = ("at", "caller")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller, self.at = caller, monotonic() + caller.deadline_s
+
+    @property
+    def left_s(self) -> float:
+        return self.at - monotonic()
+
+    @asynccontextmanager
+    async def standing_still(self) -> AsyncIterator[None]:
+        started = monotonic()
+        with self.caller.waiting():
+            try:
+                yield
+            finally:
+                self.at += monotonic() - started
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +117,8 @@ class EndpointPool:
     async def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
+        caller: Caller,
         *,
-        deadline_s: float,
         sampling: SamplingSpec = _DEFAULT_SAMPLING,
         tools: Sequence[Mapping[str, Any]] = (),
         tool_choice: str | None = None,
@@ -94,7 +129,7 @@ class EndpointPool:
 
         Args:
             messages: in the OpenAI form; see `text_part` and `image_part` for those with pictures.
-            deadline_s: time for all attempts together, waiting included.
+            caller: whose deadline and meter count.
             tools: in the OpenAI form.
             tool_choice: `none` where the tools may not be called any more.
             response_format: e.g. from `json_schema_format`.
@@ -112,13 +147,13 @@ class EndpointPool:
             body["response_format"] = dict(response_format)
         if top_logprobs is not None:
             body |= {"logprobs": True, "top_logprobs": top_logprobs}
-        return await self._ask("/chat/completions", body, read_chat, deadline_s)
+        return await self._ask("/chat/completions", body, read_chat, _Deadline(caller))
 
     async def complete(
         self,
         prompt: str,
+        caller: Caller,
         *,
-        deadline_s: float,
         sampling: SamplingSpec = _DEFAULT_SAMPLING,
         top_logprobs: int | None = None,
     ) -> Completion:
@@ -126,16 +161,20 @@ class EndpointPool:
         body = {"prompt": prompt, **sampling.body()}
         if top_logprobs is not None:
             body["logprobs"] = top_logprobs
-        return await self._ask("/completions", body, read_completion, deadline_s)
+        return await self._ask("/completions", body, read_completion, _Deadline(caller))
 
-    async def images(self, prompt: str, *, deadline_s: float, extra: Mapping[str, Any] | None = None) -> Pictures:
+    async def images(self, prompt: str, caller: Caller, *, extra: Mapping[str, Any] | None = None) -> Pictures:
         """Pictures made from a text, by `/images/generations`. Arguments and failures as `chat`.
 
         Args:
-            extra: further keys of the body: `size`, `n`, `quality`, ... in the server's words.
+            extra: further keys of the body: `size`, `n`, `quality`, ... in the server's words. A key that is None is
+                left out: `response_format: null` for servers that refuse it.
         """
         body = {"prompt": prompt, "response_format": "b64_json", **(extra or {})}
-        return await self._ask("/images/generations", body, read_images, deadline_s)
+        body = {key: value for key, value in body.items() if value is not None}
+        deadline = _Deadline(caller)
+        endpoint, drawn = await self._ask_one("/images/generations", body, read_images, deadline)
+        return Pictures(await endpoint.fetch(drawn, deadline.left_s), drawn.usage)
 
     async def check(self, *, deadline_s: float) -> tuple[EndpointFailure | None, ...]:
         """Why each endpoint cannot be used; None for one that answers, be it that it lists no models."""
@@ -146,22 +185,23 @@ class EndpointPool:
         for endpoint in self._endpoints:
             await endpoint.client.close()
 
-    async def _ask(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        read: Reader[T],
-        deadline_s: float,
-    ) -> T:
-        deadline = monotonic() + deadline_s
+    async def _ask(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline) -> T:
+        return (await self._ask_one(path, body, read, deadline))[1]
+
+    async def _ask_one(
+        self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline
+    ) -> tuple[_Endpoint, T]:
+        """The answer, and the endpoint that gave it."""
         last: EndpointFailure | None = None
         for _ in range(_MAX_ATTEMPTS + len(self._endpoints) - 1):
-            endpoint = await self._rested(deadline)
+            endpoint = await self._rested(deadline.at)
             if endpoint is None:
                 break
             try:
-                return await endpoint.ask(path, body, read, deadline)
+                return endpoint, await endpoint.ask(path, body, read, deadline)
             except EndpointFailure as failure:
+                if failure.unit is not None:
+                    deadline.caller.meter.add({failure.unit: 1})
                 if not failure.may_pass:
                     raise
                 last = failure
@@ -222,13 +262,13 @@ class _Endpoint:
     def stats(self) -> EndpointStats:
         return EndpointStats(self.spec.url, self.spec.model, self._num_requests, self._num_failures, self._usage)
 
-    async def ask(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: float) -> T:
+    async def ask(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline) -> T:
         """One request, from its turn in the queue to its answer."""
         async with self._turn(deadline):
             started = monotonic()
-            limit_s = min(self.spec.timeout_s, deadline - started)
+            limit_s = min(self.spec.timeout_s, deadline.at - started)
             try:
-                value = await self._send(path, body, read, limit_s)
+                value = await self._send(path, body, read, limit_s, deadline.caller.meter)
             except EndpointFailure as failure:
                 self._num_failures += 1
                 out_of_time = failure.outcome is Outcome.TIMEOUT and limit_s < self.spec.timeout_s
@@ -243,32 +283,63 @@ class _Endpoint:
         fault = await endpoint_fault(self.client, self.spec, self._headers, deadline_s)
         return None if fault is None else request_failure(fault, self.spec)
 
-    async def _send(self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float) -> T:
+    async def _send(self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, meter: Meter) -> T:
+        """One request. It is counted whatever comes of it, and its cost as soon as an answer names one."""
         self._num_requests += 1
         data = json.dumps({"model": self.spec.model, **body}).encode()
         request = HttpRequest("POST", self.spec.url + path, self._headers, data, repeatable=True)
+        meter.add({"requests": 1})
+        reported = Reported()
         try:
-            response = await self.client.send(request, deadline_s=limit_s)
+            answer = read_answer((await self.client.send(request, deadline_s=limit_s)).body)
+            reported = read_usage(answer)
+            refuse_error(answer)
+            return read(answer, self.spec.prices.of(reported))
         except EndpointFailure as failure:
+            if failure.body:
+                reported = usage_of_error(failure.body)
             raise request_failure(failure, self.spec) from failure
-        answer = read_answer(response.body)
-        usage = self.spec.prices.of(*count_tokens(answer), count_images(answer))
+        finally:
+            self._count(reported, meter)
+
+    def _count(self, reported: Reported, meter: Meter) -> None:
+        """Counts what an answer used up, where it says so."""
+        if not reported.is_known:
+            meter.add({"requests_without_usage": 1})
+            return
+        usage = self.spec.prices.of(reported)
         self._usage += usage
-        return read(answer, usage)
+        meter.add(usage.by_unit())
+        if reported.is_absurd:
+            meter.add({"absurd_usage": 1})
+            logger.warning("endpoint %s: it reports usage that cannot be true; it is not counted", self.spec.url)
+
+    async def fetch(self, drawn: DrawnImages, limit_s: float) -> tuple[Image, ...]:
+        """The files of an answer; those that are addresses are read, without the endpoint's key."""
+
+        async def one(item: Image | str) -> Image:
+            if isinstance(item, Image):
+                return item
+            try:
+                return image_of((await self.client.send(HttpRequest("GET", item), deadline_s=limit_s)).body)
+            except EndpointFailure as failure:
+                raise unusable(f"an image at an address that cannot be read: {failure.text}") from failure
+
+        return tuple(await asyncio.gather(*map(one, drawn.items)))
 
     @asynccontextmanager
-    async def _turn(self, deadline: float) -> AsyncIterator[None]:
-        """Room within the endpoint's own limits. Raises EndpointFailure when there is none in time."""
+    async def _turn(self, deadline: _Deadline) -> AsyncIterator[None]:
+        """Room within the endpoint's own limits. Waiting for it is no part of the deadline."""
         self._num_under_way += 1
         try:
             async with AsyncExitStack() as stack:
-                try:
-                    async with asyncio.timeout(deadline - monotonic()):
+                if self._permits.locked() or self.pause_s:
+                    async with deadline.standing_still():
                         await stack.enter_async_context(self._permits)
-                        await self._pace.wait(deadline)
-                except TimeoutError as fault:
-                    text = "the limits of the endpoint left no room in time"
-                    raise EndpointFailure(Outcome.RATE_LIMITED, text) from fault
+                        await self._pace.wait()
+                else:
+                    await stack.enter_async_context(self._permits)
+                    await self._pace.wait()
                 yield
         finally:
             self._num_under_way -= 1
@@ -298,13 +369,11 @@ class _Pace:
         is_full = self._per_minute is not None and len(self._begun) == self._per_minute
         return self._begun[0] + _MINUTE_S if is_full else 0.0
 
-    async def wait(self, deadline: float) -> None:
-        """Takes the next turn; none that comes too late, which would be lost to those after. Raises TimeoutError."""
+    async def wait(self) -> None:
+        """Takes the next turn, and waits for it."""
         if self._per_minute is None:
             return
         now = monotonic()
         begin = max(now, self.next_at)
-        if begin >= deadline:
-            raise TimeoutError
         self._begun.append(begin)
         await asyncio.sleep(begin - now)

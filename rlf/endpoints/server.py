@@ -16,7 +16,8 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.endpoints.generate import Batches, Generated, Generation
-from rlf.endpoints.openai import Completion, RequestedCall, Usage
+from rlf.endpoints.openai import Completion, RequestedCall
+from rlf.endpoints.usage import Usage
 from rlf.endpoints.visitors import guard_visitors
 
 _MAX_BODY_BYTES = 16_000_000

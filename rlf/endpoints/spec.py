@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from rlf.core import RlfError
 from rlf.core.redact import SECRET_NAME
 from rlf.endpoints.credentials import describe_credentials
-from rlf.endpoints.openai import Usage
+from rlf.endpoints.usage import Reported, Usage
 
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 
@@ -35,19 +35,28 @@ class Redirects(StrEnum):
 
 
 class Prices(_Section):
-    """What the host charges; cost is counted from these."""
+    """What the host charges; cost is counted from these, where an answer does not name its own `cost`."""
 
     prompt_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """US dollars for a million prompt tokens."""
+    cached_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """US dollars for a million prompt tokens that the server had in its cache; null: as other prompt tokens."""
     completion_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """US dollars for a million sampled tokens."""
     image_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """US dollars for an image that was made."""
 
-    def of(self, prompt_tokens: int, completion_tokens: int, num_images: int = 0) -> Usage:
-        """The tokens with their cost."""
-        tokens_usd = prompt_tokens * self.prompt_usd + completion_tokens * self.completion_usd
-        return Usage(prompt_tokens, completion_tokens, tokens_usd / 1e6 + num_images * self.image_usd)
+    def of(self, reported: Reported) -> Usage:
+        """What an answer used up, with its cost."""
+        cached_usd = self.prompt_usd if self.cached_usd is None else self.cached_usd
+        tokens_usd = (
+            (reported.prompt_tokens - reported.cached_tokens) * self.prompt_usd
+            + reported.cached_tokens * cached_usd
+            + reported.completion_tokens * self.completion_usd
+        )
+        priced_usd = tokens_usd / 1e6 + reported.num_images * self.image_usd
+        cost_usd = priced_usd if reported.cost_usd is None else reported.cost_usd
+        return Usage(reported.prompt_tokens, reported.completion_tokens, cost_usd, reported.cached_tokens)
 
 
 class EndpointSpec(_Section):

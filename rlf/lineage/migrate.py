@@ -10,7 +10,7 @@ from sqlalchemy import Connection, column, func, inspect, select, table
 from rlf.core import RlfError
 from rlf.lineage.tables import metadata
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision in migrations/versions; known here so that opening an up-to-date database loads no alembic."""
 VERSION_TABLE = "rlf_version"
 """Not alembic's default name: a team's database may hold other programs' tables too."""

@@ -16,6 +16,8 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 from rlf.core import RlfError, nearest
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
+from rlf.lineage.costs import costs_of
+from rlf.lineage.inner import inner_names
 from rlf.lineage.payload import decode_task
 from rlf.lineage.records import (
     IMPORTING,
@@ -23,6 +25,7 @@ from rlf.lineage.records import (
     TRAIN,
     Change,
     Checkpoint,
+    Cost,
     Evaluation,
     Export,
     FileRecord,
@@ -38,11 +41,13 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.store import Store
-from rlf.lineage.values import AnyRow, blob_names, found_call, metrics, run, stored_trajectory, summary, tool_summary
+from rlf.lineage.values import AnyRow, blob_names, found_calls, metrics, run, stored_trajectory, summary, tool_summary
 from rlf.types import Outcome
 
 _ANY = TrajectoryFilter()
 _IS_WHOLE = tables.runs.c.status != IMPORTING
+_ROWS = 200
+"""Rows of calls that are read at once."""
 _SHOWN = 5
 """Runs that a message names."""
 
@@ -193,22 +198,41 @@ class Reader:
     def calls(
         self, run_id: str, wanted: TrajectoryFilter, *, tool: str | None, outcomes: Collection[Outcome], limit: int
     ) -> list[FoundCall]:
-        """The calls of a tool, or of all, that ended in one of the outcomes, in the order of their trajectories."""
+        """The calls of a tool, or of all, that ended in one of the outcomes, in the order of their trajectories.
+
+        Calls inside of agents' calls are among them, behind the agent's.
+        """
         calls, of = tables.tool_calls.c, tables.trajectories.c
-        place = (of.phase, of.step, of.k, of.trajectory_id)
-        query = (
-            select(tables.tool_calls, *place)
-            .join(tables.trajectories, of.id == calls.trajectory_ref)
-            .where(of.run_id == run_id, calls.outcome.in_(outcomes), *_conditions(wanted))
-            .order_by(of.phase, of.step, of.k, calls.turn, calls.position)
-            .limit(limit)
+        wanted_here = (
+            calls.outcome.in_(outcomes) if tool is None else (calls.outcome.in_(outcomes) & (calls.name == tool))
         )
-        if tool is not None:
-            query = query.where(calls.name == tool)
+        query = (
+            select(tables.tool_calls, of.phase, of.step, of.k, of.trajectory_id)
+            .join(tables.trajectories, of.id == calls.trajectory_ref)
+            .where(of.run_id == run_id, wanted_here | calls.inner.is_not(None), *_conditions(wanted))
+            .order_by(of.phase, of.step, of.k, calls.turn, calls.position)
+        )
+        found = list[FoundCall]()
         with self.store.read() as connection:
-            rows = connection.execute(query).all()
-            texts = read_blobs(connection, [row.text_sha256 for row in rows if row.text_sha256 is not None])
-        return [found_call(row, texts) for row in rows]
+            for rows in connection.execute(query).partitions(_ROWS):
+                blobs = read_blobs(connection, blob_names([], rows))
+                every = (call for row in rows for call in found_calls(row, blobs))
+                found += [call for call in every if tool in (None, call.name) and call.outcome in outcomes]
+                if len(found) >= limit:
+                    break
+        return found[:limit]
+
+    def costs(self, run_id: str) -> list[Cost]:
+        """What a run spent on tools and judges, by name, the dearest first."""
+        table = tables.costs
+        return costs_of((row.phase, row.kind, row.name, row.usage) for row in self._all(_of_run(table, run_id)))
+
+    def names_inside(self, run_id: str) -> set[str]:
+        """Names of the tools that agents called."""
+        of, calls = tables.trajectories.c, tables.tool_calls.c
+        joined = select(calls.inner).join(tables.trajectories, of.id == calls.trajectory_ref)
+        rows = self._all(joined.where(of.run_id == run_id, calls.inner.is_not(None)))
+        return {name for row in rows for name in inner_names(row.inner)}
 
     def step_totals(self, run_id: str) -> list[StepTotals]:
         """Tokens and tool calls of the training steps, in order."""

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
+from rlf.lineage.costs import add_costs, spent_by
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.payload import encode_task
 from rlf.lineage.records import INTERRUPTED, TRAIN
@@ -188,6 +189,7 @@ class _Transaction:
         last = self._connection.execute(select(func.max(columns.k)).filter_by(**place)).scalar()
         if event.trajectories:
             first = 0 if last is None else last + 1
+            self._spend(INTERRUPTED, event.trajectories)
             self._add(place, first, event.trajectories, [None] * len(event.trajectories))
 
     def _notice(self, event: Notice) -> None:
@@ -203,9 +205,13 @@ class _Transaction:
             self._connection.execute(delete(replaced).filter_by(**place))
         if not trajectories:
             return
+        self._spend(phase, trajectories)
         self._add(place, 0, trajectories, advantages)
         self._insert(tables.collections, [place | collection_row(trajectories)])
         self._insert(tables.tool_totals, [place | row for row in tool_total_rows(trajectories, self._redactor)])
+
+    def _spend(self, phase: str, trajectories: Sequence[Scored]) -> None:
+        add_costs(self._connection, self._run_id, phase, spent_by(trajectories, self._redactor))
 
     def _add(self, place: Row, first: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]) -> None:
         """Writes trajectories whose positions count from `first`, with all that hangs on them."""

@@ -210,6 +210,8 @@ class FoundCall:
     """What the model read: the result, or the error."""
     attempts: tuple[Attempt, ...]
     run_s: float
+    inside: str = ""
+    """Where an agent's model made it, within the agent's call: `turn.position`, once for each agent; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,26 @@ class ToolCallSummary:
     mean_run_s: float
     max_run_s: float
     mean_queue_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run spent on one tool, or on the judges of one term, over all that it did."""
+
+    kind: str
+    """`tool`, agents among them with all that is inside of their calls; or `judge`."""
+    name: str
+    num_requests: int
+    """To models, those that failed or were repeated included; of runs from before they were counted 0."""
+    num_without_usage: int
+    """Requests of which nobody knows what they cost: they failed, were late or cut off, or the server does not say."""
+    num_tokens: int
+    """Prompt and completion."""
+    num_cached_tokens: int
+    """Those of the prompts that servers had in their caches."""
+    cost_usd: float
+    cost_usd_by_phase: dict[str, float]
+    """`train`, `sampled`, `greedy`, `interrupted`."""
 
 
 @dataclass(frozen=True, slots=True)

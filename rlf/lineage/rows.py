@@ -10,7 +10,9 @@ from typing import Any
 
 from rlf.core.redact import Redactor
 from rlf.lineage.blobs import Blobs
+from rlf.lineage.inner import inner_json
 from rlf.lineage.payload import encode
+from rlf.tools.execution.stored import attempt_values
 from rlf.types import CallRecord, ParseFailure, Score, Scored, ScoreState, ToolResult, Trajectory
 
 Row = dict[str, Any]
@@ -123,7 +125,7 @@ def call_rows(ref: int, trajectory: Trajectory, redactor: Redactor, blobs: Blobs
 
 def _call(record: CallRecord, redactor: Redactor, blobs: Blobs) -> Row:
     result = record.result
-    attempts = [[attempt.outcome, attempt.run_s, attempt.error] for attempt in result.attempts]
+    attempts = [attempt_values(attempt) for attempt in result.attempts]
     text, text_sha256 = blobs.keep_long(redactor.text(result.text))
     original = (
         (result.sha256 or None) if result.original is None else blobs.keep(redactor.text(result.original).encode())
@@ -147,6 +149,7 @@ def _call(record: CallRecord, redactor: Redactor, blobs: Blobs) -> Row:
         "usage": redactor.json(result.usage) if result.usage else None,
         "structured": None if result.structured is None else redactor.json(result.structured),
         "images": json.dumps(images) if images else None,
+        "inner": inner_json(result.inner, redactor, blobs),
     }
 
 

@@ -21,7 +21,8 @@ _JSON = {
     "steps": ("metrics",),
     "evaluations": ("metrics",),
     "trajectories": ("gold",),
-    "tool_calls": ("arguments", "attempts", "usage", "structured", "images"),
+    "tool_calls": ("arguments", "attempts", "usage", "structured", "images", "inner"),
+    "costs": ("usage",),
     "scores": ("turn_values", "usage"),
     "events": ("data",),
 }

@@ -210,6 +210,16 @@ tool_totals = Table(
     _number("queue_s"),
 )
 
+costs = Table(
+    "costs",
+    metadata,
+    _run_key(),
+    Column("phase", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    _text("usage"),
+)
+
 blobs = Table(
     "blobs",
     metadata,
@@ -243,6 +253,7 @@ tool_calls = Table(
     Column("usage", Text),
     Column("structured", Text),
     Column("images", Text),
+    Column("inner", Text),
 )
 
 scores = Table(

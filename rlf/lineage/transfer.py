@@ -27,6 +27,7 @@ _OF_RUN = (
     tables.evaluations,
     tables.collections,
     tables.tool_totals,
+    tables.costs,
     tables.checkpoints,
     tables.events,
 )

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DatabaseError
 from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.blobs import is_whole, present
+from rlf.lineage.inner import inner_blobs
 from rlf.lineage.lease import has_owner
 from rlf.lineage.payload import decode
 from rlf.lineage.records import IMPORTING, INTERRUPTED, TRAIN
@@ -151,6 +152,8 @@ def _named(connection: Connection) -> set[str]:
         named.update(connection.execute(select(column).where(column.is_not(None)).distinct()).scalars())
     for images in connection.execute(select(calls.images).where(calls.images.is_not(None))).scalars():
         named.update(name for _, name in json.loads(images))
+    for inner in connection.execute(select(calls.inner).where(calls.inner.is_not(None))).scalars():
+        named.update(inner_blobs(inner))
     return named
 
 

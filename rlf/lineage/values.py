@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row
 
+from rlf.lineage.inner import inner_blobs, read_inner
 from rlf.lineage.lease import has_owner
 from rlf.lineage.payload import Payload, decode, decode_task
 from rlf.lineage.records import (
@@ -138,7 +139,8 @@ def blob_names(tasks: Sequence[AnyRow], calls: Sequence[AnyRow]) -> list[str]:
     names = [row.task_sha256 for row in tasks]
     names += [name for call in calls for name in (call.text_sha256, call.original_sha256)]
     images = [sha256 for call in calls for _, sha256 in json.loads(call.images or "[]")]
-    return [name for name in (*names, *images) if name]
+    inner = [name for call in calls for name in inner_blobs(call.inner)]
+    return [name for name in (*names, *images, *inner) if name]
 
 
 def stored_trajectory(
@@ -202,12 +204,27 @@ def _call(row: AnyRow, blobs: Blobs) -> CallRecord:
         usage=json.loads(row.usage or "{}"),
         structured=None if row.structured is None else json.loads(row.structured),
         images=tuple(Image(blobs[name], mime_type) for mime_type, name in json.loads(row.images or "[]")),
+        inner=read_inner(row.inner, blobs),
     )
     return CallRecord(ToolCall(row.name, json.loads(row.arguments)), result)
 
 
-def found_call(row: AnyRow, texts: Mapping[str, bytes]) -> FoundCall:
-    """A call's row, joined with the place of its trajectory."""
+def found_calls(row: AnyRow, blobs: Mapping[str, bytes]) -> Iterator[FoundCall]:
+    """The calls of a row joined with the place of its trajectory: its own, then those inside of it."""
+    own = _call(row, blobs)
+    yield _found(row, own.call, own.result, "")
+    yield from _found_inside(row, own.result, "")
+
+
+def _found_inside(row: AnyRow, result: ToolResult, inside: str) -> Iterator[FoundCall]:
+    for number, turn in enumerate(result.inner):
+        for position, made in enumerate(turn.calls):
+            place = f"{inside}/{number}.{position}".removeprefix("/")
+            yield _found(row, made.call, made.result, place)
+            yield from _found_inside(row, made.result, place)
+
+
+def _found(row: AnyRow, call: ToolCall, result: ToolResult, inside: str) -> FoundCall:
     return FoundCall(
         phase=row.phase,
         step=row.step,
@@ -215,17 +232,18 @@ def found_call(row: AnyRow, texts: Mapping[str, bytes]) -> FoundCall:
         turn=row.turn,
         position=row.position,
         trajectory_id=row.trajectory_id,
-        name=row.name,
-        arguments=json.loads(row.arguments),
-        outcome=Outcome(row.outcome),
-        text=row.text if row.text_sha256 is None else texts[row.text_sha256].decode(),
-        attempts=_attempts(row),
-        run_s=row.run_s,
+        name=call.name,
+        arguments=call.arguments,
+        outcome=result.outcome,
+        text=result.text,
+        attempts=result.attempts,
+        run_s=result.run_s,
+        inside=inside,
     )
 
 
 def _attempts(row: AnyRow) -> tuple[Attempt, ...]:
-    return tuple(Attempt(Outcome(outcome), run_s, error) for outcome, run_s, error in json.loads(row.attempts))
+    return tuple(Attempt(Outcome(outcome), *rest) for outcome, *rest in json.loads(row.attempts))
 
 
 def _failure(row: AnyRow) -> ParseFailure:

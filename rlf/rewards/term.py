@@ -27,6 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core import Registry
 from rlf.core.kinds import chosen_kind
+from rlf.core.meter import Meter
 from rlf.rewards.facts import Example
 from rlf.rewards.weight import Weight, WeightSchedule
 from rlf.types import ScoreUsage, ToolInvoker, Trajectory
@@ -55,6 +56,8 @@ class RewardContext:
     """The run's."""
     notify: Callable[[str, str], None]
     """Tells the run's log: a level (`info`, `warning`, `error`, `alarm`) and the words."""
+    meter: Meter | None = None
+    """Counts what judges cost, as they do; None: nobody asks."""
 
 
 @dataclass(frozen=True, slots=True)

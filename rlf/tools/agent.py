@@ -8,24 +8,29 @@ nobody could reach says nothing about the policy that asked.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from rlf.endpoints import Completion, EndpointFailure, RequestedCall
-from rlf.endpoints.pool import EndpointPool
+from rlf.core.meter import Meter
+from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, image_part, text_part
+from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.tools.agent_text import TextCalls
 from rlf.tools.execution.executor import Executor
 from rlf.tools.failure import ToolFailure
-from rlf.tools.kind import CallContext
+from rlf.tools.kind import CallContext, CallOrigin
+from rlf.tools.model import shown_answer
 from rlf.tools.remote import Prompt, inner_deadline_s, tool_failure
-from rlf.types import Outcome, ToolCall, ToolOutput, ToolResult
+from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolCall, ToolOutput, ToolResult
 
 if TYPE_CHECKING:
     from rlf.tools.kinds.agent import AgentTool
+
+_ALPHABET: Final = string.digits + string.ascii_lowercase
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class _Parts:
     tool: AgentTool
     pool: EndpointPool
     executor: Executor
+    text_calls: TextCalls
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -47,6 +53,7 @@ class AgentRuntime:
 
     isolation = "remote"
     num_abandoned = 0
+    names_calls = True
 
     def __init__(self, parts: _Parts, prompt: Prompt, stack: AsyncExitStack) -> None:
         self._parts = parts
@@ -59,15 +66,16 @@ class AgentRuntime:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(pool.close)
             executor = await stack.enter_async_context(Executor(tool.tools))
-            return cls(_Parts(tool, pool, executor), prompt, stack.pop_all())
+            parts = _Parts(tool, pool, executor, TextCalls(tool.text_calls, executor.descriptions))
+            return cls(parts, prompt, stack.pop_all())
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one loop."""
         limit_s = inner_deadline_s(context)
-        run = _Run(self._parts, context, monotonic() + limit_s)
         try:
-            async with asyncio.timeout(limit_s):
-                return await run.play(self._prompt.messages(arguments))
+            async with asyncio.timeout(limit_s) as limit:
+                run = _Run(self._parts, context, limit)
+                return ToolOutput(await run.play(self._prompt.messages(arguments)))
         except TimeoutError as fault:
             raise ToolFailure(Outcome.TIMEOUT, f"the agent gave no answer within {limit_s:.3g} s") from fault
         except EndpointFailure as failure:
@@ -83,63 +91,167 @@ class AgentRuntime:
 
 
 class _Run:
-    """One loop: its calls, and what they used up."""
+    """One loop: its calls, and how much of its time and its limits is left."""
 
-    def __init__(self, parts: _Parts, context: CallContext, deadline: float) -> None:
+    def __init__(self, parts: _Parts, context: CallContext, limit: asyncio.Timeout) -> None:
         self._parts = parts
         self._context = context
-        self._deadline = deadline
+        self._limit = limit
+        self._num_turns = 0
         self._num_calls = 0
-        self._usage: Counter[str] = Counter()
 
-    async def play(self, messages: list[dict[str, Any]]) -> ToolOutput:
-        """The model's answer."""
+    async def play(self, messages: list[dict[str, Any]]) -> str:
+        """The model's answer. Each turn is recorded, also where the loop then fails or is cut off."""
         max_turns = self._parts.tool.max_turns
         for turn in range(1, max_turns + 1):
-            completion = await self._ask(messages, is_last=turn == max_turns)
-            if not completion.calls:
-                self._usage.update({"turns": turn, "tool_calls": self._num_calls})
-                return ToolOutput(completion.text, usage=dict(self._usage))
-            messages += [completion.message(), *await self._answers(completion.calls)]
+            said = await self._ask(messages, is_last=turn == max_turns)
+            done = list[InnerCall]()
+            try:
+                if not said.calls and not said.failures:
+                    return shown_answer(said.completion)
+                messages += [said.message(), *await self._answers(said, done), *map(_correction, said.failures)]
+            finally:
+                self._record(said, done)
         raise ToolFailure(Outcome.TOOL_ERROR, f"the agent had no answer after {max_turns} turns")
 
-    async def _ask(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> Completion:
+    async def _ask(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Said:
+        """What the model says next."""
+        context, meter = self._context, Meter(self._context.meter)
+        self._num_turns += 1
+        meter.add({"turns": 1})
+        left_s = (self._limit.when() or 0.0) - asyncio.get_running_loop().time()
         completion = await self._parts.pool.chat(
             messages,
-            deadline_s=self._deadline - monotonic(),
+            Caller(left_s, meter, self._waiting),
             sampling=self._parts.tool.sampling,
             tools=self._parts.tools,
             tool_choice="none" if is_last else None,
         )
-        self._usage.update(completion.usage.by_unit())
-        return completion
+        if completion.is_truncated:
+            meter.add({NoAnswer.TRUNCATED.value: 1})
+        calls, failures = await self._calls(completion)
+        first = (self._num_turns, context.call_id)
+        named = [replace(call, id=_short_id(*first, place)) for place, call in enumerate(calls)]
+        return _Said(completion, named, failures, meter.usage)
 
-    async def _answers(self, calls: Sequence[RequestedCall]) -> list[dict[str, Any]]:
+    async def _calls(self, completion: Completion) -> tuple[Sequence[RequestedCall], Sequence[ParseFailure]]:
+        """The calls of a turn, in whatever form, and those that could not be read."""
+        text_calls = self._parts.text_calls
+        if not text_calls.looks_like_calls(completion):
+            return completion.calls, ()
+        with self._waiting():  # the formats are loaded at their first use
+            found = await asyncio.to_thread(text_calls.read, completion)
+        if found.failures:
+            self._context.meter.add({"unreadable_calls": len(found.failures)})
+        texts = [RequestedCall("", call.name, json.dumps(dict(call.arguments))) for call in found.calls]
+        return texts, found.failures
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """A block whose time is not the agent's."""
+        loop, when = asyncio.get_running_loop(), self._limit.when()
+        began = loop.time()
+        self._limit.reschedule(None)
+        try:
+            with self._context.hold.waiting():
+                yield
+        finally:
+            self._limit.reschedule(None if when is None else when + loop.time() - began)
+
+    async def _answers(self, said: _Said, done: list[InnerCall]) -> list[dict[str, Any]]:
         """One message per call. Those within the limit run side by side; one that broke breaks the whole."""
         max_calls = self._parts.tool.max_calls
         room = max_calls - self._num_calls
-        self._num_calls += len(calls[:room])
+        calls = said.calls[:room]
+        self._num_calls += len(calls)
+        self._context.meter.add({"tool_calls": len(calls)})
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._result(call)) for call in calls[:room]]
+            tasks = [group.create_task(self._result(call, done)) for call in calls]
         results = [task.result() for task in tasks]
-        for call, result in zip(calls, results, strict=False):
+        for call, result in zip(calls, results, strict=True):
             if result.outcome.is_infrastructure:
                 raise ToolFailure(result.outcome, f"the agent's tool {call.name}: {result.text}")
         refusal = f"error: no more than {max_calls} calls are allowed; answer with what you have"
-        texts = [result.text for result in results] + [refusal] * len(calls[room:])
-        return [
-            {"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(calls, texts, strict=True)
-        ]
+        texts = [result.text for result in results] + [refusal] * len(said.calls[room:])
+        messages = [_tool_message(call, text) for call, text in zip(said.calls, texts, strict=True)]
+        return [*messages, *_shown_images(calls, results)]
 
-    async def _result(self, call: RequestedCall) -> ToolResult:
-        try:
-            arguments = json.loads(call.arguments or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-        if not isinstance(arguments, dict):
-            return ToolResult(Outcome.INVALID_ARGUMENTS, f"error: the arguments of {call.name} are no JSON object")
-        result = await self._parts.executor.invoke(
-            ToolCall(call.name, arguments), trajectory_id=self._context.trajectory_id, depth=self._context.depth + 1
-        )
-        self._usage.update(result.usage)
+    async def _result(self, call: RequestedCall, done: list[InnerCall]) -> ToolResult:
+        """The result of a call, which is put among those that are over, also where it is cut off."""
+        made = ToolCall(call.name, _arguments(call) or {})
+        if _arguments(call) is None:
+            text = f"error: the arguments of {call.name} are no JSON object"
+            result = ToolResult(Outcome.INVALID_ARGUMENTS, text)
+        else:
+            context = self._context
+            origin = CallOrigin(context.trajectory_id, context.depth + 1, call.id, context.meter)
+            try:
+                result = await self._parts.executor.invoke_inside(made, origin)
+            except asyncio.CancelledError as cut_off:
+                done += [InnerCall(call.id, made, found) for found in cut_off.args if isinstance(found, ToolResult)]
+                raise
+        done.append(InnerCall(call.id, made, result))
         return result
+
+    def _record(self, said: _Said, done: Sequence[InnerCall]) -> None:
+        place = {call.id: at for at, call in enumerate(said.calls)}
+        turn = InnerTurn(
+            said.completion.text,
+            said.completion.reasoning,
+            said.completion.finish_reason,
+            said.usage,
+            tuple(sorted(done, key=lambda call: place[call.id])),
+            tuple(str(failure.kind) for failure in said.failures),
+        )
+        if self._context.inner is not None:
+            self._context.inner.append(turn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """One turn of the model, its calls under names of their own."""
+
+    completion: Completion
+    calls: Sequence[RequestedCall]
+    failures: Sequence[ParseFailure]
+    usage: Mapping[str, float]
+
+    def message(self) -> dict[str, Any]:
+        """The turn as the next request repeats it; calls that were written as text are calls there."""
+        return replace(self.completion, calls=tuple(self.calls)).message()
+
+
+def _tool_message(call: RequestedCall, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def _shown_images(calls: Sequence[RequestedCall], results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+    """The images of results, in a message of the user: servers take none in those of tools."""
+    parts = list[dict[str, Any]]()
+    for call, result in zip(calls, results, strict=True):
+        if result.images:
+            parts.append(text_part(f"Images in the result of {call.name}:"))
+            parts += map(image_part, result.images)
+    return [{"role": "user", "content": parts}] if parts else []
+
+
+def _correction(failure: ParseFailure) -> dict[str, Any]:
+    return {"role": "user", "content": f"error: {failure.message}"}
+
+
+def _arguments(call: RequestedCall) -> dict[str, Any] | None:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return arguments if isinstance(arguments, dict) else None
+
+
+def _short_id(turn: int, call_id: str, place: int) -> str:
+    """Nine letters and digits, all that some templates take: unique by the agent's call, the turn and the place."""
+    number = int(hashlib.sha256(f"{call_id}/{turn}/{place}".encode()).hexdigest(), 16)
+    letters = ""
+    for _ in range(9):
+        number, letter = divmod(number, 36)
+        letters += _ALPHABET[letter]
+    return letters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
+from rlf.endpoints.failure import outcome_of_status
 from rlf.types import Outcome
 
 MAX_ERROR_CHARS = 500
@@ -34,7 +35,22 @@ def outcome_of_fault(fault: BaseException) -> Outcome:
         return Outcome.UNKNOWN
     if isinstance(fault, OSError) and fault.errno in _OUT_OF_DESCRIPTORS:
         return Outcome.INFRA
-    return Outcome.TOOL_ERROR
+    status = _status_of(fault)
+    return Outcome.TOOL_ERROR if status is None else outcome_of_status(status)
+
+
+def _status_of(fault: BaseException) -> int | None:
+    """The HTTP status that an exception of requests, httpx or aiohttp is about, where it is one of the 5xx.
+
+    They are known by their form, so that none of these packages has to be there: `response.status_code` or `status`. A
+    status below 500 may be the service's verdict on the call, which the function's author chose to raise.
+    """
+    try:
+        response = getattr(fault, "response", None)
+        found = getattr(response, "status_code", None) if response is not None else getattr(fault, "status", None)
+    except Exception:  # noqa: BLE001 - an attribute of the tool's own code may raise anything
+        return None
+    return found if type(found) is int and 500 <= found < 600 else None
 
 
 def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:

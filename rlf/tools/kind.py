@@ -9,14 +9,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, model_validator
 
 from rlf.core import Registry
 from rlf.core.kinds import chosen_kind
+from rlf.core.meter import Meter
+from rlf.core.timers import Hold
 from rlf.tools.limits import Limits
-from rlf.types import ToolOutput
+from rlf.types import InnerTurn, ToolOutput
+
+NO_METER: Final = Meter()
+NO_HOLD: Final = Hold()
+
+
+class CallOrigin(NamedTuple):
+    """Who makes a call: the policy in a trajectory, or an agent's model within a call of it."""
+
+    trajectory_id: str
+    depth: int = 0
+    """Number of agent tools that the call is made inside of."""
+    call_id: str = ""
+    """Of the agent's call that it is made inside of; empty at depth 0."""
+    meter: Meter | None = None
+    """Counts what the call spends, beside the run's own."""
 
 
 class CallContext(NamedTuple):
@@ -32,6 +49,14 @@ class CallContext(NamedTuple):
     """Whether the declaration says that calling twice does no more than calling once."""
     wants_json: bool = False
     """Whether the declaration has an outputSchema, which takes JSON alone."""
+    call_id: str = ""
+    """Names the call among all of its run, those inside of agents' calls included."""
+    meter: Meter = NO_METER
+    """Takes what the call spends, as it does: counted also where the call fails or is cut off."""
+    hold: Hold = NO_HOLD
+    """Lets `deadline_s` stand still while the call waits its turn in a queue of the runtime's own."""
+    inner: list[InnerTurn] | None = None
+    """Takes the turns of an agent as they end: recorded also where the call fails or is cut off."""
 
 
 @dataclass(frozen=True, slots=True)

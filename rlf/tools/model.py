@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlf.endpoints import Completion, EndpointFailure, Pictures, json_schema_format
-from rlf.endpoints.pool import EndpointPool
-from rlf.tools.failure import ToolFailure
+from rlf.endpoints import Completion, EndpointFailure, NoAnswer, Pictures, json_schema_format
+from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.json_path import NoSuchPart, part_at
 from rlf.tools.kind import CallContext
 from rlf.tools.remote import Prompt, inner_deadline_s, tool_failure
 from rlf.tools.results import to_text
+from rlf.tools.schema import compile_schema
 from rlf.types import Outcome, ToolOutput
 
 if TYPE_CHECKING:
     from rlf.tools.kinds.model import ModelTool
+
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
 
 
 class ModelRuntime:
@@ -30,15 +34,19 @@ class ModelRuntime:
         self._tool = tool
         self._prompt = prompt
         self._pool = pool
+        self._schema = None if tool.response_schema is None else compile_schema(tool.response_schema)
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call."""
+        caller = Caller(inner_deadline_s(context), context.meter, context.hold.waiting)
         try:
-            answer = await self._ask(arguments, inner_deadline_s(context))
+            answer = await self._ask(arguments, caller)
         except EndpointFailure as failure:
             raise tool_failure(failure) from failure
         if isinstance(answer, Pictures):
-            return ToolOutput("", images=answer.images, usage=answer.usage.by_unit())
+            return ToolOutput("", images=answer.images)
+        if answer.is_truncated:
+            context.meter.add({NoAnswer.TRUNCATED.value: 1})
         return self._output(answer)
 
     async def end_trajectory(self, trajectory_id: str) -> None:
@@ -48,32 +56,51 @@ class ModelRuntime:
         """Closes the connections."""
         await self._pool.close()
 
-    async def _ask(self, arguments: Mapping[str, Any], deadline_s: float) -> Completion | Pictures:
+    async def _ask(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Pictures:
         tool = self._tool
         if tool.api == "image":
             text = self._prompt.text(arguments)
-            return await self._pool.images(text, deadline_s=deadline_s, extra=tool.sampling.body())
+            return await self._pool.images(text, caller, extra=tool.sampling.body())
         if tool.api == "completion":
             text = self._prompt.text(arguments)
-            return await self._pool.complete(text, deadline_s=deadline_s, sampling=tool.sampling)
+            return await self._pool.complete(text, caller, sampling=tool.sampling)
         schema = tool.response_schema
         return await self._pool.chat(
             self._prompt.messages(arguments),
-            deadline_s=deadline_s,
+            caller,
             sampling=tool.sampling,
             response_format=None if schema is None else json_schema_format("answer", schema),
         )
 
     def _output(self, completion: Completion) -> ToolOutput:
-        usage = completion.usage.by_unit()
-        if self._tool.response is None and self._tool.response_schema is None:
-            return ToolOutput(completion.text, usage=usage)
+        if self._tool.response is None and self._schema is None:
+            return ToolOutput(completion.text if self._tool.api == "completion" else shown_answer(completion))
+        answer = _read_json(completion)
+        if self._schema is not None:
+            fault = next(self._schema.iter_errors(answer), None)
+            if fault is not None:
+                place = "".join(f"[{part!r}]" for part in fault.instance_path)
+                text = f"the model's answer{place} breaks `response_schema`: {shorten(fault.message)}"
+                raise ToolFailure(Outcome.OUTPUT_REJECTED, text)
         try:
-            answer = json.loads(completion.text)
             part = answer if self._tool.response is None else part_at(answer, self._tool.response)
-        except (ValueError, RecursionError) as fault:
-            text = f"the model's answer is not JSON ({completion.finish_reason}); it begins {completion.text[:120]!r}"
-            raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
         except NoSuchPart as fault:
             raise ToolFailure(Outcome.OUTPUT_REJECTED, str(fault)) from fault
-        return ToolOutput(to_text(part), structured=part if isinstance(part, dict | list) else None, usage=usage)
+        return ToolOutput(to_text(part), structured=part if isinstance(part, dict | list) else None)
+
+
+def shown_answer(completion: Completion) -> str:
+    """An answer in words, marked where the token limit cut it."""
+    return f"{completion.text}\n[cut at the model's token limit]" if completion.is_truncated else completion.text
+
+
+def _read_json(completion: Completion) -> Any:
+    """The answer as JSON, in a code fence or not. Raises ToolFailure for any other."""
+    text = completion.text.strip()
+    fenced = _FENCED.fullmatch(text)
+    try:
+        return json.loads(fenced[1] if fenced else text)
+    except (ValueError, RecursionError) as fault:
+        why = "was cut at the token limit" if completion.is_truncated else f"is not JSON ({completion.finish_reason})"
+        words = f"the model's answer {why}; it begins {completion.text[:120]!r}"
+        raise ToolFailure(Outcome.OUTPUT_REJECTED, words) from fault

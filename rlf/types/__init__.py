@@ -17,6 +17,8 @@ from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.task import Message, Task
 from rlf.types.tool import (
     Attempt,
+    InnerCall,
+    InnerTurn,
     Outcome,
     ToolCall,
     ToolDescription,
@@ -44,6 +46,8 @@ __all__ = [
     "FailureClass",
     "Finish",
     "Image",
+    "InnerCall",
+    "InnerTurn",
     "Interrupted",
     "Message",
     "Notice",

@@ -37,6 +37,8 @@ class ScoreUsage:
     cost_usd: float = 0.0
     kappa: float | None = None
     """Of the judge with its sentinels, over the latest of them; None where there are none or too few."""
+    num_requests: int = 0
+    """Requests to judges, those that failed or were repeated included."""
 
     def __add__(self, other: ScoreUsage) -> ScoreUsage:
         return ScoreUsage(
@@ -45,6 +47,7 @@ class ScoreUsage:
             self.num_tokens + other.num_tokens,
             self.cost_usd + other.cost_usd,
             other.kappa if self.kappa is None else self.kappa,
+            self.num_requests + other.num_requests,
         )
 
 

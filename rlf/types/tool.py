@@ -76,6 +76,8 @@ class Attempt:
     outcome: Outcome
     run_s: float
     error: str | None = None
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """What this try used up, by unit, however it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,35 @@ class ToolResult:
     structured: Any = None
     """MCP's structuredContent, as JSON values; None when there is none."""
     usage: Mapping[str, float] = field(default_factory=dict)
-    """What the call used up, by unit."""
+    """What the call used up, by unit: all of its attempts; nothing where `cached`."""
+    inner: tuple[InnerTurn, ...] = ()
+    """The turns of an agent, also where it then failed or was cut off; empty for every other tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class InnerCall:
+    """A call that an agent's model made, and its result."""
+
+    id: str
+    """Unique among all calls of a run."""
+    call: ToolCall
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class InnerTurn:
+    """One turn of an agent's model."""
+
+    text: str
+    """What it said, without what it thought."""
+    reasoning: str = ""
+    finish_reason: str = ""
+    """In the server's words."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """What asking the model used up; its calls have their own."""
+    calls: tuple[InnerCall, ...] = ()
+    failures: tuple[str, ...] = ()
+    """Calls written as text that could not be read: the class of each failure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,18 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from rlf.core import RlfError
+from rlf.core.meter import Meter
 from rlf.endpoints import Completion, EndpointFailure, EndpointSpec, Prices, SamplingSpec, Usage, image_part, text_part
 from rlf.endpoints import pool as pool_module
-from rlf.endpoints.pool import EndpointPool
+from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.types import Image, Outcome
 from tests.endpoints.servers import Handler, closed_port, raw_serving, serving
 
@@ -57,7 +59,7 @@ def with_pool(story: Callable[[EndpointPool], Awaitable[Any]], *handlers: Handle
 
 
 def chat(deadline_s: float = 5.0, **keys: Any) -> Callable[[EndpointPool], Awaitable[Completion]]:
-    return lambda pool: pool.chat(ASK, deadline_s=deadline_s, **keys)
+    return lambda pool: pool.chat(ASK, Caller(deadline_s), **keys)
 
 
 def failing(story: Callable[[EndpointPool], Awaitable[Any]], *handlers: Handler, **keys: Any) -> EndpointFailure:
@@ -111,7 +113,7 @@ def test_a_dead_endpoint_a_cut_stream_and_an_error_body_are_typed() -> None:
         pool = EndpointPool([EndpointSpec(url=url, model="m")])
         try:
             with pytest.raises(EndpointFailure) as caught:
-                await pool.chat(ASK, deadline_s=1)
+                await pool.chat(ASK, Caller(1))
             return caught.value
         finally:
             await pool.close()
@@ -130,17 +132,124 @@ def test_a_dead_endpoint_a_cut_stream_and_an_error_body_are_typed() -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ({"content": ""}, "said nothing (finish_reason: length)"),
-        ({"content": None}, "said nothing (finish_reason: length)"),
-        ({"content": " \n"}, "said nothing (finish_reason: length)"),
-        ({"content": None, "refusal": "I will not."}, "refused: I will not. (finish_reason: length)"),
+        ({"content": ""}, "the model said nothing (finish_reason: stop)"),
+        ({"content": None}, "the model said nothing (finish_reason: stop)"),
+        ({"content": " \n"}, "the model said nothing (finish_reason: stop)"),
+        ({"content": None, "refusal": "I will not."}, "the model refused: I will not. (finish_reason: stop)"),
+        ({"content": "<think>hm</think>\n"}, "the model said nothing (finish_reason: stop)"),
     ],
 )
 def test_a_completion_is_never_silently_empty(message: dict[str, Any], said: str) -> None:
-    bodies, handler = scripted((200, {"choices": [{"message": message, "finish_reason": "length"}]}, {}))
+    bodies, handler = scripted((200, {"choices": [{"message": message, "finish_reason": "stop"}]}, {}))
     failure = failing(chat(), handler)
-    assert (failure.outcome, failure.text) == (Outcome.TOOL_ERROR, f"the model {said}")
+    assert (failure.outcome, failure.text) == (Outcome.TOOL_ERROR, said)
     assert len(bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "finish", "unit", "words"),
+    [
+        ("", "length", "truncated_answers", "token limit cut its answer, before it said anything"),
+        ("<think>long", "length", "truncated_answers", "cut its answer while it was thinking"),
+        ("half of it", "content_filter", "filtered_answers", "content filter withheld"),
+        ("", "stop", "empty_answers", "said nothing"),
+    ],
+)
+def test_a_cut_a_filtered_and_an_empty_answer_are_told_apart(content: str, finish: str, unit: str, words: str) -> None:
+    _, handler = scripted((200, {"choices": [{"message": {"content": content}, "finish_reason": finish}]}, {}))
+    meter = Meter()
+    failure = failing(lambda pool: pool.chat(ASK, Caller(5, meter)), handler)
+    assert words in failure.text
+    assert meter.usage == {"requests": 1, "requests_without_usage": 1, unit: 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "thought", "said"),
+    [
+        ("<think>\nhm\n</think>\n\nyes", "hm", "yes"),
+        ("hm</think>yes", "hm", "yes"),
+        ("say `<think>` loud", "", "say `<think>` loud"),
+        ("yes", "", "yes"),
+    ],
+)
+def test_what_a_model_thinks_is_no_part_of_its_answer(content: str, thought: str, said: str) -> None:
+    _, handler = scripted((200, {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}, {}))
+    completion = with_pool(chat(), handler)
+    assert (completion.reasoning, completion.text) == (thought, said)
+
+
+def test_every_request_of_a_call_is_counted_and_every_cost_that_is_reported() -> None:
+    paid = {"usage": {"prompt_tokens": 3, "completion_tokens": 2, "cost": 0.5}}
+    _, handler = scripted((500, paid, {}), (200, {"error": "dead", **paid}, {}), (503, "", {}), (200, HELLO | paid, {}))
+    meter = Meter()
+    with_pool(lambda pool: pool.chat(ASK, Caller(10, meter)), handler)
+    assert meter.usage == {
+        "requests": 4,
+        "requests_without_usage": 1,
+        "prompt_tokens": 9,
+        "completion_tokens": 6,
+        "cost_usd": 1.5,
+    }
+
+
+def test_a_request_that_is_late_or_cancelled_is_counted() -> None:
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    meter = Meter()
+    assert failing(lambda pool: pool.chat(ASK, Caller(0.2, meter)), hang).outcome is Outcome.TIMEOUT
+    assert meter.usage == {"requests": 1, "requests_without_usage": 1}
+
+
+@pytest.mark.parametrize("absurd", [-5, float("nan"), float("inf"), 1e30, "12", True, 2.5, [3], 10**400])
+def test_usage_that_cannot_be_true_is_not_counted(absurd: Any) -> None:
+    usage = {"prompt_tokens": absurd, "completion_tokens": 4, "cost": absurd}
+    _, handler = scripted((200, HELLO | {"usage": usage}, {}))
+    meter = Meter()
+    prices = Prices(prompt_usd=1, completion_usd=1e6)
+    with_pool(lambda pool: pool.chat(ASK, Caller(5, meter)), handler, prices=prices)
+    expected = {"requests": 1, "prompt_tokens": 0, "completion_tokens": 4, "cost_usd": 4.0, "absurd_usage": 1}
+    if absurd == 2.5:  # dollars may be so
+        expected["cost_usd"] = 2.5
+    assert meter.usage == expected
+
+
+def test_cached_tokens_have_a_price_of_their_own() -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 90}}
+    _, handler = scripted((200, HELLO | {"usage": {"prompt_tokens": 100, "completion_tokens": 1, **details}}, {}))
+    prices = Prices(prompt_usd=10, cached_usd=1, completion_usd=100)
+    usage = with_pool(chat(), handler, prices=prices).usage
+    assert usage == Usage(100, 1, pytest.approx(290e-6), 90)  # (10 * 10 + 90 * 1 + 1 * 100) / 1e6
+
+
+def test_waiting_for_a_slot_is_no_part_of_the_deadline() -> None:
+    held, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: web.Request) -> web.Response:
+        if (await request.json())["messages"] == []:
+            held.set()
+            await release.wait()
+        return web.json_response(HELLO)
+
+    waited: list[str] = []
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        waited.append("begins")
+        asyncio.get_running_loop().call_later(0.4, release.set)
+        yield
+        waited.append("ends")
+
+    async def story(pool: EndpointPool) -> Completion:
+        holder = asyncio.create_task(pool.chat([], Caller(30)))
+        await held.wait()
+        found = await pool.chat(ASK, Caller(0.3, waiting=waiting))
+        await holder
+        return found
+
+    assert with_pool(story, hold, max_concurrency=1).text == "hello"
+    assert waited == ["begins", "ends"]
 
 
 def test_a_request_that_is_wrong_is_not_repeated() -> None:
@@ -164,7 +273,7 @@ def test_another_endpoint_answers_for_one_that_fails() -> None:
 
     async def story(pool: EndpointPool) -> None:
         for _ in range(6):
-            await pool.chat(ASK, deadline_s=5)
+            await pool.chat(ASK, Caller(5))
         assert [(stats.num_requests, stats.num_failures) for stats in pool.stats] == [(1, 1), (6, 0)]
         assert pool.stats[1].usage == Usage(18, 12)
 
@@ -186,7 +295,7 @@ def test_the_least_busy_endpoint_is_asked() -> None:
         return answer
 
     async def story(pool: EndpointPool) -> None:
-        await asyncio.gather(*(pool.chat(ASK, deadline_s=20) for _ in range(60)))
+        await asyncio.gather(*(pool.chat(ASK, Caller(20)) for _ in range(60)))
 
     with_pool(story, slow(0), slow(1), max_concurrency=4)
     assert counts == [30, 30]
@@ -204,7 +313,7 @@ def test_an_endpoint_is_never_asked_more_at_once_than_it_allows() -> None:
         return web.json_response(HELLO)
 
     async def story(pool: EndpointPool) -> None:
-        await asyncio.gather(*(pool.chat(ASK, deadline_s=30) for _ in range(64)))
+        await asyncio.gather(*(pool.chat(ASK, Caller(30)) for _ in range(64)))
 
     with_pool(story, count, max_concurrency=3)
     assert most == 3
@@ -219,25 +328,12 @@ def test_requests_begin_no_oftener_than_the_pace_allows(monkeypatch: pytest.Monk
         return web.json_response(HELLO)
 
     async def story(pool: EndpointPool) -> None:
-        await asyncio.gather(*(pool.chat(ASK, deadline_s=30) for _ in range(9)))
+        await asyncio.gather(*(pool.chat(ASK, Caller(30)) for _ in range(9)))
 
     with_pool(story, note, requests_per_minute=3)
     begun.sort()
     assert begun[-1] - begun[0] >= 0.95
     assert [sum(at <= b < at + 0.4 for b in begun) for at in begun[::3]] == [3, 3, 3]
-
-
-def test_turns_that_come_too_late_are_not_lost_to_those_who_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_MINUTE_S", 1.0)
-
-    async def story(pool: EndpointPool) -> list[BaseException | Completion]:
-        await pool.chat(ASK, deadline_s=30)
-        hurried = await asyncio.gather(*(pool.chat(ASK, deadline_s=0.3) for _ in range(50)), return_exceptions=True)
-        assert {failure.outcome for failure in hurried} == {Outcome.RATE_LIMITED}
-        return await asyncio.gather(pool.chat(ASK, deadline_s=20), return_exceptions=True)
-
-    (patient,) = with_pool(story, scripted((200, HELLO, {}))[1], requests_per_minute=1)
-    assert patient.text == "hello"
 
 
 def test_an_endpoint_with_room_is_asked_before_one_at_the_end_of_its_pace() -> None:
@@ -246,23 +342,10 @@ def test_an_endpoint_with_room_is_asked_before_one_at_the_end_of_its_pace() -> N
 
     async def story(pool: EndpointPool) -> list[int]:
         for _ in range(10):
-            await pool.chat(ASK, deadline_s=20)
+            await pool.chat(ASK, Caller(20))
         return [stats.num_requests for stats in pool.stats]
 
     assert with_pool(story, one, other, requests_per_minute=5) == [5, 5]
-
-
-def test_waiting_for_room_ends_at_the_deadline() -> None:
-    async def hang(request: web.Request) -> web.Response:
-        await asyncio.sleep(60)
-        return web.Response()
-
-    async def story(pool: EndpointPool) -> list[BaseException | Completion]:
-        asked = (pool.chat(ASK, deadline_s=deadline_s) for deadline_s in (1.0, 0.2))
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    outcomes = [failure.outcome for failure in with_pool(story, hang, max_concurrency=1)]
-    assert outcomes == [Outcome.TIMEOUT, Outcome.RATE_LIMITED]
 
 
 def test_a_cancelled_request_gives_its_permit_back() -> None:
@@ -272,11 +355,11 @@ def test_a_cancelled_request_gives_its_permit_back() -> None:
         return web.json_response(HELLO)
 
     async def story(pool: EndpointPool) -> Completion:
-        hung = asyncio.create_task(pool.chat([], deadline_s=30))
+        hung = asyncio.create_task(pool.chat([], Caller(30)))
         await asyncio.sleep(0.1)
         hung.cancel()
         await asyncio.wait([hung])
-        return await pool.chat(ASK, deadline_s=5)
+        return await pool.chat(ASK, Caller(5))
 
     assert with_pool(story, hang, max_concurrency=1).text == "hello"
 
@@ -299,7 +382,7 @@ def test_calls_and_logprobs_are_read() -> None:
 def test_a_continuation_is_read_with_its_logprobs() -> None:
     logprobs = {"tokens": ["a"], "token_logprobs": [-0.1], "top_logprobs": [{"b": -2.0}]}
     _, handler = scripted((200, {"choices": [{"text": "a", "finish_reason": "length", "logprobs": logprobs}]}, {}))
-    completion = with_pool(lambda pool: pool.complete("x", deadline_s=5, top_logprobs=1), handler)
+    completion = with_pool(lambda pool: pool.complete("x", Caller(5), top_logprobs=1), handler)
     assert (completion.text, completion.logprobs[0].top) == ("a", {"b": -2.0})
 
 
@@ -308,7 +391,7 @@ def test_pictures_are_read_and_paid_for() -> None:
     bodies, handler = scripted((200, {"data": data}, {}))
 
     async def draw(pool: EndpointPool) -> Any:
-        return await pool.images("a cat", deadline_s=5, extra={"n": 2})
+        return await pool.images("a cat", Caller(5), extra={"n": 2})
 
     pictures = with_pool(draw, handler, prices=Prices(image_usd=0.5))
     assert pictures.images == (Image(PNG, "image/png"),) * 2
@@ -316,10 +399,29 @@ def test_pictures_are_read_and_paid_for() -> None:
     assert bodies[0] == {"model": "m", "prompt": "a cat", "response_format": "b64_json", "n": 2}
 
 
-@pytest.mark.parametrize("item", [{}, {"b64_json": "%"}, {"b64_json": "AAAA"}, {"url": "http://x/"}, None])
+def test_a_picture_at_an_address_is_read_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str | None]()
+
+    async def draw(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            seen.append(request.headers.get("Authorization"))
+            return web.Response(body=PNG, content_type="image/png")
+        inline = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+        return web.json_response({"data": [{"url": f"http://{request.host}/made.png"}, {"url": inline}]})
+
+    monkeypatch.setenv("RLF_TEST_KEY", "canary-0123456789")
+    bodies = {"extra": {"response_format": None}}
+    found = with_pool(lambda pool: pool.images("a cat", Caller(5), **bodies), draw, api_key_env="RLF_TEST_KEY")
+    assert found.images == (Image(PNG, "image/png"),) * 2
+    assert seen == [None]
+
+
+@pytest.mark.parametrize(
+    "item", [{}, {"b64_json": "%"}, {"b64_json": "AAAA"}, {"url": "http://10.0.0.1/"}, {"url": "file:///x"}, None]
+)
 def test_what_is_no_picture_is_a_failure(item: Any) -> None:
     _, handler = scripted((200, {"data": [item]}, {}))
-    failure = failing(lambda pool: pool.images("a cat", deadline_s=0.5), handler)
+    failure = failing(lambda pool: pool.images("a cat", Caller(0.5)), handler)
     assert failure.outcome is Outcome.SERVICE_ERROR
     assert "image" in failure.text
 

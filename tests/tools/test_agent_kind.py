@@ -87,9 +87,12 @@ def test_a_model_calls_its_tools_until_it_answers() -> None:
     turns = [calls('{"query": "a"}', '{"query": "b"}'), calls('{"query": "c"}'), {"content": "done"}]
     result = played(turns, bodies, target={"system": "Be good."})
     assert (result.outcome, result.text) == (Outcome.OK, "done")
-    assert result.usage == {"prompt_tokens": 30, "completion_tokens": 3, "turns": 3, "tool_calls": 3}
+    assert result.usage == {"requests": 3, "prompt_tokens": 30, "completion_tokens": 3, "turns": 3, "tool_calls": 3}
     assert [message["role"] for message in bodies[1]["messages"]] == ["system", "user", "assistant", "tool", "tool"]
-    assert [(m["tool_call_id"], m["content"]) for m in bodies[1]["messages"][3:]] == [("c0", "a"), ("c1", "b")]
+    asked, *answers = bodies[1]["messages"][2:]
+    assert [(m["tool_call_id"], m["content"]) for m in answers] == [
+        (call["id"], text) for call, text in zip(asked["tool_calls"], "ab", strict=True)
+    ]
     assert [tool["function"]["name"] for tool in bodies[0]["tools"]] == ["echo"]
     assert bodies[0]["messages"][1]["content"] == "Do it."
 
@@ -151,7 +154,8 @@ def test_agents_inside_of_agents_sum_up_what_they_use_and_lie_no_deeper_than_all
             async with Executor([nested]) as executor:
                 result = await executor.invoke(ToolCall("agent", {"task": "it"}), trajectory_id="t")
         assert result.text == "outer"
-        assert result.usage == {"prompt_tokens": 40, "completion_tokens": 4, "turns": 4, "tool_calls": 2}
+        tokens = {"requests": 4, "prompt_tokens": 40, "completion_tokens": 4}
+        assert result.usage == tokens | {"turns": 4, "tool_calls": 2}
 
     asyncio.run(main())
     deep: Any = ECHO

@@ -58,7 +58,7 @@ def test_the_prompt_is_filled_in_and_the_answer_comes_with_its_usage() -> None:
     target = {"system": "Be {brief}.", "prompt": "Q: {{ question }}", "sampling": {"temperature": 0, "max_tokens": 5}}
     result = answered(replying("Because.", bodies), target)
     assert (result.outcome, result.text) == (Outcome.OK, "Because.")
-    assert result.usage == {"prompt_tokens": 7, "completion_tokens": 3}
+    assert result.usage == {"requests": 1, "prompt_tokens": 7, "completion_tokens": 3}
     messages = [{"role": "system", "content": "Be {brief}."}, {"role": "user", "content": "Q: Why?"}]
     assert bodies == [{"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 5}]
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
+from rlf.core.meter import Meter
 from rlf.core.seeds import derive_seed
 from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec, TokenLogprob, json_schema_format
 from rlf.endpoints.opening import open_pool
@@ -34,6 +35,14 @@ class Reply:
 
     text: str
     logprobs: tuple[TokenLogprob, ...]
+    usage: ScoreUsage
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """Why a judge said nothing, and what asking it took all the same."""
+
+    reason: str
     usage: ScoreUsage
 
 
@@ -68,7 +77,11 @@ Asker = Callable[[int], Question]
 class Panel:
     """Judges that are connected."""
 
-    def __init__(self, term: JudgeTerm, judges: Mapping[str, Sequence[EndpointSpec]], seed: int) -> None:
+    def __init__(
+        self, term: JudgeTerm, judges: Mapping[str, Sequence[EndpointSpec]], seed: int, meter: Meter | None = None
+    ) -> None:
+        """Takes what is asked of whom; `meter` counts what that costs, as it does."""
+        self._meter = meter
         self._term = term
         self._judges = judges
         self._seed = seed
@@ -107,15 +120,15 @@ class Panel:
         values, failures, usage = list[T](), list[str](), ScoreUsage()
         for (_, number), reply in zip(asked, replies, strict=True):
             try:
-                if isinstance(reply, EndpointFailure):
-                    raise Unreadable(f"{reply.outcome}: {reply.text}")
                 usage += reply.usage
+                if isinstance(reply, NoReply):
+                    raise Unreadable(reply.reason)
                 values.append(read(reply, number))
             except Unreadable as fault:
                 failures.append(str(fault))
         return Votes(values, failures, usage)
 
-    async def _reply(self, model: str, question: Question, number: int, *, fresh: bool) -> Reply | EndpointFailure:
+    async def _reply(self, model: str, question: Question, number: int, *, fresh: bool) -> Reply | NoReply:
         sampling = self._sampling(model, question, number)
         if self._cache is None or fresh:
             return await self._ask(model, question, sampling)
@@ -143,16 +156,29 @@ class Panel:
         seed = derive_seed(self._seed, "judge", model, prompt, number) % _MAX_SEED
         return declared.model_copy(update={"seed": seed})
 
-    async def _ask(self, model: str, question: Question, sampling: SamplingSpec) -> Reply | EndpointFailure:
+    async def _ask(self, model: str, question: Question, sampling: SamplingSpec) -> Reply | NoReply:
+        from rlf.endpoints.pool import Caller
+
+        meter = Meter(self._meter)
         try:
             said = await self._pools[model].chat(
                 question.messages,
-                deadline_s=self._term.timeout_s,
+                Caller(self._term.timeout_s, meter),
                 sampling=sampling,
                 response_format=None if question.schema is None else json_schema_format("verdict", question.schema),
                 top_logprobs=_TOP_LOGPROBS if question.with_logprobs else None,
             )
         except EndpointFailure as failure:
-            return failure
-        num_tokens = said.usage.prompt_tokens + said.usage.completion_tokens
-        return Reply(said.text, said.logprobs, ScoreUsage(1, 0, num_tokens, said.usage.cost_usd))
+            return NoReply(f"{failure.outcome}: {failure.text}", _usage(meter, num_replies=0))
+        return Reply(said.text, said.logprobs, _usage(meter, num_replies=1))
+
+
+def _usage(meter: Meter, num_replies: int) -> ScoreUsage:
+    """What asking took, failed and repeated requests included."""
+    spent = meter.usage
+    return ScoreUsage(
+        num_replies=num_replies,
+        num_tokens=int(spent.get("prompt_tokens", 0) + spent.get("completion_tokens", 0)),
+        cost_usd=meter.cost_usd,
+        num_requests=int(spent.get("requests", 0)),
+    )

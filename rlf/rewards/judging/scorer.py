@@ -47,7 +47,7 @@ async def open_judge(term: JudgeTerm, context: RewardContext) -> AsyncIterator[J
     from rlf.rewards.judging.served import served
 
     async with served(term) as judges:
-        panel = Panel(term, judges, context.seed)
+        panel = Panel(term, judges, context.seed, context.meter)
         await panel.open()
         scorer = JudgeScorer(term, panel, context)
         try:

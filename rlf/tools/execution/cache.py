@@ -73,4 +73,4 @@ class RunCache:
 
 
 def _again(result: ToolResult) -> ToolResult:
-    return replace(result, cached=True, attempts=(), queue_s=0.0, run_s=0.0)
+    return replace(result, cached=True, attempts=(), queue_s=0.0, run_s=0.0, usage={})

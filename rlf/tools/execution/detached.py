@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from rlf.core.pauses import clock
-from rlf.core.timers import Timer, Timers
+from rlf.core.timers import Hold, Timer, Timers
 
 T = TypeVar("T")
 
@@ -44,11 +44,12 @@ class Detached:
         latest = monotonic() - GRACE_S
         return sum(left_at < latest for left_at in self._left_at.values())
 
-    async def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float, name: str) -> T:
+    async def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float, name: str, hold: Hold | None = None) -> T:
         """The coroutine's result.
 
         Args:
             name: the task's, which tells what runs when the loop is blocked.
+            hold: what may let the time stand still.
 
         Raises:
             TimeoutError: time is up; the coroutine was cancelled, and is left behind if it does not end.
@@ -59,6 +60,8 @@ class Detached:
         task = loop.create_task(_telling(coroutine, ended), name=name)
         timer = Timer(clock.now() + timeout_s, partial(_wake, ended))
         self._timers.start(timer)
+        if hold is not None:
+            hold.set(self._timers, timer)
         try:
             await ended
             if not task.done():

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError, nearest
+from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.budget import CountTokens
@@ -29,7 +30,7 @@ from rlf.tools.execution.monitor import LoopMonitor
 from rlf.tools.execution.open_tool import OpenTool, Surroundings, refusal
 from rlf.tools.execution.tape import AnsweredCall, Replay, TapeWriter, arguments_text
 from rlf.tools.failure import MAX_NAME_CHARS, shorten
-from rlf.tools.kind import ToolRuntime
+from rlf.tools.kind import CallOrigin, ToolRuntime
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Executor:
         notify: Callable[[str, str], None] | None = None,
         record: Path | None = None,
         replay: Replay | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """Takes the tools and what they share; nothing is opened yet.
 
@@ -59,13 +61,16 @@ class Executor:
             notify: takes what whoever watches the run should know: a level and the words.
             record: file that every call and its result are appended to.
             replay: where results come from in place of the tools, which then are not even opened.
+            meter: counts what every call spends, as it does.
         """
         repeated = [name for name, count in Counter(d.name for d in declarations).items() if count > 1]
         if repeated:
             raise RlfError(f"tools: {repeated[0]!r} is declared twice; give each tool a name of its own")
         self._declarations = tuple(declarations)
         own = Redactor(os.environ, said=[declaration.model_dump(mode="json") for declaration in declarations])
-        self._around = Surroundings(seed=seed, count_tokens=count_tokens, redact=own.after(redact), notify=notify)
+        self._around = Surroundings(
+            seed=seed, count_tokens=count_tokens, redact=own.after(redact), notify=notify, meter=meter
+        )
         self._max_concurrency = max_concurrency
         self._tools: dict[str, OpenTool] = {}
         self._shown: dict[str, OpenTool] = {}
@@ -145,25 +150,27 @@ class Executor:
         """The door for reward terms, which may call hidden tools too."""
         return _EveryTool(self)
 
-    def invoke(self, call: ToolCall, *, trajectory_id: str, depth: int = 0) -> Coroutine[Any, Any, ToolResult]:
+    def invoke(self, call: ToolCall, *, trajectory_id: str) -> Coroutine[Any, Any, ToolResult]:
         """Runs one call of the model. Cancelling it cancels the tool's work and frees its permit, see `ToolInvoker`.
-
-        Args:
-            depth: number of agent tools that the call is made inside of.
 
         Raises:
             ReplayMiss: the recording that is played back lacks the call.
         """
-        return self._run(self._shown.get(call.name), call, trajectory_id, depth)
+        return self._run(self._shown.get(call.name), call, CallOrigin(trajectory_id))
 
-    async def _run(self, tool: OpenTool | None, call: ToolCall, trajectory_id: str, depth: int = 0) -> ToolResult:
+    def invoke_inside(self, call: ToolCall, origin: CallOrigin) -> Coroutine[Any, Any, ToolResult]:
+        """Runs one call of an agent's model, as `invoke` does."""
+        return self._run(self._shown.get(call.name), call, origin)
+
+    async def _run(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
+        trajectory_id = origin.trajectory_id
         self._counts["calls"] += 1
         if self._replay is not None:
             result = self._replay.answer(self._identity(call, trajectory_id))
             self._count(result)
             return result
         try:
-            result = await self._answer(tool, call, trajectory_id, depth)
+            result = await self._answer(tool, call, origin)
         except asyncio.CancelledError:
             self._counts[Outcome.CANCELLED] += 1
             raise
@@ -180,46 +187,44 @@ class Executor:
         for tool in self._tools.values():
             await tool.end_trajectory(trajectory_id)
 
-    def _answer(
-        self, tool: OpenTool | None, call: ToolCall, trajectory_id: str, depth: int
-    ) -> Coroutine[Any, Any, ToolResult]:
+    def _answer(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> Coroutine[Any, Any, ToolResult]:
         if tool is None:
             return _at_once(self._unknown(call.name))
         complaint = tool.arguments.complaint(call.arguments)
         if complaint is None:
-            return self._through_cache(tool, call.arguments, trajectory_id, depth)
+            return self._through_cache(tool, call.arguments, origin)
         if tool.declaration.coerce is Coercion.SAFE:
             arguments = tool.arguments.coerced(call.arguments)
             if arguments is not None:
-                return _as_coerced(self._through_cache(tool, arguments, trajectory_id, depth))
+                return _as_coerced(self._through_cache(tool, arguments, origin))
         text = f"invalid arguments for {call.name}: {self._around.redact(complaint)}"
         return _at_once(refusal(Outcome.INVALID_ARGUMENTS, text))
 
     def _through_cache(
-        self, tool: OpenTool, arguments: Mapping[str, Any], trajectory_id: str, depth: int
+        self, tool: OpenTool, arguments: Mapping[str, Any], origin: CallOrigin
     ) -> Coroutine[Any, Any, ToolResult]:
         """The call, or the tool's earlier answer to it where the declaration lets one do."""
         text = canonical(arguments) if tool.is_cached else None
         if text is None:
-            return tool.run(arguments, trajectory_id, depth)
+            return tool.run(arguments, origin)
         key = CacheKey(tool.declaration.name, tool.source_hash, text)
-        return self._cached(key, tool, arguments, trajectory_id, depth)
+        return self._cached(key, tool, arguments, origin)
 
     async def _cached(
-        self, key: CacheKey, tool: OpenTool, arguments: Mapping[str, Any], trajectory_id: str, depth: int
+        self, key: CacheKey, tool: OpenTool, arguments: Mapping[str, Any], origin: CallOrigin
     ) -> ToolResult:
         async def from_disk() -> ToolResult:
             kept = await self._disk.get(key)
             if kept is not None:
                 return tool.shown_again(kept)
-            result = await tool.run(arguments, trajectory_id, depth)
+            result = await tool.run(arguments, origin)
             if result.outcome is Outcome.OK:
                 await self._disk.put(key, result)
             return result
 
         if tool.declaration.cache.scope is CacheScope.FOREVER:
             return await self._cache.get(key, from_disk)
-        return await self._cache.get(key, lambda: tool.run(arguments, trajectory_id, depth))
+        return await self._cache.get(key, lambda: tool.run(arguments, origin))
 
     def _unknown(self, name: str) -> ToolResult:
         known, name = list(self._shown), shorten(name, MAX_NAME_CHARS)
@@ -258,7 +263,7 @@ class _EveryTool:
         return tuple(declaration.description_for_model for declaration in self._executor._declarations)
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        return await self._executor._run(self._executor._tools.get(call.name), call, trajectory_id)
+        return await self._executor._run(self._executor._tools.get(call.name), call, CallOrigin(trajectory_id))
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         await self._executor.end_trajectory(trajectory_id)

@@ -7,15 +7,16 @@ import copy
 import json
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from rlf.core import derive_seed
+from rlf.core.meter import Meter
 from rlf.core.pauses import clock
 from rlf.core.quick import quickly
-from rlf.core.timers import Timers
+from rlf.core.timers import Hold, Timers
 from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.breaker import FAILURES, Breaker
 from rlf.tools.execution.budget import Budget, CountTokens
@@ -24,18 +25,18 @@ from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow, Window
 from rlf.tools.execution.monitor import TASK_PREFIX
 from rlf.tools.failure import ToolFailure, describe, outcome_of_fault, shorten
 from rlf.tools.images import check_images
-from rlf.tools.kind import CallContext, ToolRuntime
+from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
 from rlf.tools.limits import MAX_ABANDONED, RateSpec
 from rlf.tools.results import clean, size_bytes
 from rlf.tools.validate import ArgumentCheck, OutputCheck
-from rlf.types import Attempt, Outcome, ToolOutput, ToolResult
+from rlf.types import Attempt, InnerTurn, Outcome, ToolOutput, ToolResult
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.05
 """Upper bound of the pause before the first retry; it doubles with each further one."""
-_RETRIED = FAILURES | {Outcome.TOOL_ERROR}
-"""What another attempt may mend; only tools declared idempotent have one."""
+_RETRIED = FAILURES | {Outcome.TOOL_ERROR, Outcome.OUTPUT_REJECTED}
+"""What another attempt may change; only tools declared idempotent have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Surroundings:
     """What all tools of an executor share."""
 
     seed: int = 0
+    meter: Meter | None = None
+    """Counts what all calls spend."""
     gate: Gate | None = None
     """Permits over all tools; None: each tool's own alone count."""
     count_tokens: CountTokens | None = None
@@ -61,6 +64,28 @@ class Ending(NamedTuple):
     """What the tool gave back, if it did."""
     retry_after_s: float = 0.0
     """How long the tool's host asks to be left alone."""
+
+
+class _Course:
+    """One call on its way: its attempts so far, the time that was not its own, what it spends, an agent's turns."""
+
+    __slots__ = ("attempts", "call_id", "inner", "meter", "origin", "outside_s")
+
+    def __init__(self, origin: CallOrigin, call_id: str, meter: Meter | None) -> None:
+        self.origin, self.call_id, self.meter = origin, call_id, meter
+        self.attempts: list[Attempt] = []
+        self.outside_s = 0.0
+        """Time to get ready and in queues of the runtime's own."""
+        self.inner: list[InnerTurn] = []
+
+    def usage(self) -> Mapping[str, float]:
+        """What all attempts used up."""
+        if len(self.attempts) == 1:
+            return self.attempts[0].usage
+        total = Meter()
+        for attempt in self.attempts:
+            total.add(attempt.usage)
+        return total.usage
 
 
 class OpenTool:
@@ -89,6 +114,10 @@ class OpenTool:
         """Whether such calls also end by themselves before the time that they are given."""
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
         self._timeout_s, self._num_retries, self._idempotent = limits.timeout_s, limits.retries, declaration.idempotent
+        self._names_calls = getattr(runtime, "names_calls", False)
+        """Whether calls make others, whose names begin with theirs."""
+        self._num_by_caller: dict[str, dict[str, int]] = {}
+        """Calls so far, by trajectory and by who made them there."""
         self.is_cached = declaration.cache.scope is not CacheScope.NONE
 
     @property
@@ -101,19 +130,19 @@ class OpenTool:
         """Calls that wait for a permit."""
         return self._gate.num_waiting
 
-    async def run(self, arguments: Mapping[str, Any], trajectory_id: str, depth: int = 0) -> ToolResult:
+    async def run(self, arguments: Mapping[str, Any], origin: CallOrigin) -> ToolResult:
         """Runs one call with valid arguments to its end or its deadline, which counts from its permits."""
         asked = perf_counter()
         gate, shared = self._gate, self._around.gate
         if not gate.try_enter():
-            await gate.enter(trajectory_id)
+            await gate.enter(origin.trajectory_id)
         try:
-            if shared is None or depth:  # a call inside an agent's call must not wait for the agent's permit
-                return await self._permitted(arguments, trajectory_id, depth, asked)
+            if shared is None or origin.depth:  # a call inside an agent's call must not wait for the agent's permit
+                return await self._permitted(arguments, origin, asked)
             if not shared.try_enter():
-                await shared.enter(trajectory_id)
+                await shared.enter(origin.trajectory_id)
             try:
-                return await self._permitted(arguments, trajectory_id, depth, asked)
+                return await self._permitted(arguments, origin, asked)
             finally:
                 shared.leave()
         finally:
@@ -122,10 +151,11 @@ class OpenTool:
     def shown_again(self, kept: ToolResult) -> ToolResult:
         """A result that was kept whole, within this run's budget."""
         shown = self.budget.show(kept.text if kept.original is None else kept.original)
-        return replace(kept, **shown._asdict(), cached=True, attempts=(), queue_s=0.0, run_s=0.0)
+        return replace(kept, **shown._asdict(), cached=True, attempts=(), queue_s=0.0, run_s=0.0, usage={})
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Gives back what is held for one trajectory; what goes wrong there is logged."""
+        self._num_by_caller.pop(trajectory_id, None)
         fault: BaseException | None
         try:
             timeout_s = self.declaration.limits.timeout_s
@@ -156,23 +186,28 @@ class OpenTool:
             return fault
         return None
 
-    async def _permitted(
-        self, arguments: Mapping[str, Any], trajectory_id: str, depth: int, asked: float
-    ) -> ToolResult:
+    async def _permitted(self, arguments: Mapping[str, Any], origin: CallOrigin, asked: float) -> ToolResult:
         refused = self._refusal()
         if refused is not None:
             return refused
-        attempts: list[Attempt] = []
+        call_id = self._call_id(origin) if self._names_calls else ""
+        course = _Course(origin, call_id, origin.meter or self._around.meter)
         started = perf_counter()
         try:
-            ending, ready_s = await self._try(arguments, started, trajectory_id, depth, attempts)
+            ending = await self._try(arguments, started, course)
         except asyncio.CancelledError:
             if self._breaker is not None:
                 self._breaker.forget()
-            result = self._result(_CUT_OFF, attempts, started - asked, perf_counter() - started)
-            raise asyncio.CancelledError(result) from None
-        self._note(ending, started)
-        return self._result(ending, attempts, started - asked + ready_s, perf_counter() - started - ready_s)
+            raise asyncio.CancelledError(self._result(_CUT_OFF, course, started - asked, started)) from None
+        self._note(ending, started, course)
+        return self._result(ending, course, started - asked, started)
+
+    def _call_id(self, origin: CallOrigin) -> str:
+        """Unique among the calls of a run: those of a trajectory are counted by tool and agent's call."""
+        caller = origin.call_id or origin.trajectory_id
+        numbers = self._num_by_caller.setdefault(origin.trajectory_id, {})
+        number = numbers[caller] = numbers.get(caller, 0) + 1
+        return f"{caller}/{self.declaration.name}.{number}"
 
     def _refusal(self) -> ToolResult | None:
         """Why no call may pass at the moment."""
@@ -182,10 +217,11 @@ class OpenTool:
         reason = None if self._breaker is None else self._breaker.refuses()
         return None if reason is None else refusal(Outcome.CIRCUIT_OPEN, f"{name} is out of order: {reason}")
 
-    def _note(self, ending: Ending, started: float) -> None:
-        """Tells breaker and rate how a call ended."""
-        if ending.output is not None and ending.output.usage:
-            self._gate.spend(sum(n for unit, n in ending.output.usage.items() if unit.endswith("_tokens")))
+    def _note(self, ending: Ending, started: float, course: _Course) -> None:
+        """Lets breaker and rate know how a call ended."""
+        usage = course.usage()
+        if usage:
+            self._gate.spend(usage.get("prompt_tokens", 0.0) + usage.get("completion_tokens", 0.0))
         if self._breaker is not None and self._breaker.note(ending.outcome, started):
             words = self._around.redact(shorten(ending.text))
             text = f"tool {self.declaration.name}: too many calls in a row failed; calls are refused. The last: {words}"
@@ -193,37 +229,38 @@ class OpenTool:
             if self._around.notify is not None:
                 self._around.notify("warning", text)
 
-    async def _try(
-        self, arguments: Mapping[str, Any], started: float, trajectory_id: str, depth: int, attempts: list[Attempt]
-    ) -> tuple[Ending, float]:
-        """How the last attempt ended, and the time that the tool took to get ready, which is not the call's.
-
-        Each attempt is added to `attempts`, also one that is cancelled.
-        """
-        deadline, left_s, ready_s = started + self._timeout_s, self._timeout_s, 0.0
+    async def _try(self, arguments: Mapping[str, Any], started: float, course: _Course) -> Ending:
+        """How the last attempt ended. Each is added to the course, also one that is cancelled."""
+        deadline, left_s, trajectory_id = started + self._timeout_s, self._timeout_s, course.origin.trajectory_id
         while True:
+            meter, hold = Meter(course.meter), Hold()
             try:
                 unready = None if self._make_ready is None else await self._unready(self._make_ready, trajectory_id)
                 if self._make_ready is not None:
                     took_s = perf_counter() - started
-                    started, deadline, ready_s = started + took_s, deadline + took_s, ready_s + took_s
+                    started, deadline, course.outside_s = started + took_s, deadline + took_s, course.outside_s + took_s
                 num_pauses = clock.num_pauses
-                ending = unready or await self._attempt(arguments, self._context(trajectory_id, left_s, depth))
+                context = self._context(left_s, course, meter, hold)
+                ending = unready or await self._attempt(arguments, context)
             except asyncio.CancelledError:
-                attempts.append(Attempt(Outcome.CANCELLED, perf_counter() - started))
+                course.attempts.append(Attempt(Outcome.CANCELLED, perf_counter() - started, None, meter.usage))
                 raise
+            finally:
+                started, deadline = started + hold.waited_s, deadline + hold.waited_s
+                course.outside_s += hold.waited_s
             if ending.outcome is Outcome.TIMEOUT and clock.num_pauses > num_pauses:
                 ending = Ending(Outcome.INFRA, f"{ending.text}; rlf was stopped or the machine asleep meanwhile")
             if ending.outcome is Outcome.OK:
-                attempts.append(_new_attempt(Outcome.OK, perf_counter() - started))
-                return ending, ready_s
-            attempts.append(Attempt(ending.outcome, perf_counter() - started, self._around.redact(ending.text)))
-            if ending.outcome not in _RETRIED or len(attempts) > self._num_retries:
-                return ending, ready_s
-            pause_s = backoff_s(len(attempts), derive_seed(self._around.seed, trajectory_id))
+                course.attempts.append(_new_attempt(Outcome.OK, perf_counter() - started, None, meter.usage))
+                return ending
+            words = self._around.redact(ending.text)
+            course.attempts.append(Attempt(ending.outcome, perf_counter() - started, words, meter.usage))
+            if ending.outcome not in _RETRIED or len(course.attempts) > self._num_retries:
+                return ending
+            pause_s = backoff_s(len(course.attempts), derive_seed(self._around.seed, trajectory_id))
             pause_s = max(pause_s, ending.retry_after_s)
             if perf_counter() + pause_s >= deadline:
-                return ending, ready_s
+                return ending
             await asyncio.sleep(pause_s)
             await self._gate.again()
             started = perf_counter()
@@ -237,8 +274,10 @@ class OpenTool:
             return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
         return None
 
-    def _context(self, trajectory_id: str, left_s: float, depth: int) -> CallContext:
-        return CallContext(trajectory_id, left_s, depth, self._idempotent, self._output is not None)
+    def _context(self, left_s: float, course: _Course, meter: Meter, hold: Hold) -> CallContext:
+        origin, wants_json = course.origin, self._output is not None
+        place = (origin.trajectory_id, left_s, origin.depth, self._idempotent, wants_json)
+        return CallContext(*place, course.call_id, meter, hold, course.inner)
 
     async def _attempt(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         work = self._guarded(arguments, context)
@@ -246,9 +285,11 @@ class OpenTool:
             if self._ends_in_time:
                 return await work
             if self._ends_when_cancelled:
-                with self._timers.within(context.deadline_s):
+                limit = self._timers.within(context.deadline_s)
+                context.hold.set(self._timers, limit)
+                with limit:
                     return await work
-            return await self._detached.run(work, context.deadline_s, self._task_name)
+            return await self._detached.run(work, context.deadline_s, self._task_name, context.hold)
         except CancelledItself:
             return Ending(Outcome.TOOL_ERROR, "the tool cancelled itself")
         except TimeoutError:
@@ -259,7 +300,10 @@ class OpenTool:
     async def _guarded(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
         try:
-            return self._accepted(await self.runtime.invoke(_own_copy(arguments), context))
+            output = await self.runtime.invoke(_own_copy(arguments), context)
+            if output.usage:
+                context.meter.add(output.usage)
+            return self._accepted(output)
         except asyncio.CancelledError:
             raise
         except ToolFailure as failure:
@@ -280,8 +324,9 @@ class OpenTool:
         lines = check_images(output.images, self.declaration.limits)
         return Ending(Outcome.OK, "\n".join([output.text, *lines] if output.text else lines), output)
 
-    def _result(self, ending: Ending, attempts: Sequence[Attempt], queue_s: float, run_s: float) -> ToolResult:
+    def _result(self, ending: Ending, course: _Course, queue_s: float, started: float) -> ToolResult:
         output = ending.output or _NOTHING
+        run_s = perf_counter() - started - course.outside_s
         if ending.outcome is Outcome.OK:
             text, truncated, size, sha256, original = self.budget.show(ending.text)
         else:
@@ -290,8 +335,8 @@ class OpenTool:
         return _new_result(
             ending.outcome,
             text,
-            tuple(attempts),
-            queue_s,
+            tuple(course.attempts),
+            queue_s + course.outside_s,
             run_s,
             False,  # cached
             truncated,
@@ -302,8 +347,18 @@ class OpenTool:
             output.isolation or self.runtime.isolation,
             output.images,
             None if output.structured is None else self._struck(output.structured),
-            output.usage,
+            course.usage(),
+            tuple(map(self._struck_turn, course.inner)),
         )
+
+    def _struck_turn(self, turn: InnerTurn) -> InnerTurn:
+        """A turn of an agent without secrets; the results of its calls have none."""
+        calls = tuple(
+            replace(made, call=replace(made.call, arguments=self._struck(made.call.arguments) or {}))
+            for made in turn.calls
+        )
+        redact = self._around.redact
+        return replace(turn, text=clean(redact(turn.text)), reasoning=clean(redact(turn.reasoning)), calls=calls)
 
     def _struck(self, structured: Any) -> Any:
         """The structured result without secrets; None where it is not JSON."""

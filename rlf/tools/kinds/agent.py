@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
+from rlf.core import nearest
 from rlf.core.hashing import hash_json
 from rlf.endpoints import EndpointSpec, SamplingSpec
 from rlf.endpoints.opening import open_pool
 from rlf.endpoints.template import Template, TemplateText
+from rlf.tools.agent_text import AUTO, NONE
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
@@ -34,10 +37,24 @@ class AgentTool(ToolKind):
     sampling: SamplingSpec = SamplingSpec()
     tools: tuple[ToolDeclaration, ...] = Field(min_length=1)
     """Tools of the model, each a file or a declaration in place. They are told to it alone."""
+    text_calls: str = AUTO
+    """How calls are read that the model writes as text, where its server has no parser of its own: the name of a chat
+    format, `auto` for whichever format reads them, or `none`: such text is the answer."""
     max_turns: int = Field(default=8, ge=1)
     """Times that the model is asked; the last time it may not call."""
     max_calls: int = Field(default=32, ge=1)
     """Calls of tools within one answer; further ones are refused."""
+
+    @field_validator("text_calls")
+    @classmethod
+    def _is_a_format(cls, name: str) -> str:
+        from rlf.chat.format import FORMATS
+
+        known = [AUTO, NONE, *FORMATS.names()]
+        if name not in known:
+            reason = f"got {name!r}{nearest(name, known)}; expected one of {', '.join(known)}"
+            raise PydanticCustomError("text_calls", "{reason}", {"reason": reason})
+        return name
 
     @property
     def depth(self) -> int:
@@ -75,7 +92,9 @@ class AgentTool(ToolKind):
 
     def source_hash(self) -> str:
         """Covers what is asked of which model, and its tools."""
-        asked = self.model_dump(mode="json", include={"prompt", "system", "sampling", "max_turns", "max_calls"})
+        asked = self.model_dump(
+            mode="json", include={"prompt", "system", "sampling", "text_calls", "max_turns", "max_calls"}
+        )
         models = [[endpoint.url, endpoint.model] for endpoint in self.endpoints]
         return hash_json([asked, models, [[tool.name, tool.target.source_hash()] for tool in self.tools]])
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json
@@ -16,6 +16,7 @@ from rlf.endpoints.template import Template, TemplateText
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
 from rlf.tools.remote import Prompt, unknown_names
+from rlf.tools.schema import compile_schema
 
 
 class Api(StrEnum):
@@ -26,7 +27,7 @@ class Api(StrEnum):
     COMPLETION = "completion"
     """The result is the text that continues the prompt."""
     IMAGE = "image"
-    """The result is the picture that the prompt describes; `sampling.extra` holds `size` and the like."""
+    """The result is the image that the prompt describes; `sampling.extra` holds `size` and the like."""
 
 
 class ModelTool(ToolKind):
@@ -42,9 +43,19 @@ class ModelTool(ToolKind):
     """System message, as it is."""
     sampling: SamplingSpec = SamplingSpec()
     response_schema: dict[str, Any] | None = None
-    """JSON Schema that the answer is held to, where the server can do so."""
+    """JSON Schema of the answer: the server is asked to keep to it, and an answer that breaks it is refused."""
     response: str | None = None
     """Where the result lies in an answer that is JSON, as `verdict.text`; by default all of it."""
+
+    @field_validator("response_schema")
+    @classmethod
+    def _is_a_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        try:
+            if schema is not None:
+                compile_schema(schema)
+        except ValueError as fault:
+            raise _fault(f"no JSON Schema 2020-12: {fault}. Correct it") from fault
+        return schema
 
     @model_validator(mode="after")
     def _asks_what_the_api_takes(self) -> Self:

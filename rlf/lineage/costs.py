@@ -1,0 +1,82 @@
+"""What a run spent on tools and judges, by name: counted as it is recorded, and never taken back.
+
+A step that is done again after a stop is paid for again, and a trajectory that was cut off or thinned has cost what it
+has cost. So these sums stand by themselves; rows of steps come and go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, delete, insert, select
+
+from rlf.core.redact import Redactor
+from rlf.lineage import tables
+from rlf.lineage.records import Cost
+from rlf.types import Scored, ScoreUsage
+
+TOOL, JUDGE = "tool", "judge"
+_UNITS = ("requests", "requests_without_usage", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_usd")
+"""Of tools, those that say what was spent; a tool of an agent is counted in the agent's."""
+
+Spent = Mapping[tuple[str, str], Mapping[str, float]]
+"""Usage by kind and name."""
+
+
+def spent_by(trajectories: Sequence[Scored], redactor: Redactor) -> Spent:
+    """What trajectories spent. A result that was played again from a cache has cost nothing."""
+    sums: dict[tuple[str, str], Counter[str]] = {}
+    for scored in trajectories:
+        for record in scored.trajectory.calls:
+            usage = {unit: record.result.usage[unit] for unit in _UNITS if record.result.usage.get(unit)}
+            if usage and not record.result.cached:
+                sums.setdefault((TOOL, redactor.text(record.call.name)), Counter()).update(usage)
+        for score in scored.scores:
+            if score.usage is not None and (found := _of_judge(score.usage)):
+                sums.setdefault((JUDGE, redactor.text(score.term)), Counter()).update(found)
+    return sums
+
+
+def _of_judge(usage: ScoreUsage) -> dict[str, float]:
+    named = {"requests": usage.num_requests, "num_tokens": usage.num_tokens, "cost_usd": usage.cost_usd}
+    return {unit: number for unit, number in named.items() if number}
+
+
+def add_costs(connection: Connection, run_id: str, phase: str, spent: Spent) -> None:
+    """Adds to what a run has spent in a phase."""
+    table = tables.costs
+    for (kind, name), usage in spent.items():
+        key = {"run_id": run_id, "phase": phase, "kind": kind, "name": name}
+        known = connection.execute(select(table.c.usage).filter_by(**key)).scalar()
+        total = Counter(json.loads(known or "{}"))
+        total.update(usage)
+        connection.execute(delete(table).filter_by(**key))
+        connection.execute(insert(table), key | {"usage": json.dumps(dict(total))})
+
+
+def costs_of(rows: Iterable[tuple[str, str, str, str]]) -> list[Cost]:
+    """Costs of rows of (phase, kind, name, usage): the dearest first."""
+    sums: dict[tuple[str, str], Counter[str]] = {}
+    by_phase: dict[tuple[str, str], dict[str, float]] = {}
+    for phase, kind, name, text in rows:
+        usage = json.loads(text)
+        sums.setdefault((kind, name), Counter()).update(usage)
+        by_phase.setdefault((kind, name), {})[phase] = usage.get("cost_usd", 0.0)
+    found = [_cost(kind, name, usage, by_phase[kind, name]) for (kind, name), usage in sums.items()]
+    return sorted(found, key=lambda cost: (-cost.cost_usd, -cost.num_tokens, cost.name))
+
+
+def _cost(kind: str, name: str, usage: Mapping[str, float], by_phase: Mapping[str, float]) -> Cost:
+    num_tokens = sum(usage.get(unit, 0) for unit in ("prompt_tokens", "completion_tokens", "num_tokens"))
+    return Cost(
+        kind=kind,
+        name=name,
+        num_requests=int(usage.get("requests", 0)),
+        num_without_usage=int(usage.get("requests_without_usage", 0)),
+        num_tokens=int(num_tokens),
+        num_cached_tokens=int(usage.get("cached_tokens", 0)),
+        cost_usd=usage.get("cost_usd", 0.0),
+        cost_usd_by_phase=dict(by_phase),
+    )

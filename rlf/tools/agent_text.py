@@ -1,0 +1,80 @@
+"""Calls that an agent's model writes as text, for servers that read none: the chat formats read them.
+
+A server without a tool parser hands `<tool_call>{...}</tool_call>` on as the message's text. Which family wrote it is
+not known, so every format tries; the one that reads calls of known tools without a fault is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rlf.endpoints import Completion
+from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from rlf.chat.format import ChatFormat
+    from rlf.chat.parsed import Parsed
+
+AUTO: Final = "auto"
+NONE: Final = "none"
+
+
+class TextTurn(NamedTuple):
+    """What a text that looks like a call says."""
+
+    calls: tuple[ToolCall, ...]
+    failures: tuple[ParseFailure, ...]
+
+
+class TextCalls:
+    """Reads the turns of one agent."""
+
+    def __init__(self, form: str, tools: Sequence[ToolDescription]) -> None:
+        """Takes a format's name, or `auto`, and the agent's tools."""
+        self._form, self._tools = form, tuple(tools)
+        self._names = {tool.name for tool in tools}
+        self._formats: list[ChatFormat] | None = None
+
+    def looks_like_calls(self, completion: Completion) -> bool:
+        """Whether the text may hold a call."""
+        if self._form == NONE or completion.calls:
+            return False
+        from rlf.chat.scan import LOOKALIKE, bare_calls
+
+        patterns = (LOOKALIKE, bare_calls(self._tools))
+        return self._form != AUTO or any(pattern.search(completion.text) for pattern in patterns)
+
+    def read(self, completion: Completion) -> TextTurn:
+        """The calls, or why there are none; neither for a text that is an answer. Loads transformers at first."""
+        parsed = [format_.parse(completion.text, truncated=completion.is_truncated) for format_ in self._loaded()]
+        best = max(parsed, key=self._worth)
+        if self._form != AUTO:
+            return TextTurn(best.calls, () if best.calls or best.answer is not None else best.failures)
+        if self._num_known(best):
+            return TextTurn(best.calls, ())
+        if any(found.answer is not None for found in parsed) and not self._names_a_tool(completion.text):
+            return TextTurn((), ())
+        return TextTurn((), best.failures)
+
+    def _worth(self, parsed: Parsed) -> tuple[int, int, int]:
+        """Known calls count most; then few failures, of the more telling classes."""
+        vague = sum(failure.kind in (FailureClass.WRONG_TAG, FailureClass.EMPTY) for failure in parsed.failures)
+        return self._num_known(parsed), -vague, -len(parsed.failures)
+
+    def _num_known(self, parsed: Parsed) -> int:
+        return sum(call.name in self._names for call in parsed.calls)
+
+    def _names_a_tool(self, text: str) -> bool:
+        return any(name in text for name in self._names)
+
+    def _loaded(self) -> list[ChatFormat]:
+        if self._formats is None:
+            from rlf.chat.format import FORMATS
+            from rlf.chat.standin import stand_in
+
+            names = FORMATS.names() if self._form == AUTO else [self._form]
+            self._formats = [stand_in(name, self._tools) for name in names]
+            for format_ in self._formats:
+                format_.begins_thinking = False  # the server has told thinking apart
+        return self._formats
