@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.algo.health import Action, Alarm, Watch
+from rlf.api.budgets import Budget, BudgetSpent
 from rlf.api.certificates import certificate_notice
 from rlf.api.changes import InputsChanged, accept, change_notices, find_changes, source_texts
 from rlf.api.checkpoints import choose_start, drop_checkpoints
@@ -182,8 +183,9 @@ def start(
     with open_lineage(runs_folder, create=True, url=plan.spec.lineage.url) as store:
         store.hide(environment(plan), declared(plan))
         show, options = show_command(run_id, runs_folder)
-        sink = _Sink(plan.spec, SignalWatch(plan.spec, show, store.redactor.text, options=options))
-        traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played)
+        budget, signals = _budget(plan), SignalWatch(plan.spec, show, store.redactor.text, options=options)
+        sink = _Sink(plan.spec, signals, budget)
+        traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played, budget.meter)
         engine = _engine(plan, folder, sink, traffic, place)
         unwise = [Notice("warning", str(warning), {"path": warning.path}) for warning in warnings]
         sink.opening = [*notices, *unwise, certificate_notice(plan.spec, engine.chat, runs_folder)]
@@ -222,6 +224,7 @@ def resume(
     accept_changes: bool = False,
     from_step: int | None = None,
     take_over: bool = False,
+    max_usd: float | None = None,
 ) -> RunOutcome:
     """Continues a stopped run from its last complete checkpoint, to the numbers it would have had.
 
@@ -229,6 +232,7 @@ def resume(
         accept_changes: whether the run continues where its inputs are not what it was made from.
         from_step: the checkpoint to continue from, 0 for the run's beginning; None: the newest.
         take_over: whether a run is also taken from a process that seems to run it still.
+        max_usd: what it may spend in all, in place of the plan's `limits.max_usd`.
 
     Raises:
         InputsChanged: inputs changed, and that was not accepted.
@@ -256,8 +260,10 @@ def resume(
         show, options = show_command(record.id, runs_folder)
         had_signal = signal_so_far(reader, record.id)
         signals = SignalWatch(plan.spec, show, store.redactor.text, options=options, had_signal=had_signal)
-        sink = _Sink(plan.spec, signals)
-        engine = _engine(plan, folder, sink, Traffic(store.redactor.text, recording if recording.is_file() else None))
+        budget = _budget(plan, sum(cost.cost_usd for cost in reader.costs(record.id)), max_usd)
+        sink = _Sink(plan.spec, signals, budget)
+        record_to = recording if recording.is_file() else None
+        engine = _engine(plan, folder, sink, Traffic(store.redactor.text, record_to, meter=budget.meter))
         engine.go_back(start_at, stored.last_step)
         begin_resume(store, record.id, engine.step, take_over=take_over)
         accept(store, record, changes, places, step=engine.step)
@@ -280,6 +286,12 @@ def _with_its_secrets(plan: Plan) -> Plan:
     return plan
 
 
+def _budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None) -> Budget:
+    """What a plan's run may spend, or what a person says in its place."""
+    limit = plan.spec.limits.max_usd if max_usd is None else max_usd
+    return Budget(limit, spent_usd, counts_events=plan.spec.engine.kind != "local")
+
+
 def environment(plan: Plan) -> set[str]:
     """The variables that tools and rewards are filled in with: credentials and addresses."""
     return mentioned(item.text for item in plan.interpolated)
@@ -293,7 +305,8 @@ def declared(plan: Plan) -> list[Any]:
 class _Sink:
     """Gives each event to the recorder first, then to the view, and steps to what watches over the run."""
 
-    def __init__(self, spec: RunSpec, signals: SignalWatch) -> None:
+    def __init__(self, spec: RunSpec, signals: SignalWatch, budget: Budget) -> None:
+        self.budget = budget
         self.recorder: Recorder | None = None
         self.shown: EventSink | None = None
         has_tools = any(not tool.hidden for tool in spec.tools)
@@ -306,6 +319,7 @@ class _Sink:
     def __call__(self, event: RunEvent) -> None:
         assert self.recorder and self.shown and self.tracking, "an event before the run is registered"
         self.recorder(event)
+        self.budget.note(event)
         self.shown(event)
         for warning in self.tracking(event):
             self(warning)
@@ -331,6 +345,10 @@ class _Sink:
         if grave:
             self.flush()
             raise HealthStop(grave)
+
+    def end(self, status: RunStatus, step: int, error: str | None = None) -> RunFinished:
+        """The last event, with what no other has counted."""
+        return RunFinished(status, step, error, self.budget.unrecorded())
 
     def flush(self) -> None:
         assert self.recorder is not None, "a flush before the run is registered"
@@ -365,29 +383,33 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
             sink.shown = view(info)
             for event in sink.opening:
                 sink(event)
-            asyncio.run(_run_owned(store, engine, recorder, info.run_id))
+            asyncio.run(_run_owned(store, engine, sink, info.run_id))
         except KeyboardInterrupt:
             verdict = _report_verdict(store, sink, info)
-            sink(RunFinished(RunStatus.INTERRUPTED, engine.step, stops.reason()))
+            sink(sink.end(RunStatus.INTERRUPTED, engine.step, stops.reason()))
+            return RunOutcome(info.run_id, RunStatus.INTERRUPTED, engine.step, verdict)
+        except BudgetSpent as spent:
+            verdict = _report_verdict(store, sink, info)
+            sink(sink.end(RunStatus.INTERRUPTED, engine.step, str(spent).replace("RUN", info.run_id, 1)))
             return RunOutcome(info.run_id, RunStatus.INTERRUPTED, engine.step, verdict)
         except BrokenPipeError:  # nobody reads what the view prints any more
-            recorder(RunFinished(RunStatus.INTERRUPTED, engine.step, "nothing reads its output any more"))
+            recorder(sink.end(RunStatus.INTERRUPTED, engine.step, "nothing reads its output any more"))
             raise
         except LeaseLost:
             raise
         except HealthStop as stop:
             _report_verdict(store, sink, info)
-            recorder(RunFinished(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
+            recorder(sink.end(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
             recorder.flush()
             since = [alarm.since for alarm in stop.alarms if alarm.action is Action.ROLLBACK]
             if since:
                 drop_checkpoints(store, info.run_id, info.folder, from_step=min(since))
             raise
         except BaseException as error:
-            recorder(RunFinished(RunStatus.FAILED, engine.step, str(error) or type(error).__name__))
+            recorder(sink.end(RunStatus.FAILED, engine.step, str(error) or type(error).__name__))
             raise
         verdict = _report_verdict(store, sink, info)
-        sink(RunFinished(RunStatus.FINISHED, engine.step))
+        sink(sink.end(RunStatus.FINISHED, engine.step))
         return RunOutcome(info.run_id, RunStatus.FINISHED, engine.step, verdict)
 
 
@@ -400,11 +422,16 @@ def _report_verdict(store: Store, sink: _Sink, info: RunInfo) -> Verdict:
     return verdict
 
 
-async def _run_owned(store: Store, engine: Engine, recorder: Recorder, run_id: str) -> None:
-    """Runs an engine while this process owns the run. Raises LeaseLost soon after it does not."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None, "a run outside of a task"
+async def _run_owned(store: Store, engine: Engine, sink: _Sink, run_id: str) -> None:
+    """Runs an engine while this process owns the run and its budget lasts. Raises LeaseLost, BudgetSpent soon after."""
+    task, loop, recorder = asyncio.current_task(), asyncio.get_running_loop(), sink.recorder
+    assert task is not None and recorder is not None, "a run outside of a task, or not registered"
     lost: list[LeaseLost] = []
+    spent: list[BudgetSpent] = []
+
+    def stop_spending() -> None:
+        spent.append(sink.budget.spent())
+        loop.call_soon_threadsafe(task.cancel)
 
     def lose(error: LeaseLost) -> None:
         recorder.fail(error)
@@ -414,11 +441,11 @@ async def _run_owned(store: Store, engine: Engine, recorder: Recorder, run_id: s
         loop.call_soon_threadsafe(task.cancel)
 
     try:
-        with Heartbeat(store, run_id, lose):
+        with Heartbeat(store, run_id, lose), sink.budget.watched(stop_spending):
             await engine.run()
     except asyncio.CancelledError:
-        if lost:
-            raise lost[0] from None
+        for reason in (*lost, *spent):
+            raise reason from None
         raise
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from rlf.cli.parts import Parts
 from rlf.reports.evaluation import interval_of
 from rlf.reports.progress import Progress
-from rlf.reports.quantities import count, decimal, duration, percent, percent_range, visible
+from rlf.reports.quantities import count, decimal, dollars, duration, percent, percent_range, visible
 from rlf.reports.sparkline import sparkline
 from rlf.types.events import EvaluationFinished
 
@@ -101,6 +101,7 @@ def _lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, Renderab
         ("rollouts", _rollouts(metrics)),
         ("speed", _speed(metrics)),
         ("policy", _policy(metrics)),
+        ("cost", cost_parts(progress.costs_usd)),
     ):
         if content:
             yield label, content
@@ -174,6 +175,14 @@ def _speed(metrics: Mapping[str, float]) -> Parts:
 
 def _policy(metrics: Mapping[str, float]) -> Parts:
     return Parts([f"{word} {decimal(metrics[name])}" for name, word in _POLICY_METRICS.items() if name in metrics])
+
+
+def cost_parts(costs_usd: Mapping[str, float]) -> Parts:
+    """The sum, then each tool and judged term, the dearest first; nothing where nothing was spent."""
+    if not costs_usd:
+        return Parts(())
+    named = sorted(costs_usd.items(), key=lambda pair: -pair[1])
+    return Parts([dollars(sum(costs_usd.values())), *(f"{visible(name)} {dollars(cost)}" for name, cost in named)])
 
 
 def _counts(metrics: Mapping[str, float], prefix: str) -> list[str]:

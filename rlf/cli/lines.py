@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlf.cli.envelope import print_event
 from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
+from rlf.types.score import costs_by_name
 
 if TYPE_CHECKING:
     from rlf.api.runs import RunInfo
@@ -29,6 +30,8 @@ class StepLine:
     step: int
     metrics: Mapping[str, float]
     num_trajectories: int
+    cost_usd: float
+    """Of its tools and judges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class EvaluationLine:
     mode: str
     metrics: Mapping[str, float]
     num_trajectories: int
+    cost_usd: float
+    """Of its tools and judges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class InterruptedLine:
 
     step: int
     num_trajectories: int
+    cost_usd: float
+    """Of its tools and judges."""
 
 
 class JsonLines:
@@ -76,10 +83,15 @@ def print_run_event(command: str, event: RunEvent) -> None:
 def _line(event: RunEvent) -> object:
     match event:
         case StepFinished():
-            return StepLine(event.step, event.metrics, len(event.trajectories))
+            return StepLine(event.step, event.metrics, len(event.trajectories), _cost_usd(event))
         case EvaluationFinished():
-            return EvaluationLine(event.step, event.mode, event.metrics, len(event.trajectories))
+            num, cost_usd = len(event.trajectories), _cost_usd(event)
+            return EvaluationLine(event.step, event.mode, event.metrics, num, cost_usd)
         case Interrupted():
-            return InterruptedLine(event.step, len(event.trajectories))
+            return InterruptedLine(event.step, len(event.trajectories), _cost_usd(event))
         case _:
             return event
+
+
+def _cost_usd(event: StepFinished | EvaluationFinished | Interrupted) -> float:
+    return sum(costs_by_name(event.trajectories).values())

@@ -11,8 +11,9 @@ from rich.console import Console
 from rlf.cli.board import header_lines
 from rlf.reports.evaluation import kinds_of, success_words
 from rlf.reports.progress import Progress
-from rlf.reports.quantities import count, decimal, duration, percent, visible
+from rlf.reports.quantities import count, decimal, dollars, duration, percent, visible
 from rlf.types.events import EvaluationFinished, Interrupted, Notice, RunEvent, RunFinished, StepFinished
+from rlf.types.score import costs_by_name
 from rlf.types.tool import Outcome
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ def interruption_line(event: Interrupted) -> str:
 def step_line(event: StepFinished, total_steps: int, left_s: float | None) -> str:
     """`step 12/60  success 71.4 %  reward 0.731  ...`."""
     parts = [f"step {event.step:>{len(str(total_steps))}}/{total_steps}", *_figures(event.metrics)]
+    cost_usd = sum(costs_by_name(event.trajectories).values())
+    if cost_usd:
+        parts.append(f"cost {dollars(cost_usd)}")
     if left_s is not None:
         parts.append(f"{duration(left_s)} left")
     return "  ".join(parts)
@@ -107,6 +111,9 @@ def evaluation_line(event: EvaluationFinished) -> str:
         parts.append(f"{metrics['num_questions']:.0f} questions")
     if metrics.get("unscorable"):
         parts.append(f"{metrics['unscorable']:.0f} unscorable")
+    cost_usd = sum(costs_by_name(event.trajectories).values())
+    if cost_usd:
+        parts.append(f"cost {dollars(cost_usd)}")
     if "time/total_s" in metrics:
         parts.append(f"{metrics['time/total_s']:.1f} s")
     return "  ".join(parts)

@@ -44,6 +44,16 @@ def resume(
             "loses it, ends at its next write and says so. Everything after the last checkpoint is done again here.",
         ),
     ] = False,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-usd",
+            metavar="N",
+            min=0.0,
+            help="US dollars that the run may spend in all, in place of `limits.max_usd`.",
+            show_default="the spec's",
+        ),
+    ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -59,6 +69,8 @@ def resume(
     if sweeps.is_sweep(name, runs_folder):
         if from_step is not None:
             raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
+        if max_usd is not None:
+            raise RlfError("--max-usd: the budget is a run's own. Name one of the sweep's runs.")
         _resume_sweep(name, runs_folder, accept_changes=accept_changes, take_over=take_over, as_json=as_json)
 
     def work(view: RunView) -> RunOutcome:
@@ -70,6 +82,7 @@ def resume(
             accept_changes=accept_changes,
             from_step=from_step,
             take_over=take_over,
+            max_usd=max_usd,
         )
 
     watch("resume", work, runs_folder, as_json=as_json)

@@ -38,7 +38,7 @@ def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, 
     for task_id, successes in by_task.items():
         rates[task_id] = fmean(successes)
         solved[task_id] = sum(success >= 1.0 for success in successes)
-    metrics = rollout_metrics(scored) | {"num_questions": float(len(rates))}
+    metrics = (rollout_metrics(scored) if scored else {}) | {"num_questions": float(len(rates))}
     if not rates:
         return metrics
     interval = wilson_interval(sum(rates.values()), len(rates))

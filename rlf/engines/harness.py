@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rlf.chat.format import FORMATS, ChatFormat, detect_format
 from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
+from rlf.core.meter import Meter
 from rlf.core.seeds import derive_seed
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
@@ -62,6 +63,8 @@ class Traffic:
     """File that every call and its result are appended to."""
     replay: Replay | None = None
     """Where results come from in place of the tools."""
+    meter: Meter = field(default_factory=Meter)
+    """Counts what tools and judges cost, as they do."""
 
 
 def build_harness(
@@ -103,11 +106,12 @@ def build_harness(
         notify=notify,
         record=traffic.record,
         replay=traffic.replay,
+        meter=traffic.meter,
     )
     return Harness(
         chat=chat,
         tools=tools,
-        reward=RewardFunction(spec.rewards, RewardContext(tools.for_rewards, spec.seed, notify)),
+        reward=RewardFunction(spec.rewards, RewardContext(tools.for_rewards, spec.seed, notify, traffic.meter)),
         limits=limits,
         training=training,
         evaluation=replace(plain, temperature=spec.eval.temperature),

@@ -17,7 +17,7 @@ from rlf.lineage import tables
 from rlf.lineage.records import Cost
 from rlf.types import Scored, ScoreUsage
 
-TOOL, JUDGE = "tool", "judge"
+TOOL, JUDGE, OTHER = "tool", "judge", "other"
 _UNITS = ("requests", "requests_without_usage", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_usd")
 """Of tools, those that say what was spent; a tool of an agent is counted in the agent's."""
 
@@ -42,6 +42,11 @@ def spent_by(trajectories: Sequence[Scored], redactor: Redactor) -> Spent:
 def _of_judge(usage: ScoreUsage) -> dict[str, float]:
     named = {"requests": usage.num_requests, "num_tokens": usage.num_tokens, "cost_usd": usage.cost_usd}
     return {unit: number for unit, number in named.items() if number}
+
+
+def unrecorded(usage: Mapping[str, float]) -> Spent:
+    """What a process spent on requests that no trajectory has."""
+    return {(OTHER, "in no trajectory"): usage} if usage else {}
 
 
 def add_costs(connection: Connection, run_id: str, phase: str, spent: Spent) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
-from rlf.lineage.costs import add_costs, spent_by
+from rlf.lineage.costs import add_costs, spent_by, unrecorded
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.payload import encode_task
 from rlf.lineage.records import INTERRUPTED, TRAIN
@@ -162,6 +162,7 @@ class _Transaction:
                 self._notice(event)
             case RunFinished():
                 error = self._redactor.optional(event.error)
+                add_costs(self._connection, self._run_id, INTERRUPTED, unrecorded(event.unrecorded))
                 self._update_run(status=event.status, finished=self._now, error=error, last_step=event.step)
 
     def _step(self, event: StepFinished) -> None:

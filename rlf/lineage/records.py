@@ -233,7 +233,8 @@ class Cost:
     """What a run spent on one tool, or on the judges of one term, over all that it did."""
 
     kind: str
-    """`tool`, agents among them with all that is inside of their calls; or `judge`."""
+    """`tool`, agents among them with all that is inside of their calls; `judge`; or `other`, of requests that a stop
+    cut off before they came to a trajectory, and of tools that reward terms called."""
     name: str
     num_requests: int
     """To models, those that failed or were repeated included; of runs from before they were counted 0."""

@@ -72,6 +72,13 @@ def _loss_exists(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fau
     yield from find_settings_openrlhf_lacks(loaded)
 
 
+def _evaluations_have_no_budget(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+    max_usd = loaded.spec.limits.max_usd_per_evaluation
+    if max_usd is not None:
+        message = f"got {max_usd:g}; OpenRLHF evaluates in processes that do not know of each other's cost. Remove it, "
+        yield loaded.fault(("limits", "max_usd_per_evaluation"), f"{message}or write engine: local.")
+
+
 def _turns_have_rewards(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
     for position, term in enumerate(loaded.spec.rewards):
         if term.stage is Stage.TURN:
@@ -358,6 +365,7 @@ def _said(gpus: Gpus | None) -> str:
 CHECKS: tuple[Check, ...] = (
     _algorithm_exists,
     _loss_exists,
+    _evaluations_have_no_budget,
     _turns_have_rewards,
     _said_in_vain,
     _adapters_reach_vllm,

@@ -15,6 +15,7 @@ from rlf.types.events import (
     RunFinished,
     StepFinished,
 )
+from rlf.types.score import costs_by_name
 
 CURVES = ("success", "reward/mean")
 """Metrics whose whole curve is kept."""
@@ -48,10 +49,21 @@ class Progress:
     checkpoint_step: int | None = None
     notices: tuple[Notice, ...] = ()
     """The latest few."""
+    costs_usd: Mapping[str, float] = field(default_factory=dict)
+    """What this process has spent, by tool and judged term."""
     finished: RunFinished | None = None
 
     def after(self, event: RunEvent, now_s: float) -> Progress:
         """The state once `event` happened at `now_s`."""
+        if isinstance(event, StepFinished | EvaluationFinished | Interrupted):
+            return self._after_spending(event)._after(event, now_s)
+        return self._after(event, now_s)
+
+    def _after_spending(self, event: StepFinished | EvaluationFinished | Interrupted) -> Progress:
+        spent = costs_by_name(event.trajectories)
+        return replace(self, costs_usd=_added(self.costs_usd, spent)) if spent else self
+
+    def _after(self, event: RunEvent, now_s: float) -> Progress:
         match event:
             case StepFinished():
                 return self._after_step(event, now_s)
@@ -102,3 +114,7 @@ class Progress:
             evaluating_s=0.0,
             took_s=took_s,
         )
+
+
+def _added(costs: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    return {name: costs.get(name, 0.0) + more.get(name, 0.0) for name in (*costs, *more)}

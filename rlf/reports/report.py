@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.core.hashing import short
+from rlf.reports.costs import costs_table
 from rlf.reports.judges import JudgeTotals, judge_totals, judges_table
 from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.overview import STATUS_STYLES, elapsed_s
@@ -23,7 +24,7 @@ from rlf.reports.verdict import Verdict, read_verdict, verdict_text
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Change, Checkpoint, LoggedEvent, Note, Run, Step, ToolCallSummary
+    from rlf.lineage.records import Change, Checkpoint, Cost, LoggedEvent, Note, Run, Step, ToolCallSummary
 
 _CURVE_WIDTH = 48
 _LABEL_WIDTH = 11
@@ -38,6 +39,10 @@ class Report:
     steps: Sequence[Step]
     tools: Sequence[ToolCallSummary]
     judges: Sequence[JudgeTotals]
+    costs: Sequence[Cost]
+    """By tool and judged term, the dearest first."""
+    cost_usd: float
+    """Their sum."""
     checkpoints: Sequence[Checkpoint]
     changes: Sequence[Change]
     """Inputs that were replaced, and accepted, when the run was resumed."""
@@ -49,12 +54,14 @@ class Report:
 
 def read_report(reader: Reader, run_id: str) -> Report:
     """Reads a run from the lineage."""
-    steps = reader.steps(run_id)
+    steps, costs = reader.steps(run_id), reader.costs(run_id)
     return Report(
         run=reader.get_run(run_id),
         steps=steps,
         tools=reader.tool_call_summary(run_id),
         judges=judge_totals(steps, reader.evaluations(run_id)),
+        costs=costs,
+        cost_usd=sum(cost.cost_usd for cost in costs),
         checkpoints=reader.checkpoints(run_id),
         changes=reader.changes(run_id),
         events=reader.events(run_id),
@@ -73,6 +80,8 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
         parts += [Text(), _tools_table(report.tools)]
     if report.judges:
         parts += [Text(), judges_table(report.judges)]
+    if report.costs:
+        parts += [Text(), costs_table(report.costs)]
     parts += [*example_parts(report.summary, options, opening), Text()]
     return Group(*parts, _grid(_origin(report.run, options)))
 

@@ -94,7 +94,8 @@ def calls_table(calls: Sequence[FoundCall]) -> Table:
     for header in ("phase", "step", "K", "turn", "tool", "outcome", "time", "arguments", "text"):
         table.add_column(header, justify="right" if header in ("step", "K", "turn", "time") else "left")
     for call in calls:
-        place = (call.phase, str(call.step), str(call.k), str(call.turn), visible(call.name), str(call.outcome))
+        turn = f"{call.turn} > {call.inside}" if call.inside else str(call.turn)
+        place = (call.phase, str(call.step), str(call.k), turn, visible(call.name), str(call.outcome))
         words = (json.dumps(dict(call.arguments), ensure_ascii=False), " ".join(call.text.split()))
         table.add_row(*place, duration(call.run_s), *(visible(_cut(text)) for text in words))
     return table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,11 +17,12 @@ from rich.text import Text
 from rlf.reports.margin import Margin
 from rlf.reports.quantities import decimal, dollars, latency, visible
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
-from rlf.types.tool import Outcome
+from rlf.types.tool import Outcome, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Trajectory, Turn
 
 SAMPLED_MARK = "▌ "
 FED_MARK = "┊ "
+INNER_MARK = "│ "
 
 _SAMPLED_STYLE = "green"
 _FED_STYLE = "cyan"
@@ -106,19 +107,48 @@ def _after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableT
     """What a turn led to: results and corrections, or calls and failures that ended the trajectory."""
     fed = turn.observation_end > turn.end
     label = "fed in" if fed else "not fed"
-    contents = [*(_call(record, fed) for record in turn.calls), *(_failure(failure) for failure in turn.failures)]
+    contents = [
+        *(_call(record, fed, max_lines) for record in turn.calls),
+        *(_failure(failure) for failure in turn.failures),
+    ]
     for content in contents:
         yield label, Margin(content, FED_MARK, _FED_STYLE if fed else _PROMPT_STYLE, max_lines)
         label = ""
 
 
-def _call(record: CallRecord, fed: bool) -> RenderableType:
+def _call(record: CallRecord, fed: bool, max_lines: int | None) -> RenderableType:
     result = record.result
     arguments = json.dumps(dict(record.call.arguments), ensure_ascii=False, default=str)
     head = Text(visible(f"{record.call.name}({arguments}) → "), style="dim", overflow="fold")
     head.append(str(result.outcome), "dim" if result.outcome is Outcome.OK else "not dim red")
     head.append("".join(f", {fact}" for fact in _circumstances(record)))
-    return Group(head, Text(visible(result.text), style=_FED_STYLE if fed else _PROMPT_STYLE, overflow="fold"))
+    style = _FED_STYLE if fed else _PROMPT_STYLE
+    inner = [] if max_lines is not None else [Margin(part, INNER_MARK, "dim", None) for part in _inside(result)]
+    return Group(head, *inner, Text(visible(result.text), style=style, overflow="fold"))
+
+
+def _inside(result: ToolResult) -> Iterator[RenderableType]:
+    """The turns of an agent, each with its calls, which may be agents' again."""
+    for number, turn in enumerate(result.inner, start=1):
+        head = Text(f"inner turn {number}", "dim").append(f" ({turn.finish_reason})" if turn.finish_reason else "")
+        head.append("".join(f", {fact}" for fact in _spent(turn.usage)))
+        yield head
+        if turn.reasoning:
+            yield Text(visible(f"(thinks) {turn.reasoning}"), "dim italic", overflow="fold")
+        if turn.text:
+            yield Text(visible(turn.text), overflow="fold")
+        for kind in turn.failures:
+            yield Text(f"parse failure: {kind}", "red")
+        for made in turn.calls:
+            yield _call(CallRecord(made.call, made.result), True, None)
+
+
+def _spent(usage: Mapping[str, float]) -> Iterator[str]:
+    num_tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+    if num_tokens:
+        yield _plural(int(num_tokens), "token")
+    if usage.get("cost_usd"):
+        yield dollars(usage["cost_usd"])
 
 
 def _circumstances(record: CallRecord) -> Iterator[str]:
@@ -129,6 +159,7 @@ def _circumstances(record: CallRecord) -> Iterator[str]:
         yield f"{len(result.attempts)} attempts"
     if result.cached:
         yield "cached"
+    yield from _spent(result.usage)
     if result.truncated:
         yield f"cut from {_plural(result.size_bytes, 'byte')}"
 

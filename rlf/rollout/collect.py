@@ -21,12 +21,16 @@ async def collect(
     *,
     step: int,
     cut_off: Callable[[list[Scored]], None] | None = None,
+    halt: Halt | None = None,
 ) -> list[Scored]:
     """Plays and scores every rollout; the result keeps their order, which is also their logical order.
 
+    Halted, it gives those that were over; the others are cut off.
+
     Args:
         step: the step that the trajectories are for, from 1; for an evaluation the updates before it.
-        cut_off: takes what there is of those with a turn, where the collection is cancelled or fails.
+        cut_off: takes what there is of those with a turn, where the collection is cancelled, fails or is halted.
+        halt: ends the collection early.
 
     Raises:
         RunError: a reward term cannot go on.
@@ -47,7 +51,12 @@ async def collect(
 
     setting.policy.open([rollout.id for rollout in rollouts])
     try:
-        return await _side_by_side([play_and_score(rollout) for rollout in rollouts])
+        done = await _side_by_side([play_and_score(rollout) for rollout in rollouts], halt)
+        over = {scored.trajectory.id for scored in done}
+        left = [known[rollout.id] for rollout in rollouts if rollout.id in known and rollout.id not in over]
+        if left and cut_off is not None:
+            cut_off(left)
+        return done
     except BaseException:
         if cut_off is not None:
             cut_off([known[rollout.id] for rollout in rollouts if rollout.id in known])
@@ -57,14 +66,34 @@ async def collect(
             setting.policy.release(rollout.id)
 
 
-async def _side_by_side(playing: Sequence[Coroutine[Any, Any, Scored]]) -> list[Scored]:
-    """All results, in order. Raises RunError by itself where one of them does."""
+class Halt:
+    """Ends a collection early, once."""
+
+    def __init__(self) -> None:
+        self.is_called = False
+        self._tasks: list[asyncio.Task[Scored]] = []
+
+    def call(self) -> None:
+        """Cuts off what is not over."""
+        self.is_called = True
+        for task in self._tasks:
+            task.cancel()
+
+    def watch(self, tasks: list[asyncio.Task[Scored]]) -> None:
+        """Takes what it may cut off."""
+        self._tasks = tasks
+
+
+async def _side_by_side(playing: Sequence[Coroutine[Any, Any, Scored]], halt: Halt | None) -> list[Scored]:
+    """The results of those that were not cut off, in order. Raises RunError by itself where one of them does."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in playing]
+            if halt is not None:
+                halt.watch(tasks)
     except ExceptionGroup as failures:
         run_errors = failures.subgroup(RunError)
         if run_errors is None:
             raise
         raise run_errors.exceptions[0] from failures
-    return [task.result() for task in tasks]
+    return [task.result() for task in tasks if not task.cancelled()]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean, pstdev
 
-from rlf.types.score import Scored, ScoreState, ScoreUsage
+from rlf.types.score import Scored, ScoreState, ScoreUsage, costs_by_name
 
 
 def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
@@ -146,10 +147,17 @@ def _calls(scored: Sequence[Scored]) -> dict[str, float]:
     num_coerced = sum(record.result.coerced for record in records)
     if num_coerced:
         metrics["tools/coerced"] = float(num_coerced)
+    metrics |= _tool_costs(scored)
     num_penalised = sum(item.trajectory.num_penalised for item in scored)
     if num_penalised:
         metrics["tools/penalised"] = float(num_penalised)
     return metrics
+
+
+def _tool_costs(scored: Sequence[Scored]) -> dict[str, float]:
+    """What tools cost, by name; nothing of those that cost nothing."""
+    costs = costs_by_name(replace(item, scores=()) for item in scored)
+    return {f"tools/{name}/cost_usd": cost_usd for name, cost_usd in sorted(costs.items())}
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

@@ -277,9 +277,20 @@ class LineageSpec(Section):
     it: `last:N` steps, `every:N` steps, `failed`, `none`. null: all."""
 
 
+class LimitsSpec(Section):
+    """What the run may spend on models behind tools and judges. No part of the plan's hash."""
+
+    max_usd: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """US dollars of the whole run, those before a resume included: when they are spent, it stops as by Ctrl-C, and can
+    be resumed. Requests that are under way are still paid for. null: no limit."""
+    max_usd_per_evaluation: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """US dollars of one evaluation in one mode: when they are spent, it ends with the questions that are done. null: no
+    limit."""
+
+
 OUTSIDE = ("lineage", "report_to")
 """Sections that say where a run is reported, and nothing of the run."""
-WITHOUT_EFFECT = ("name", "checkpoint", *OUTSIDE)
+WITHOUT_EFFECT = ("name", "checkpoint", "limits", *OUTSIDE)
 """Keys that cannot change a run's results: two plans that differ in these alone have the same hash."""
 
 
@@ -300,6 +311,7 @@ class RunSpec(Section):
     eval: EvalSpec = EvalSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     health: HealthConfig = HealthConfig()
+    limits: LimitsSpec = LimitsSpec()
     lineage: LineageSpec = LineageSpec()
     report_to: tuple[Annotated[Tracker, KindOf(TRACKERS)], ...] = ()
     """Where metrics go beside the lineage, as the run goes: names, or mappings with `kind` and its settings. No part of

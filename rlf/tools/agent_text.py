@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rlf.chat.format import ChatFormat
     from rlf.chat.parsed import Parsed
 
+_VAGUE: Final = (FailureClass.WRONG_TAG, FailureClass.BAD_CALL, FailureClass.EMPTY)
+"""What a format says of another's call."""
 AUTO: Final = "auto"
 NONE: Final = "none"
 
@@ -59,7 +61,7 @@ class TextCalls:
 
     def _worth(self, parsed: Parsed) -> tuple[int, int, int]:
         """Known calls count most; then few failures, of the more telling classes."""
-        vague = sum(failure.kind in (FailureClass.WRONG_TAG, FailureClass.EMPTY) for failure in parsed.failures)
+        vague = sum(failure.kind in _VAGUE for failure in parsed.failures)
         return self._num_known(parsed), -vague, -len(parsed.failures)
 
     def _num_known(self, parsed: Parsed) -> int:

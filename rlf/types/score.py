@@ -5,6 +5,7 @@ Invariant: a trajectory's reward is the sum of `weight * value` over its scores 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -72,6 +73,20 @@ class Score:
     def contribution(self) -> float:
         """What the score adds to the reward."""
         return 0.0 if self.value is None else self.weight * self.value
+
+
+def costs_by_name(trajectories: Iterable[Scored]) -> dict[str, float]:
+    """US dollars by tool and by judged term, those that cost something. What a cache gave again cost nothing."""
+    found: dict[str, float] = {}
+    for scored in trajectories:
+        for record in scored.trajectory.calls:
+            cost_usd = record.result.usage.get("cost_usd", 0.0)
+            if cost_usd and not record.result.cached:
+                found[record.call.name] = found.get(record.call.name, 0.0) + cost_usd
+        for score in scored.scores:
+            if score.usage is not None and score.usage.cost_usd:
+                found[score.term] = found.get(score.term, 0.0) + score.usage.cost_usd
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,12 +259,12 @@ def test_a_redirect_is_followed_within_its_host_and_refused_beyond_it_or_not_at_
             response = await ask(f"{url}/elsewhere?to=/here", "POST", headers=headers, body=b"x")
             assert response.body == b"GET canary"
             refused = await failing(f"{url}/elsewhere?to=/here", redirects=Redirects.NONE)
-            assert (refused.outcome, refused.status) == (Outcome.TOOL_ERROR, 302)
+            assert (refused.outcome, refused.status) == (Outcome.SERVICE_ERROR, 302)
             assert (await failing(f"{url}/elsewhere?to={other}/here")).status == 302
             private = await failing(f"{url}/elsewhere?to={other}/here", redirects=Redirects.ANY)
             assert "private address" in private.text
             circle = await failing(f"{url}/elsewhere?to=/elsewhere?to=/elsewhere", redirects=Redirects.ANY)
-            assert circle.outcome is Outcome.TOOL_ERROR
+            assert circle.outcome is Outcome.SERVICE_ERROR
         named = trusted_hosts(url, [other.removeprefix("http://")])
         assert len(named) == 2
 

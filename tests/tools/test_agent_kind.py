@@ -16,6 +16,7 @@ from rlf.api.model_server import serving as serving_model
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.core import SpecError
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.execution.stored import StoredResult
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import Handler, closed_port, serving
 
@@ -204,3 +205,107 @@ def test_a_real_model_searches_a_real_encyclopedia() -> None:
     result = asyncio.run(main())
     assert (result.outcome, result.text) == (Outcome.OK, "Tukkes")
     assert (result.usage["turns"], result.usage["tool_calls"]) == (2, 1)
+
+
+def test_the_turns_of_an_agent_and_its_calls_are_in_the_result_under_names_of_their_own() -> None:
+    inner, outer = (
+        [calls('{"query": "a"}'), {"content": "inner"}],
+        [calls('{"task": "x"}', '{"task": "y"}', name="agent")],
+    )
+
+    async def main() -> list[ToolResult]:
+        async with (
+            serving(_=by_length(inner)) as low,
+            serving(_=by_length(outer)) as high,
+            Executor([validated(declared(high, [declared(low)]))]) as executor,
+        ):
+            call = ToolCall("agent", {"task": "it"})
+            return [await executor.invoke(call, trajectory_id="t") for _ in range(2)]
+
+    results = asyncio.run(main())
+    turns = [turn for result in results for turn in result.inner]
+    assert [turn.text for turn in turns] == ["", "outer"] * 2
+    nested = [made.result for turn in turns for made in turn.calls]
+    assert [[turn.text for turn in result.inner] for result in nested] == [["", "inner"]] * 4
+    every = [made for turn in turns for made in turn.calls]
+    every += [made for result in nested for turn in result.inner for made in turn.calls]
+    assert [made.call.arguments for made in every[4:]] == [{"query": "a"}] * 4
+    assert len({made.id for made in every}) == len(every) == 8
+    assert all(len(made.id) == 9 and made.id.isalnum() for made in every)
+    assert StoredResult.model_validate_json(StoredResult.of(results[0]).model_dump_json()).result() == results[0]
+
+
+def by_length(turns: Sequence[Mapping[str, Any]]) -> Handler:
+    """A model whose turn is decided by how many of its own the conversation holds."""
+
+    async def reply(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            return web.json_response({})
+        messages = (await request.json())["messages"]
+        number = sum(message["role"] == "assistant" for message in messages)
+        return web.json_response({"choices": [{"message": turns[number], "finish_reason": "stop"}]})
+
+    return reply
+
+
+def test_what_a_late_agent_has_used_up_and_done_is_recorded() -> None:
+    result = played([calls('{"query": "a"}'), calls("{}", name="hang")], [], ECHO, HANG, limits={"timeout_s": 1.0})
+    assert result.outcome is Outcome.TIMEOUT
+    used = {"requests": 2, "prompt_tokens": 20, "completion_tokens": 2, "turns": 2, "tool_calls": 2}
+    assert result.usage == used == result.attempts[0].usage
+    assert [[made.result.outcome for made in turn.calls] for turn in result.inner] == [["ok"], ["cancelled"]]
+
+
+def test_images_of_an_agents_tools_are_shown_to_its_model() -> None:
+    schema = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
+    target = {"kind": "python", "callable": "toolbox.py:picture"}
+    draw = {"name": "draw", "description": "Draws.", "inputSchema": schema, "target": target}
+    bodies: list[Any] = []
+    assert played([calls('{"kind": "small"}', name="draw"), {"content": "a dot"}], bodies, draw).text == "a dot"
+    told, shown = bodies[1]["messages"][-2:]
+    assert told["role"] == "tool" and "[image 1: image/png" in told["content"]
+    assert [part["type"] for part in shown["content"]] == ["text", "image_url"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>\n{"name": "echo", "arguments": {"query": "a"}}\n</tool_call>',
+        '[TOOL_CALLS] [{"name": "echo", "arguments": {"query": "a"}}]',
+        '[echo(query="a")]',
+        '<think>I shall.</think>\n<tool_call>{"name": "echo", "arguments": {"query": "a"}}</tool_call>',
+    ],
+)
+def test_a_call_that_the_model_writes_as_text_is_run(text: str) -> None:
+    bodies: list[Any] = []
+    result = played([{"content": text}, {"content": "done"}], bodies, limits={"timeout_s": 60})
+    assert (result.text, result.usage["tool_calls"]) == ("done", 1)
+    asked, answer = bodies[1]["messages"][-2:]
+    assert (asked["tool_calls"][0]["function"]["name"], answer["content"]) == ("echo", "a")
+    off = played([{"content": text}], [], target={"text_calls": "none"})
+    assert "echo" in off.text
+
+
+def test_a_call_as_text_that_cannot_be_read_is_corrected() -> None:
+    bodies: list[Any] = []
+    broken = '<tool_call>{"name": "echo", "arguments": {"query": </tool_call>'
+    result = played([{"content": broken}, {"content": "done"}], bodies, limits={"timeout_s": 60})
+    assert (result.text, result.usage["unreadable_calls"]) == ("done", 1)
+    assert result.inner[0].failures == ("bad_json",)
+    assert bodies[1]["messages"][-1]["role"] == "user"
+    assert bodies[1]["messages"][-1]["content"].startswith("error: ")
+
+
+def test_an_answer_that_was_cut_says_so() -> None:
+    async def cut(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            return web.json_response({})
+        return web.json_response({"choices": [{"message": {"content": "It is"}, "finish_reason": "length"}]})
+
+    async def main() -> ToolResult:
+        async with serving(_=cut) as url, Executor([validated(declared(url))]) as executor:
+            return await executor.invoke(ToolCall("agent", {"task": "it"}), trajectory_id="t")
+
+    result = asyncio.run(main())
+    assert result.text == "It is\n[cut at the model's token limit]"
+    assert result.usage["truncated_answers"] == 1

@@ -182,3 +182,61 @@ def test_a_real_model_answers() -> None:
         assert one.text and two.text
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("content", "outcome", "words"),
+    [
+        ('{"n": 1}', Outcome.OK, '{"n": 1}'),
+        ('```json\n{"n": 1}\n```', Outcome.OK, '{"n": 1}'),
+        ('{"n": "one"}', Outcome.OUTPUT_REJECTED, "breaks `response_schema`"),
+        ('{"m": 1}', Outcome.OUTPUT_REJECTED, "breaks `response_schema`"),
+        ('{"n": NaN}', Outcome.OUTPUT_REJECTED, "breaks `response_schema`"),
+    ],
+)
+def test_an_answer_is_held_to_its_schema_here(content: str, outcome: Outcome, words: str) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    result = answered(replying(content, []), {"response_schema": schema})
+    assert (result.outcome, words in result.text) == (outcome, True)
+
+
+def test_an_answer_that_breaks_its_schema_is_asked_for_again_where_the_tool_may_be_and_each_try_is_paid() -> None:
+    bodies: list[Any] = []
+    keys = {"idempotent": True, "limits": {"retries": 2, "timeout_s": 20}}
+    result = answered(replying("no", bodies), {"response_schema": {"type": "object"}}, **keys)
+    assert (result.outcome, len(bodies)) == (Outcome.OUTPUT_REJECTED, 3)
+    one = {"requests": 1, "prompt_tokens": 7, "completion_tokens": 3}
+    assert [attempt.usage for attempt in result.attempts] == [one] * 3
+    assert result.usage == {unit: 3 * number for unit, number in one.items()}
+
+
+def test_a_call_that_times_out_has_its_request_counted() -> None:
+    result = answered(replying("x", [], delay_s=60), {}, limits={"timeout_s": 0.4})
+    assert (result.outcome, result.usage) == (Outcome.TIMEOUT, {"requests": 1, "requests_without_usage": 1})
+
+
+def test_waiting_for_an_endpoints_slot_is_queue_time() -> None:
+    release = asyncio.Event()
+    num_asked = 0
+
+    async def reply(request: web.Request) -> web.Response:
+        nonlocal num_asked
+        if request.method == "GET":
+            return web.json_response({})
+        num_asked += 1
+        if num_asked == 1:
+            asyncio.get_running_loop().call_later(0.5, release.set)
+            await release.wait()
+        return web.json_response({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
+
+    async def main() -> list[ToolResult]:
+        async with serving(_=reply) as url:
+            endpoints = [{"url": f"{url}/v1", "model": "m", "max_concurrency": 1}]
+            tool = declared(url, {"endpoints": endpoints}, limits={"timeout_s": 0.8})
+            async with Executor([tool]) as executor:
+                asked = (executor.invoke(ToolCall("ask", {"question": "?"}), trajectory_id="t") for _ in range(2))
+                return await asyncio.gather(*asked)
+
+    first, second = asyncio.run(main())
+    assert (first.outcome, second.outcome) == (Outcome.OK, Outcome.OK)
+    assert second.queue_s > 0.2 > second.run_s

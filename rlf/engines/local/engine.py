@@ -47,7 +47,7 @@ from rlf.engines.local.model import (
 from rlf.engines.local.sampler import Sampler
 from rlf.engines.local.update import Updater, UpdateResult
 from rlf.engines.tokenizer import load_tokenizer
-from rlf.rollout.collect import collect
+from rlf.rollout.collect import Halt, collect
 from rlf.rollout.loop import Rollout
 from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
 from rlf.spec.engines.local import LocalEngineSpec
@@ -98,6 +98,8 @@ class LocalEngine:
         self._workers = ThreadPoolExecutor(self.threads, "rlf-update", initializer=torch.set_num_threads, initargs=(1,))
         tokenizer = load_tokenizer(inputs.model_path)
         self._tokenizer = tokenizer
+        traffic = traffic or Traffic()
+        self._meter = traffic.meter
         self._harness: Harness = build_harness(spec, tokenizer, self._notify, traffic)
         self._model = self._load(frozen=False)
         train = spec.train
@@ -308,13 +310,20 @@ class LocalEngine:
         rollouts = evaluation_rollouts(
             self.inputs.evaluation, mode=mode, step=step, seed=self.spec.seed, num_samples=num_samples
         )
-        scored = await collect(
-            rollouts,
-            self._harness.setting(sampler, sampling),
-            self._harness.reward,
-            step=step,
-            cut_off=lambda left: self.emit(Interrupted(step, left)),
-        )
+        halt, max_usd = Halt(), self.spec.limits.max_usd_per_evaluation
+        with self._meter.bounded(max_usd, halt.call):
+            scored = await collect(
+                rollouts,
+                self._harness.setting(sampler, sampling),
+                self._harness.reward,
+                step=step,
+                cut_off=lambda left: self.emit(Interrupted(step, left)),
+                halt=halt,
+            )
+        if halt.is_called:
+            what = f"evaluation after step {step}, {mode}: limits.max_usd_per_evaluation ({max_usd:g}) is spent"
+            text = f"{what}; it ends with {len(scored)} of {len(rollouts)} trajectories"
+            self.emit(Notice("warning", text, {"step": step, "num_done": len(scored), "num_planned": len(rollouts)}))
         metrics = evaluation_metrics(scored, num_samples)
         metrics["time/total_s"] = time.perf_counter() - started
         self.emit(EvaluationFinished(step, mode, metrics, scored))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlf.reports.change import Change, shifts
 from rlf.reports.compare.sheets import Sheet
+from rlf.reports.costs import COLUMNS, cost_rows
 from rlf.reports.opening import ReadOpening
 from rlf.reports.pages.curves import Course, further_charts, main_charts
 from rlf.reports.pages.render import render
@@ -58,6 +59,7 @@ def _sheets(report: Report) -> Iterator[Sheet]:
     yield Sheet("tools", "", ("tool", "calls", "mean", "longest", "outcomes"), tuple(tools), figures=True)
     judges = ((visible(one.term), count(one.num_tokens), dollars(one.cost_usd)) for one in report.judges)
     yield Sheet("judges", "over training and evaluations", ("term", "tokens", "cost"), tuple(judges), figures=True)
+    yield Sheet("costs", "of all that the run did", COLUMNS, tuple(cost_rows(report.costs)), figures=True)
 
 
 def _rates(change: Change) -> Iterator[tuple[str, ...]]:

@@ -1,0 +1,71 @@
+"""What a run may spend: counted as it is spent, stopped when it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rlf.core.errors import RunError
+from rlf.core.meter import COST, Meter
+from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
+from rlf.types.score import Scored, costs_by_name
+
+_UNITS = (COST, "requests")
+_ROUNDING = 1e-9
+
+
+class BudgetSpent(RunError):
+    """`limits.max_usd` is spent: the run stops as by Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One run's."""
+
+    max_usd: float | None
+    """None: no limit."""
+    spent_usd: float = 0.0
+    """Before this process."""
+    counts_events: bool = False
+    """Whether tools and judges are called by other processes, so that only what they report can be counted."""
+    meter: Meter = field(default_factory=Meter)
+    recorded: Meter = field(default_factory=Meter)
+    """What trajectories of events have cost."""
+
+    def note(self, event: RunEvent) -> None:
+        """Counts what an event's trajectories cost."""
+        if isinstance(event, StepFinished | EvaluationFinished | Interrupted):
+            spent = _spent(event.trajectories)
+            self.recorded.add(spent)
+            if self.counts_events:
+                self.meter.add(spent)
+
+    def unrecorded(self) -> dict[str, float]:
+        """What was spent so far and no event's trajectories have."""
+        found = {unit: self.meter.usage.get(unit, 0.0) - self.recorded.usage.get(unit, 0.0) for unit in _UNITS}
+        return {unit: number for unit, number in found.items() if number > _ROUNDING}
+
+    @contextmanager
+    def watched(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Calls `stop` when the budget is spent. Raises BudgetSpent where it is from the beginning."""
+        left_usd = None if self.max_usd is None else self.max_usd - self.spent_usd
+        if left_usd is not None and left_usd <= 0:
+            raise self.spent()
+        with self.meter.bounded(left_usd, stop):
+            yield
+
+    def spent(self) -> BudgetSpent:
+        """Why the run stops."""
+        spent_usd = self.spent_usd + self.meter.cost_usd
+        words = f"limits.max_usd: ${spent_usd:.4g} of ${self.max_usd:g} are spent"
+        return BudgetSpent(f"{words}. Raise it with `rlf resume RUN --max-usd N`.")
+
+
+def _spent(trajectories: Sequence[Scored]) -> dict[str, float]:
+    calls = (record.result for scored in trajectories for record in scored.trajectory.calls)
+    scores = (score.usage for scored in trajectories for score in scored.scores if score.usage is not None)
+    num_requests = sum(result.usage.get("requests", 0) for result in calls if not result.cached)
+    num_requests += sum(usage.num_requests for usage in scores)
+    spent = {COST: sum(costs_by_name(trajectories).values()), "requests": float(num_requests)}
+    return {unit: number for unit, number in spent.items() if number}

@@ -1,0 +1,96 @@
+"""What models behind tools and judges cost: recorded whatever comes of a call, shown, and bounded by `limits`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rlf.api.lineage import open_lineage
+from rlf.api.runs import resume, run
+from rlf.cli import app
+from rlf.core import SpecError
+from rlf.lineage import Reader
+from rlf.types import EvaluationFinished, Notice, RunStatus
+
+from ..rewards.judges import judging
+from .test_runs import Watch
+
+SPEC = """\
+name: judged
+model: {{path: builtin:tiny}}
+data:
+  train: {{path: builtin:encyclopedia/train, prompt: question, answer: answer}}
+  eval: {{path: builtin:encyclopedia/heldout, prompt: question, answer: answer, limit: 12}}
+rewards:
+  - kind: judge
+    name: good
+    endpoints: [{{url: "{url}", model: judge, max_concurrency: 1, prices: {{prompt_usd: 1.0e6}}}}]
+rollout: {{num_generations: 2, max_turns: 1, max_total_tokens: 160}}
+train: {{algorithm: grpo, steps: 2, prompts_per_step: 2}}
+eval: {{greedy: false}}
+limits: {limits}
+"""
+
+
+def pleased(body: Mapping[str, Any]) -> str:
+    return '{"score": 10}'
+
+
+def shown(folder: Path, *arguments: str) -> str:
+    options = ["--runs", str(folder / "runs")]
+    result = CliRunner().invoke(app, ["runs", "show", *arguments, *options], env={"COLUMNS": "160"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def started(folder: Path, url: str, limits: str) -> Watch:
+    watch = Watch()
+    (folder / "run.yaml").write_text(SPEC.format(url=url, limits=limits))
+    run([folder / "run.yaml"], [], runs_folder=folder / "runs", view=watch, command=["rlf", "run"])
+    return watch
+
+
+def test_a_spent_budget_stops_the_run_as_a_person_would_and_a_larger_one_lets_it_resume(tmp_path: Path) -> None:
+    with judging(pleased) as judge:
+        started(tmp_path, judge.url, "{max_usd: 500}")
+        with open_lineage(tmp_path / "runs") as store:
+            stopped = Reader(store).get_run("latest")
+            spent_usd = sum(cost.cost_usd for cost in Reader(store).costs(stopped.record.id))
+        assert (stopped.status, stopped.error is not None and "limits.max_usd: $" in stopped.error) == (
+            RunStatus.INTERRUPTED,
+            True,
+        )
+        assert spent_usd >= 500
+        keys = {"runs_folder": tmp_path / "runs", "command": ["rlf", "resume"]}
+        before = len(judge.asked)
+        assert resume("latest", view=Watch(), **keys).status is RunStatus.INTERRUPTED
+        assert len(judge.asked) == before
+        assert resume("latest", view=Watch(), max_usd=1e9, **keys).status is RunStatus.FINISHED
+    report = json.loads(shown(tmp_path, "latest", "--json"))["data"]
+    assert sum(cost["num_requests"] for cost in report["costs"]) == len(judge.asked)
+    assert report["cost_usd"] > spent_usd
+    table = shown(tmp_path, "latest")
+    assert "spent on" in table and "judge good" in table
+
+
+def test_an_evaluation_ends_with_what_it_has_when_its_budget_is_spent(tmp_path: Path) -> None:
+    with judging(pleased) as judge:
+        watch = started(tmp_path, judge.url, "{max_usd_per_evaluation: 300}")
+    evaluations = [event for event in watch.events if isinstance(event, EvaluationFinished)]
+    assert len(evaluations) == 2
+    assert all(0 < len(event.trajectories) < 12 for event in evaluations)
+    words = [event.text for event in watch.events if isinstance(event, Notice) and "max_usd_per" in event.text]
+    assert len(words) == 2 and "is spent; it ends with" in words[0]
+
+
+def test_openrlhf_refuses_a_budget_that_it_cannot_keep(tmp_path: Path) -> None:
+    from rlf.api.plans import check_spec
+
+    (tmp_path / "run.yaml").write_text(SPEC.format(url="http://h/v1", limits="{max_usd_per_evaluation: 1}"))
+    with pytest.raises(SpecError, match="max_usd_per_evaluation: got 1; OpenRLHF evaluates in processes"):
+        check_spec([tmp_path / "run.yaml"], ["engine=openrlhf"])
