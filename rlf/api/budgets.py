@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rlf.core.errors import RunError
 from rlf.core.meter import COST, Meter
+from rlf.plan import Plan
 from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
 from rlf.types.score import Scored, costs_by_name
 
@@ -60,6 +61,12 @@ class Budget:
         spent_usd = self.spent_usd + self.meter.cost_usd
         words = f"limits.max_usd: ${spent_usd:.4g} of ${self.max_usd:g} are spent"
         return BudgetSpent(f"{words}. Raise it with `rlf resume RUN --max-usd N`.")
+
+
+def open_budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None) -> Budget:
+    """What a plan's run may spend, or what a person says in its place."""
+    limit = plan.spec.limits.max_usd if max_usd is None else max_usd
+    return Budget(limit, spent_usd, counts_events=plan.spec.engine.kind != "local")
 
 
 def _spent(trajectories: Sequence[Scored]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.algo.health import Action, Alarm, Watch
-from rlf.api.budgets import Budget, BudgetSpent
+from rlf.api.budgets import Budget, BudgetSpent, open_budget
 from rlf.api.certificates import certificate_notice
 from rlf.api.changes import InputsChanged, accept, change_notices, find_changes, source_texts
 from rlf.api.checkpoints import choose_start, drop_checkpoints
@@ -183,7 +183,7 @@ def start(
     with open_lineage(runs_folder, create=True, url=plan.spec.lineage.url) as store:
         store.hide(environment(plan), declared(plan))
         show, options = show_command(run_id, runs_folder)
-        budget, signals = _budget(plan), SignalWatch(plan.spec, show, store.redactor.text, options=options)
+        budget, signals = open_budget(plan), SignalWatch(plan.spec, show, store.redactor.text, options=options)
         sink = _Sink(plan.spec, signals, budget)
         traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played, budget.meter)
         engine = _engine(plan, folder, sink, traffic, place)
@@ -260,7 +260,7 @@ def resume(
         show, options = show_command(record.id, runs_folder)
         had_signal = signal_so_far(reader, record.id)
         signals = SignalWatch(plan.spec, show, store.redactor.text, options=options, had_signal=had_signal)
-        budget = _budget(plan, sum(cost.cost_usd for cost in reader.costs(record.id)), max_usd)
+        budget = open_budget(plan, sum(cost.cost_usd for cost in reader.costs(record.id)), max_usd)
         sink = _Sink(plan.spec, signals, budget)
         record_to = recording if recording.is_file() else None
         engine = _engine(plan, folder, sink, Traffic(store.redactor.text, record_to, meter=budget.meter))
@@ -284,12 +284,6 @@ def _with_its_secrets(plan: Plan) -> Plan:
             "`${oc.env:NAME}` there in its place, and start a new run."
         )
     return plan
-
-
-def _budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None) -> Budget:
-    """What a plan's run may spend, or what a person says in its place."""
-    limit = plan.spec.limits.max_usd if max_usd is None else max_usd
-    return Budget(limit, spent_usd, counts_events=plan.spec.engine.kind != "local")
 
 
 def environment(plan: Plan) -> set[str]:
