@@ -208,10 +208,8 @@ def test_a_real_model_searches_a_real_encyclopedia() -> None:
 
 
 def test_the_turns_of_an_agent_and_its_calls_are_in_the_result_under_names_of_their_own() -> None:
-    inner, outer = (
-        [calls('{"query": "a"}'), {"content": "inner"}],
-        [calls('{"task": "x"}', '{"task": "y"}', name="agent")],
-    )
+    inner = [calls('{"query": "a"}'), {"content": "inner"}]
+    outer = [calls('{"task": "x"}', '{"task": "y"}', name="agent"), {"content": "outer"}]
 
     async def main() -> list[ToolResult]:
         async with (
