@@ -19,13 +19,24 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from time import perf_counter
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rlf.core import RlfError, RunError
 from rlf.rewards.answers import golds
 from rlf.rewards.composition import complaints, in_order
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Gate, GroupScorer, RewardContext, Scorer, Scoring, Stage, Term, Unscorable, Verdict
+from rlf.rewards.term import (
+    Gate,
+    GroupScorer,
+    RewardContext,
+    Scorer,
+    Scoring,
+    Stage,
+    StatefulScorer,
+    Term,
+    Unscorable,
+    Verdict,
+)
 from rlf.types import Score, Scored, ScoreState, ScoreUsage, Trajectory
 
 _MAX_REASON_CHARS = 500
@@ -51,12 +62,25 @@ class RewardFunction:
         self._bounds = {term.name: term.bounds for term in terms}
         self._scorers: dict[str, Scorer] = {}
         self._stack = AsyncExitStack()
+        self._state: dict[str, dict[str, Any]] = {}
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """What terms have counted, by name, as JSON has it; after the reward is closed, what they had then."""
+        stateful = {name: each for name, each in self._scorers.items() if isinstance(each, StatefulScorer)}
+        return self._state | {name: each.state() for name, each in stateful.items()}
+
+    def restore(self, state: Mapping[str, dict[str, Any]]) -> None:
+        """Lets terms continue from a `state` when they are opened."""
+        self._state = dict(state)
 
     async def __aenter__(self) -> Self:
         """Opens every term. Raises RlfError."""
         async with AsyncExitStack() as stack:
             for term in self.terms:
-                self._scorers[term.name] = await stack.enter_async_context(term.open(self._context))
+                scorer = await stack.enter_async_context(term.open(self._context))
+                if isinstance(scorer, StatefulScorer) and term.name in self._state:
+                    scorer.restore(self._state[term.name])
+                self._scorers[term.name] = scorer
             self._stack = stack.pop_all()
         return self
 
@@ -64,6 +88,7 @@ class RewardFunction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Closes every term."""
+        self._state = self.state()
         self._scorers.clear()
         await self._stack.aclose()
 

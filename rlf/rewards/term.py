@@ -83,6 +83,19 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class StatefulScorer(Scorer, Protocol):
+    """A scorer whose counts outlive a process: a checkpoint holds them."""
+
+    def state(self) -> dict[str, Any]:
+        """What it has counted, as JSON has it."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state`."""
+        ...
+
+
+@runtime_checkable
 class GroupScorer(Scorer, Protocol):
     """An open term that compares the rollouts of a task, so that it waits for all of them."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from rlf.core import RlfError, RunError, SpecError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
-from rlf.rewards.judging.drift import Cusum
+from rlf.rewards.judging.charts import Charts, _run_length, height_of
 from rlf.rewards.judging.kappa import cohen_kappa
 from rlf.rollout.metrics import rollout_metrics
 from rlf.types import Scored, Trajectory
@@ -66,19 +67,75 @@ def asked_about(judge: Judge, question: str) -> int:
     return sum(f"\n{question}\n" in prompt for prompt in judge.prompts)
 
 
-def test_cusum_adds_the_log_likelihood_ratio_of_each_verdict_and_never_falls_below_0() -> None:
-    cusum = Cusum(tolerated=0.1, drifted=0.3)
-    # an error adds log(0.3 / 0.1) = 1.0986, a right verdict log(0.7 / 0.9) = -0.2513
-    values = [cusum.add(is_error=is_error) for is_error in (False, True, False, True, True)]
-    assert values == pytest.approx([0.0, 1.0986, 0.8473, 1.9459, 3.0445], abs=1e-4)
+def play(charts: Charts, seed: int, num: int, *, errors: float = 0.1, shift: float = 0.0, inward: float = 0.0) -> int:
+    """Sentinels until the first alarm, at most `num`: values at .75 and .25 with some spread, kept on their side."""
+    draw = random.Random(seed)
+    for count in range(1, num + 1):
+        known = draw.random() < 0.5
+        judged = known if draw.random() >= errors else not known
+        value = (0.75 if judged else 0.25) + draw.uniform(-0.05, 0.05) + shift - (inward if judged else -inward)
+        if charts.add(value, judged=judged, known=known) is not None:
+            return count
+    return num
 
 
-def test_cusum_of_a_judge_as_tolerated_falls_and_of_a_drifted_one_rises_on_average() -> None:
-    cusum = Cusum(tolerated=0.1, drifted=0.3)
-    means = [share * cusum._error + (1 - share) * cusum._right for share in (0.1, 0.3)]
-    assert means[0] < 0 < means[1]
-    # the second is the Kullback-Leibler divergence of the two: 0.3 log 3 + 0.7 log(7 / 9)
-    assert means[1] == pytest.approx(0.3 * math.log(3) + 0.7 * math.log(7 / 9))
+def calibrated(seed: int) -> Charts:
+    charts = Charts(0.1, 0.3, 5000, None)
+    play(charts, seed, 150)
+    return charts
+
+
+def test_the_heights_are_those_of_the_stated_run_length() -> None:
+    # one chart that moves +1 with .5 and else -1, height .5: the first +1 passes, after 2 verdicts on average
+    assert _run_length(((0.5, 1.0), (0.5, -1.0)), 0.5) == pytest.approx(2.0)
+    outcomes = ((0.1, math.log(3)), (0.9, math.log(7 / 9)))
+    assert _run_length(outcomes, height_of(outcomes, 5000)) == pytest.approx(5000, rel=0.25)
+
+
+def test_a_judge_as_tolerated_has_five_thousand_sentinels_between_false_alarms() -> None:
+    charts, alarms, num = Charts(0.1, 0.3, 5000, None), 0, 60_000
+    draw = random.Random(0)
+    for _ in range(num):
+        known = draw.random() < 0.5
+        judged = known if draw.random() >= 0.1 else not known
+        alarms += (
+            charts.add((0.75 if judged else 0.25) + draw.uniform(-0.2, 0.2), judged=judged, known=known) is not None
+        )
+    assert num / max(alarms, 1) >= 5000
+
+
+@pytest.mark.parametrize(
+    "drift", [{"errors": 0.3}, {"shift": 0.2}, {"shift": -0.2}, {"inward": 0.2}, {"inward": -0.2}], ids=str
+)
+def test_a_drift_of_a_fifth_is_found_within_sixty_sentinels(drift: dict[str, float]) -> None:
+    counts = [play(calibrated(seed), seed + 1000, 2000, **drift) for seed in range(60)]
+    assert sum(counts) / len(counts) <= 60
+
+
+def test_charts_continue_from_their_state() -> None:
+    straight = calibrated(3)
+    resumed = Charts(0.1, 0.3, 5000, None)
+    resumed.restore(json.loads(json.dumps(straight.state())))
+    assert play(straight, 9, 2000, shift=0.2) == play(resumed, 9, 2000, shift=0.2)
+
+
+def test_what_sentinels_have_counted_outlives_the_process(sentinels: str) -> None:
+    """Six steps of a judge that has drifted raise the alarm, whether or not the reward is opened anew for each."""
+    told: list[tuple[str, str]] = []
+
+    async def main(judge: Judge) -> None:
+        context = replace(CONTEXT, notify=lambda *words: told.append(words))
+        state: dict[str, Any] = {}
+        for step in range(1, 7):
+            function = RewardFunction([watched(judge, sentinels, rate=1.0)], context)
+            function.restore(json.loads(json.dumps(state)))
+            async with function:
+                await function.score_all(tasks(5, step), step=step)
+            state = function.state()
+
+    with judging(drifting_after(0)) as judge:
+        asyncio.run(main(judge))
+    assert told and "it errs too often" in told[0][1]
 
 
 def test_kappa_is_the_agreement_beyond_chance() -> None:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +25,9 @@ from rlf.core.hashing import hash_path
 from rlf.engines.local.manifest import MANIFEST
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.update import Updater
+
+REWARDS = "rewards.json"
+"""The file of a checkpoint with what reward terms have counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,10 @@ class Progress:
     """That success."""
 
 
-def save_checkpoint(folder: Path, updater: Updater, progress: Progress) -> tuple[Path, str]:
-    """Writes `folder/step-NNNNNN`; returns it with the hash of its manifest.
+def save_checkpoint(
+    folder: Path, updater: Updater, progress: Progress, rewards: Mapping[str, Any] | None = None
+) -> tuple[Path, str]:
+    """Writes `folder/step-NNNNNN`; returns it with the hash of its manifest. `rewards` is what terms have counted.
 
     Raises RunError when the disk is full; what was there before stays whole.
     """
@@ -55,6 +60,8 @@ def save_checkpoint(folder: Path, updater: Updater, progress: Progress) -> tuple
         save_file(weights, place / "weights.safetensors")
         torch.save(_trainer_state(updater), place / "trainer.pt")
         (place / "progress.json").write_text(json.dumps(asdict(progress)))
+        if rewards:
+            (place / REWARDS).write_text(json.dumps(rewards))
 
     publish_folder(target, write)
     return target, hash_path(target / MANIFEST)
@@ -109,6 +116,13 @@ def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
 def read_progress(checkpoint: Path) -> Progress:
     """The counters of a checkpoint."""
     return Progress(**json.loads((checkpoint / "progress.json").read_text()))
+
+
+def read_rewards(checkpoint: Path) -> dict[str, Any]:
+    """What reward terms had counted; empty where none counts anything, and in checkpoints of older versions."""
+    path = checkpoint / REWARDS
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def load_checkpoint(checkpoint: Path, updater: Updater) -> None:

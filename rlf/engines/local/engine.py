@@ -34,6 +34,7 @@ from rlf.engines.local.checkpoint import (
     prune_checkpoints,
     publish_folder,
     read_progress,
+    read_rewards,
     save_checkpoint,
 )
 from rlf.engines.local.filtering import keep_mixed_groups
@@ -143,6 +144,7 @@ class LocalEngine:
         if start.checkpoint is not None:
             load_checkpoint(start.checkpoint, self._updater)
             self.progress = read_progress(start.checkpoint)
+            self._harness.reward.restore(read_rewards(start.checkpoint))
 
     async def run(self) -> None:
         """Runs to the last step. When cancelled, saves what is complete and re-raises."""
@@ -335,7 +337,7 @@ class LocalEngine:
     def _checkpoint(self) -> None:
         self._flush()  # fails where another process owns the run, and with it the folder
         folder = self.folder / "checkpoints"
-        path, digest = save_checkpoint(folder, self._updater, self.progress)
+        path, digest = save_checkpoint(folder, self._updater, self.progress, self._harness.reward.state())
         kept = kept_steps(folder, self.spec.checkpoint.keep, self.progress)
         self.emit(CheckpointSaved(self.progress.step, str(path), digest, kept))
         self._flush()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rlf.core import RunError
 from rlf.core.seeds import derive_seed
+from rlf.rewards.judging.charts import Charts
 from rlf.rewards.judging.kappa import cohen_kappa
 from rlf.rewards.judging.labels import Labelled
 from rlf.rewards.judging.settings import OnDrift, Sentinels
@@ -16,7 +17,7 @@ _SEED_BITS = 63
 
 
 class Watchman:
-    """Chooses sentinels, counts their verdicts and raises the alarm. State starts anew with each process of a run."""
+    """Chooses sentinels, counts their verdicts and raises the alarm. A checkpoint holds its `state`."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class Watchman:
         self._seed = seed
         self._notify = notify
         self._step: int | None = None
-        self._cusum = Cusum(settings.tolerated, settings.drifted)
+        self._charts = Charts(settings.tolerated, settings.drifted, settings.run_length, settings.alarm)
         self._latest: deque[tuple[bool, bool]] = deque(maxlen=settings.window)
         self.kappa: float | None = None
         """Of judge and labels, over the latest sentinels of the steps before; None while it cannot be told."""
@@ -59,39 +60,31 @@ class Watchman:
         threshold = self._settings.threshold
         judged, known = value >= threshold, item.label >= threshold
         self._latest.append((judged, known))
-        if self._cusum.add(is_error=judged != known) > self._settings.alarm:
-            self._cusum.value = 0.0
-            self._raise_alarm()
+        if (what := self._charts.add(value, judged=judged, known=known)) is not None:
+            self._raise_alarm(what)
 
-    def _raise_alarm(self) -> None:
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds, as JSON has it."""
+        latest = [list(pair) for pair in self._latest]
+        return {"charts": self._charts.state(), "latest": latest, "kappa": self.kappa, "frozen": self.frozen}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state`."""
+        self._charts.restore(state["charts"])
+        self._latest.extend((bool(judged), bool(known)) for judged, known in state["latest"])
+        self.kappa, self.frozen = state["kappa"], state["frozen"]
+
+    def _raise_alarm(self, what: str) -> None:
         wrong = sum(judged != known for judged, known in self._latest)
         kappa = cohen_kappa(list(self._latest))
         agreement = "" if kappa is None else f", kappa {kappa:.2f}"
         words = (
-            f"{self._name}: the judge has drifted: {wrong} of the latest {len(self._latest)} sentinels judged wrongly"
-            f"{agreement} (step {self._step})"
+            f"{self._name}: the judge has drifted: {what}; {wrong} of the latest {len(self._latest)} sentinels judged "
+            f"wrongly{agreement} (step {self._step})"
         )
         if self._settings.on_drift is OnDrift.STOP:
-            raise RunError(f"rewards.{words}. Look at the judge and its prompt, then go on with `rlf resume`.")
+            raise RunError(f"rewards.{words}. Look at the judge and its prompt, then resume with `rlf resume`.")
         if self._settings.on_drift is OnDrift.FREEZE:
             self.frozen = f"frozen since step {self._step}, when the judge had drifted"
             words += "; the term is frozen"
         self._notify("alarm", f"rewards.{words}")
-
-
-class Cusum:
-    """The one-sided CUSUM of errors: S = max(0, S + log-likelihood ratio of drifted to tolerated), Page 1954.
-
-    An error adds log(p1 / p0) and a right verdict log((1 - p1) / (1 - p0)), with p0 the share of errors that is
-    tolerated and p1 the one to be found: the Bernoulli CUSUM of Reynolds and Stoumbos 1999.
-    """
-
-    def __init__(self, tolerated: float, drifted: float) -> None:
-        self.value = 0.0
-        self._error = math.log(drifted / tolerated)
-        self._right = math.log((1 - drifted) / (1 - tolerated))
-
-    def add(self, *, is_error: bool) -> float:
-        """Counts a verdict; returns S."""
-        self.value = max(0.0, self.value + (self._error if is_error else self._right))
-        return self.value

@@ -93,6 +93,15 @@ class JudgeScorer:
         """Gives up groups that wait."""
         await self._gathering.end()
 
+    def state(self) -> dict[str, Any]:
+        """What the sentinels have counted; empty without any."""
+        return {} if self._watchman is None else self._watchman.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state`; without sentinels now, it is left."""
+        if self._watchman is not None and state:
+            self._watchman.restore(state)
+
     async def score(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """The verdict, with a sentinel judged beside it now and then."""
         watchman = self._watchman

@@ -121,9 +121,10 @@ class Serve(_Section):
 class Sentinels(_Section):
     """Items with known verdicts, slipped in among the others to see whether the judge still judges as it should.
 
-    Each is right or wrong by whether judge and label lie on the same side of `threshold`. The alarm is a CUSUM of the
-    errors (Page 1954): S = max(0, S + log(drifted / tolerated)) for an error, S + log((1 - drifted) / (1 - tolerated))
-    else; it is raised when S passes `alarm`, and S starts again from 0.
+    Each is right or wrong by whether judge and label lie on the same side of `threshold`. The alarm is of CUSUMs (Page
+    1954): one of errors, S = max(0, S + log(drifted / tolerated)) for an error and S + log((1 - drifted) / (1 -
+    tolerated)) else, and four of the values of right verdicts less the judge's own mean on their side, which find a
+    judge that inflates, deflates, compresses or spreads them by 0.2. A chart that gives an alarm starts again from 0.
     """
 
     file: FilePath
@@ -136,8 +137,10 @@ class Sentinels(_Section):
     """Share of errors of a judge that is as it should be."""
     drifted: float = Field(default=0.3, gt=0, lt=1)
     """Share of errors that is to be found out."""
-    alarm: float = Field(default=4.0, gt=0)
-    """Height of S; a judge that errs as tolerated gives an alarm in at least e^alarm sentinels on average."""
+    run_length: int = Field(default=5000, ge=100, le=1_000_000)
+    """Sentinels between two false alarms, on average at least, of a judge that errs as tolerated."""
+    alarm: float | None = Field(default=None, gt=0)
+    """Height of the errors' S, in place of the one that keeps `run_length`."""
     window: int = Field(default=50, ge=2)
     """Latest sentinels that `rewards/<term>/kappa` is over."""
     on_drift: OnDrift = OnDrift.WARN

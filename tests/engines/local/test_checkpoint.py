@@ -12,6 +12,7 @@ from rlf.engines.local.checkpoint import (
     note_best,
     prune_checkpoints,
     read_progress,
+    read_rewards,
     save_checkpoint,
 )
 from rlf.engines.local.manifest import find_damage
@@ -55,6 +56,14 @@ def test_a_reference_that_followed_the_policy_is_in_the_checkpoint(tmp_path):
     load_checkpoint(path, resumed)
     assert torch.equal(weights(straight.reference), weights(resumed.reference))
     assert straight.update(batch_of(), 2).metrics == resumed.update(batch_of(), 2).metrics
+
+
+def test_what_reward_terms_have_counted_is_in_the_checkpoint(tmp_path):
+    counted = {"good": {"charts": {"errors": 1.5}}}
+    path, _ = save_checkpoint(tmp_path / "c", new_updater(model_in(tmp_path / "m")), Progress(1), counted)
+    assert read_rewards(path) == counted
+    path, _ = save_checkpoint(tmp_path / "d", new_updater(model_in(tmp_path / "m")), Progress(1))
+    assert read_rewards(path) == {}
 
 
 def test_a_checkpoint_with_a_changed_or_missing_file_is_not_whole(tmp_path):
