@@ -10,11 +10,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rlf.chat.encoding import decode, encode_template
+from rlf.chat.foreign import FOREIGN
 from rlf.chat.parsed import Parsed
-from rlf.chat.scan import THINK, Scan, bare_calls, opens_thinking
+from rlf.chat.scan import BARE_OBJECT, END_THINK, THINK, Scan, bare_calls, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer
 from rlf.chat.vision import Vision
 from rlf.core import Registry, RlfError
@@ -43,8 +45,15 @@ class ChatFormat(ABC):
     """Strings that end a call, where `chat.stop_after_call` lets sampling stop; empty when calls end with the turn."""
     thinking_marks: tuple[str, str] = ("<think>\n", "\n</think>\n\n")
     """What a sampled turn writes before and after thinking, where the format has any."""
+    call_marks: ClassVar[str] = ""
+    """Regular expression of what shows a call of this format to every other one, which never takes it for an answer.
+    Case is ignored. Empty where calls look like ordinary text."""
+    thinks_in_tags: ClassVar[bool] = True
+    """Whether thinking stands in tags, whose name the spec may change."""
     by_name: ClassVar[bool] = False
     """Whether the format asks nothing of the model's template, so that only its name in the spec chooses it."""
+    think: tuple[str, str] = (THINK, END_THINK)
+    """The tags of thinking; others than these where the spec names them."""
     begins_thinking: bool = False
     """Whether what stands before a turn has opened thinking; of a new format, as after a question. See `after`."""
     vision: Vision | None = None
@@ -70,7 +79,8 @@ class ChatFormat(ABC):
         """The format as it reads the turn that follows a context: some templates open thinking only after questions."""
         speak = self._generation_prompt
         text = self.decode(context[-len(encode_template(self.tokenizer, speak)) - _MARGIN :])
-        begins = text.rstrip().endswith(THINK) or (opens_thinking(speak) and text.endswith(speak))
+        opens = text.rstrip().endswith((THINK, self.think[0]))
+        begins = opens or (opens_thinking(speak, self.think) and text.endswith(speak))
         if begins == self.begins_thinking:
             return self
         other = copy(self)
@@ -80,7 +90,16 @@ class ChatFormat(ABC):
     def _speak_after(self, generation_prompt: str) -> None:
         """Tells what lets the model speak after a question."""
         self._generation_prompt = generation_prompt
-        self.begins_thinking = opens_thinking(generation_prompt)
+        self.begins_thinking = opens_thinking(generation_prompt, self.think)
+
+    def name_thinking(self, tag: str) -> None:
+        """Reads `<tag>` as `<think>` is read. Raises RlfError in a format whose thinking is marked in another way."""
+        if not self.thinks_in_tags:
+            raise RlfError("chat.thinking_tag: this format marks thinking in its own way, without a tag. Remove the key.")
+        opening, closing = self.thinking_marks
+        self.think = (f"<{tag}>", f"</{tag}>")
+        self.thinking_marks = (opening.replace(THINK, self.think[0]), closing.replace(END_THINK, self.think[1]))
+        self._speak_after(self._generation_prompt)
 
     def see(self, vision: Vision) -> None:
         """Lets prompts, and results where the template can, hold pictures. Raises RlfError in a format of bare text."""
@@ -130,7 +149,7 @@ class ChatFormat(ABC):
         """What reads a turn in one pass."""
 
     def _read(self, scan: Scan) -> Parsed:
-        return scan.run(self.begins_thinking, self._bare_calls)
+        return scan.run(self.begins_thinking, (_lookalikes(), self._bare_calls), self.think)
 
     @abstractmethod
     def write_call(self, call: ToolCall) -> str:
@@ -163,6 +182,21 @@ FORMATS = Registry(
     "rlf.chat.formats",
     ChatFormat,  # type: ignore[type-abstract]  # the registry never makes an instance of its base
 )
+
+
+@cache
+def _lookalikes() -> re.Pattern[str]:
+    """Calls of every format and of every foreign syntax, and bare objects: what no answer holds."""
+    own = [FORMATS.get(name).call_marks for name in FORMATS.names()]
+    marks = dict.fromkeys(filter(None, [*own, *(syntax.marks for syntax in FOREIGN), BARE_OBJECT]))
+    return re.compile("|".join(f"(?:{mark})" for mark in marks), re.IGNORECASE | re.MULTILINE)
+
+
+def other_call_marks(text: str, own: type[ChatFormat]) -> bool:
+    """Whether a template's text holds the call marks of a syntax other than a format's own."""
+    marks = [FORMATS.get(name).call_marks for name in FORMATS.names()] + [syntax.marks for syntax in FOREIGN]
+    rest = re.sub(own.call_marks, "", text, flags=re.IGNORECASE | re.MULTILINE) if own.call_marks else text
+    return any(re.search(mark, rest, re.IGNORECASE | re.MULTILINE) for mark in marks if mark)
 
 
 def detect_format(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:

@@ -14,26 +14,24 @@ from typing import ClassVar
 
 from rlf.chat.call_json import CallFault
 from rlf.chat.parsed import Parsed
+from rlf.chat.quotes import Quotes
 from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
 
 THINK, END_THINK = "<think>", "</think>"
 
 
-def opens_thinking(generation_prompt: str) -> bool:
+def opens_thinking(generation_prompt: str, think: tuple[str, str] = (THINK, END_THINK)) -> bool:
     """Whether the text that lets the assistant speak leaves thinking open."""
-    return generation_prompt.rfind(THINK) > generation_prompt.rfind(END_THINK)
+    return any(generation_prompt.rfind(a) > generation_prompt.rfind(b) for a, b in ((THINK, END_THINK), think))
 
 
-LOOKALIKE = re.compile(
-    r"""<[\s|/]{0,2}(?:(?:tool|function)[-_ ]?(?:calls?|use)(?:\b|_)|(?:function|parameter)=|invoke\s+name="""
-    r"""|arg_(?:key|value)>|python_(?:tag|start)\|>|(?:channel|constrain)\|>)"""
-    r"""|<[|｜]tool[▁_]|\[\s?TOOL_CALLS?\b|\bto=functions\.|<search>[^<\n]*</search>"""
-    r"""|^[ \t]*Action[ \t]*:[^\n]*\n\s*Action Input[ \t]*:"""
-    r"""|\{\s*["'](?:name|function|tool)["']\s*:\s*["'][^"'\n]*["']\s*,\s*["'](?:arguments|parameters|args)["']\s*:"""
-    r"""|["'](?:arguments|parameters)["']\s*:\s*\{[^{}]*\}\s*,\s*["']name["']\s*:""",
-    re.IGNORECASE | re.MULTILINE,
+BARE_OBJECT = (
+    r"""\{\s*["'](?:name|function|tool)["']\s*:\s*["'][^"'\n]*["']\s*,\s*["'](?:arguments|parameters|args)["']\s*:"""
+    r"""|["'](?:arguments|parameters)["']\s*:\s*\{[^{}]*\}\s*,\s*["']name["']\s*:"""
 )
-"""A call's mark of any family, a misspelt one, or a bare call object: what no answer holds."""
+"""A call as a bare JSON object, of whatever family: what no answer holds."""
+_MENTION = re.compile(r"`(?:</?[^<>`\n]{1,40}>|\[/?[A-Z_]{2,20}\])`")
+"""A mark alone between backticks: words about a mark, no call."""
 
 
 def bare_calls(tools: Sequence[ToolDescription]) -> re.Pattern[str]:
@@ -57,10 +55,10 @@ class Grammar:
     """Any mark, with the white space after it; group 1 is the mark itself. `<think>` and `</think>` are read here."""
     rehearsal: re.Pattern[str]
     """A call inside thinking, whole as far as it is."""
-    lookalike: re.Pattern[str]
-    """What looks like a call but is none; another family's, a misspelt one."""
     messages: Mapping[FailureClass, str]
     """What the model reads of each failure; a fault in a call brings its own words."""
+    near: re.Pattern[str] | None = None
+    """What only this format takes for a call that was missed; what every format does stands in `call_marks`."""
 
 
 def messages(call: str, **other: str) -> Mapping[FailureClass, str]:
@@ -79,7 +77,7 @@ def messages(call: str, **other: str) -> Mapping[FailureClass, str]:
 class Scan(ABC):
     """What was found so far in a turn."""
 
-    __slots__ = ("answers", "found", "kept", "prose", "text", "thoughts", "truncated")
+    __slots__ = ("answers", "found", "kept", "lookalikes", "prose", "quotes", "text", "think", "thoughts", "truncated")
     grammar: ClassVar[Grammar]
     marks_answers: ClassVar[bool] = False
     """Whether the format marks the answer: then only what stands in `answers` is one, alone and once."""
@@ -94,6 +92,12 @@ class Scan(ABC):
         self.answers: list[tuple[int, int]] = []
         """Spans of marked answers."""
         self.thoughts: list[str] = []
+        self.lookalikes: tuple[re.Pattern[str], ...] = ()
+        """What looks like a call but is none; see `run`."""
+        self.quotes = Quotes()
+        """What the prose has opened around what follows."""
+        self.think = (THINK, END_THINK)
+        """The tags of thinking that the spec names; `<think>` is always read."""
         self.kept = (0, 0, 0, 0)
         """End of the last thinking, and how many items, spans and answers came before it."""
 
@@ -101,26 +105,59 @@ class Scan(ABC):
     def read(self, tag: re.Match[str]) -> int:
         """Reads what a mark other than those of thinking begins; returns where to go on, past its start."""
 
-    def run(self, begins_thinking: bool, bare: re.Pattern[str] | None = None) -> Parsed:
+    def run(
+        self,
+        begins_thinking: bool,
+        lookalikes: Sequence[re.Pattern[str]] = (),
+        think: tuple[str, str] = (THINK, END_THINK),
+    ) -> Parsed:
         """Reads the turn.
 
         Args:
             begins_thinking: whether what stands before the turn has opened thinking.
-            bare: calls of declared tools without a mark, as `bare_calls` finds them.
+            lookalikes: what looks like a call and is none: another format's, or of a declared tool without a mark.
+            think: the tags of thinking that the spec names.
         """
-        text, search = self.text, self.grammar.tag.search
-        position = self._think(0, 0) if begins_thinking else 0
-        while tag := search(text, position):
-            self.prose.append((position, tag.start()))
+        near = self.grammar.near
+        self.lookalikes, self.think = (*lookalikes, near) if near else tuple(lookalikes), think
+        position = self._think(0, 0, think[1]) if begins_thinking else 0
+        tags = _Tags(self.text, self.grammar.tag, think)
+        while tag := tags.next(position):
+            self._say(position, tag.start())
             mark = tag[1]
-            if mark == THINK:
-                position = self._think(tag.start(), tag.end(1))
-            elif mark == END_THINK:
+            if self._is_mentioned(tag):
+                self._say(tag.start(), tag.end(1))
+                position = tag.end(1)
+            elif mark in (THINK, think[0]):
+                position = self._think(tag.start(), tag.end(1), END_THINK if mark == THINK else think[1])
+            elif mark in (END_THINK, think[1]):
                 position = self._rewind(tag.start(), tag.end(1))
             else:
-                position = self.read(tag)
-        self.prose.append((position, len(text)))
-        return self.finish(bare)
+                position = self._read_unquoted(tag)
+        self.prose.append((position, len(self.text)))
+        return self.finish()
+
+    def _say(self, start: int, end: int) -> None:
+        self.prose.append((start, end))
+        self.quotes.read(self.text[start:end])
+
+    def _is_mentioned(self, tag: re.Match[str]) -> bool:
+        return tag.start() > 0 and _MENTION.match(self.text, tag.start() - 1, tag.end(1) + 1) is not None
+
+    def _read_unquoted(self, tag: re.Match[str]) -> int:
+        """Reads what a mark begins; calls of it that are quoted are not run."""
+        num_found = len(self.found)
+        end = self.read(tag)
+        place = self.quotes.place(self.text, tag.start(), end)
+        if place:
+            words = f"The call stands in {place} and was not run. To make a call, write it outside, by itself."
+            for index in range(num_found, len(self.found)):
+                start, item = self.found[index]
+                if isinstance(item, ToolCall):
+                    stop = self.found[index + 1][0] if index + 1 < len(self.found) else end
+                    raw = self.text[start : max(start, stop)]
+                    self.found[index] = (start, ParseFailure(FailureClass.BAD_CALL, words, raw, start, False))
+        return end
 
     def fail(self, kind: FailureClass, start: int, end: int, message: str = "", *, structural: bool = False) -> None:
         """Records a failure of the text from `start` to `end`."""
@@ -164,14 +201,14 @@ class Scan(ABC):
         if call is not None:
             self.fail(FailureClass.IN_THINKING, call.start(), call.end())
 
-    def _think(self, start: int, inside: int) -> int:
-        """Reads thinking from `inside`; `start` is where its tag begins."""
-        end = self.text.find(END_THINK, inside)
+    def _think(self, start: int, inside: int, closing: str) -> int:
+        """Reads thinking from `inside` to its closing tag; `start` is where its opening tag begins."""
+        end = self.text.find(closing, inside)
         if end < 0:
             self.thought(inside, len(self.text))
             return self.cut(FailureClass.UNCLOSED_THINKING, start)
         self.thought(inside, end)
-        return self._end_of_thinking(end + len(END_THINK))
+        return self._end_of_thinking(end + len(closing))
 
     def _rewind(self, start: int, end: int) -> int:
         """A `</think>` that nothing opened: what was read since the last thinking was thought, not said."""
@@ -184,13 +221,14 @@ class Scan(ABC):
 
     def _end_of_thinking(self, position: int) -> int:
         self.kept = (position, len(self.found), len(self.prose), len(self.answers))
+        self.quotes = Quotes()
         return position
 
-    def finish(self, bare: re.Pattern[str] | None) -> Parsed:
+    def finish(self) -> Parsed:
         """What was found, in the order of the text, and the answer when nothing but a rehearsal was found."""
         if self.marks_answers:
             self._check_answers()
-        self._find_lookalikes(bare)
+        self._find_lookalikes()
         answer = None
         rehearsed_only = all(isinstance(i, ParseFailure) and i.kind is FailureClass.IN_THINKING for _, i in self.found)
         tail, end = self.prose[-1]
@@ -210,14 +248,41 @@ class Scan(ABC):
             self.fail(FailureClass.TWO_ANSWERS, self.answers[0][0], self.answers[-1][1])
         self.prose[:-1] += self.answers
 
-    def _find_lookalikes(self, bare: re.Pattern[str] | None) -> None:
+    def _find_lookalikes(self) -> None:
         # What the budget cut is TRUNCATED, whatever it was to become.
-        patterns = (self.grammar.lookalike, bare) if bare else (self.grammar.lookalike,)
         for start, end in _joined(self.prose[: -1 if self.truncated else None]):
             said = self.text[start:end]  # cut out, so that `^` finds its beginning
-            places = [found.start() for pattern in patterns if (found := pattern.search(said))]
+            places = [place for pattern in self.lookalikes if (place := first_lookalike(pattern, said)) is not None]
             if places:
                 self.fail(FailureClass.WRONG_TAG, start + min(places), end)
+
+
+class _Tags:
+    """The marks of a turn in order, with the tags of thinking that the spec names among them."""
+
+    def __init__(self, text: str, tag: re.Pattern[str], think: tuple[str, str]) -> None:
+        self._text, self._tag = text, tag
+        named = think if think[0] != THINK else ()
+        self._named = re.compile(f"({'|'.join(map(re.escape, named))})") if named else None
+        self._next = self._named.search(text) if self._named else None
+
+    def next(self, position: int) -> re.Match[str] | None:
+        """The first mark at or after a position; positions only grow."""
+        while self._next is not None and self._next.start() < position:
+            assert self._named is not None, "what was found was searched for"
+            self._next = self._named.search(self._text, position)
+        tag = self._tag.search(self._text, position)
+        if self._next is None or (tag is not None and tag.start() <= self._next.start()):
+            return tag
+        return self._next
+
+
+def first_lookalike(pattern: re.Pattern[str], text: str) -> int | None:
+    """Where a text first looks like a call; a mark that is only mentioned does not."""
+    for found in pattern.finditer(text):
+        if not found.start() or _MENTION.match(text, found.start() - 1) is None:
+            return found.start()
+    return None
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

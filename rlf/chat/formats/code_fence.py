@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from rlf.chat.ends import check_written, turn_ends
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.plain import fence_around, text_tool
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer, end_of_turn
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
@@ -33,7 +33,7 @@ _NEARLY = r"(?:py[\w.]*|ipython[\w.]*|tool_code|code|output|tool_output)?"
 _GRAMMAR = Grammar(
     tag=re.compile(rf"(</?think>|{_OPEN}[ \t]*(?P<language>[\w+\-.#]*)[^`\n]*\n)", re.MULTILINE),
     rehearsal=re.compile(r"^[ \t]*`{3,}[ \t]*(?:python|py)[ \t]*\n.*", re.MULTILINE | re.DOTALL | re.IGNORECASE),
-    lookalike=re.compile(rf"{LOOKALIKE.pattern}|` ?` ?`[ \t]*py", LOOKALIKE.flags),
+    near=re.compile(r"` ?` ?`[ \t]*py", re.IGNORECASE),
     messages=messages(
         f"Write {_FORM}.",
         unterminated=f"The code was not run: its closing fence is missing. Write {_FORM}.",

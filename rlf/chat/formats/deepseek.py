@@ -21,7 +21,7 @@ from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, read_json
 from rlf.chat.ends import check_written, contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
@@ -47,7 +47,6 @@ _WRITE = "Write the call as the system message shows it."
 _GRAMMAR = Grammar(
     tag=re.compile(r"(<｜tool▁calls?▁(?:begin|end)｜>|</?think>)\s*"),
     rehearsal=re.compile(rf"<｜tool▁calls?▁begin｜>(?:.*?{_END_SECTION}|.*)", re.DOTALL),
-    lookalike=LOOKALIKE,
     messages=messages(
         _WRITE,
         unterminated=f"{_CLOSE} or {_END_SECTION} is missing. {_WRITE}",
@@ -64,6 +63,8 @@ _MORE = CallFault(FailureClass.BAD_JSON, f"There is text between the JSON and {_
 
 class DeepseekFormat(ChatFormat):
     """The format of DeepSeek V3, R1 and V3.1."""
+
+    call_marks = r"<[|｜]tool[▁_]"
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)

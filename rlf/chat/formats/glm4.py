@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rlf.chat.call_json import CallFault
 from rlf.chat.ends import check_written, contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.schema_text import parameter_schemas, read_value, write_value
 from rlf.chat.template import CallId, TemplateRenderer
 from rlf.types import FailureClass, ToolCall, ToolDescription
@@ -42,7 +42,6 @@ _MAX_BALANCED = 64
 _GRAMMAR = Grammar(
     tag=re.compile(r"(</?(?:tool_call|think)>)[ \t\r\n]*"),
     rehearsal=re.compile(rf"{_OPEN}(?:.*?{_CLOSE}|.*)", re.DOTALL),
-    lookalike=LOOKALIKE,
     messages=messages(
         f"Write {_FORM}.",
         unterminated=f"The call was not run: a closing tag is missing. Write {_FORM}.",
@@ -54,6 +53,8 @@ _GRAMMAR = Grammar(
 
 class Glm4Format(ChatFormat):
     """The format of GLM-4.5, 4.6 and 4.7."""
+
+    call_marks = r"<[\s|/]{0,2}arg_(?:key|value)>"
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)

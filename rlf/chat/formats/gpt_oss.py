@@ -23,7 +23,7 @@ from rlf.chat.encoding import encode_template
 from rlf.chat.ends import contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.parsed import Parsed
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import CallId, TemplateRenderer
 from rlf.core import RlfError
 from rlf.types import FailureClass, ToolCall, ToolDescription
@@ -51,9 +51,7 @@ _MAX_BALANCED = 64
 _GRAMMAR = Grammar(
     tag=_TAG,
     rehearsal=re.compile(r"(?:to=functions\.|<\|(?:channel|message|start)\|>).*", re.DOTALL),
-    lookalike=re.compile(
-        rf"{LOOKALIKE.pattern}|to=functions\.|<\|(?:channel|message|constrain|start)\|>", LOOKALIKE.flags
-    ),
+    near=re.compile(r"to=functions\.|<\|(?:channel|message|constrain|start)\|>", re.IGNORECASE),
     messages=messages(
         f"Write {_FORM}",
         in_thinking=f"A call on the analysis channel is not run. End the thinking with {_END}, then call.",
@@ -71,6 +69,8 @@ _GRAMMAR = Grammar(
 class GptOssFormat(ChatFormat):
     """The format of gpt-oss."""
 
+    call_marks = r"\bto=functions\.|<[\s|/]{0,2}(?:channel|constrain)\|>"
+    thinks_in_tags = False
     thinking_marks = ("<|channel|>analysis<|message|>", f"{_END}<|start|>assistant")
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
@@ -166,22 +166,22 @@ class _Scan(Scan):
     def said(self) -> str:
         return "".join([self.text[start:end] for start, end in self.finals]).strip()
 
-    def finish(self, bare: re.Pattern[str] | None) -> Parsed:
+    def finish(self) -> Parsed:
         """Text on no channel is a failure; the rest is judged as in every format."""
         *stray, (tail, end) = self.prose
         for span in stray if self.truncated else self.prose:
-            self._stray(*span, bare)
+            self._stray(*span)
         if len(self.finals) > 1:
             self.fail(FailureClass.TWO_ANSWERS, self.finals[1][0], self.finals[-1][1])
         left = _ENDS.sub("", self.text[tail:end]).strip() if self.truncated else ""
         self.prose = [*self.spoken, (tail if left else end, end)]
-        return super().finish(bare)
+        return super().finish()
 
-    def _stray(self, start: int, end: int, bare: re.Pattern[str] | None) -> None:
+    def _stray(self, start: int, end: int) -> None:
         """Records text outside messages; a stop token that ends nothing says nothing."""
         if not _ENDS.sub("", self.text[start:end]).strip():
             return
-        looks = any(pattern.search(self.text, start, end) for pattern in (_GRAMMAR.lookalike, bare) if pattern)
+        looks = any(pattern.search(self.text, start, end) for pattern in self.lookalikes)
         self.fail(FailureClass.WRONG_TAG if looks else FailureClass.EMPTY, start, end)
 
     def _analysis(self, start: int, body: int) -> int:

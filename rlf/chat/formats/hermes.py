@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, as_call, read_json
 from rlf.chat.ends import contradiction, turn_ends
-from rlf.chat.format import ChatFormat, template_of
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.format import ChatFormat, other_call_marks, template_of
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, ToolCall, ToolDescription
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 _END_OF_TURN = "<|im_end|>"
 _MODELS = "a Qwen2.5, Qwen3 or Hermes model"
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-# Marks of families that write something else than JSON in the same tags: Qwen3-Coder and GLM.
-_RIVALS = ("<function=", "<arg_key>")
 
 _CLOSING = re.compile(rf"[ \t\r\n]*{_CLOSE}")
 _BRACKETS = bracket_pattern("</?tool_call>")
@@ -41,7 +39,6 @@ _BETWEEN = f"Write {FORM} between {_OPEN} and {_CLOSE}."
 _GRAMMAR = Grammar(
     tag=re.compile(r"(</?(?:tool_call|think)>)[ \t\r\n]*"),
     rehearsal=re.compile(rf"{_OPEN}(?:.*?{_CLOSE}|.*)", re.DOTALL),
-    lookalike=LOOKALIKE,
     messages=messages(
         _BETWEEN,
         unterminated=f"The call was not run: {_CLOSE} is missing. {_BETWEEN}",
@@ -53,6 +50,11 @@ _GRAMMAR = Grammar(
 
 class HermesFormat(ChatFormat):
     """The format of Qwen2.5, Qwen3 and the Hermes models."""
+
+    call_marks = (
+        r"<(?:[|/][\s|/]?)?(?:tool|function)[-_ ]?(?:calls?|use)(?:\b|_)"
+        r"|<\s[|/]?(?:tool|function)[-_ ]?(?:calls?|use)\s?[|/]?>"
+    )
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)
@@ -69,7 +71,7 @@ class HermesFormat(ChatFormat):
         """Templates that name `<tool_call>` and JSON `arguments`, and no other way to write them."""
         if _OPEN not in chat_template or "arguments" not in chat_template:
             return None
-        if any(mark in chat_template for mark in _RIVALS):
+        if other_call_marks(chat_template, cls):
             return None
         return f"its chat template asks for calls as JSON with `arguments` in {_OPEN} tags"
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, read_json
 from rlf.chat.ends import contradiction, turn_ends
-from rlf.chat.format import ChatFormat, template_of
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.format import ChatFormat, other_call_marks, template_of
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, ToolCall, ToolDescription
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _END_OF_TURN, _END_OF_MESSAGE = "<|eot_id|>", "<|eom_id|>"
 _MODELS = "a Llama 3.1, 3.2 or 3.3 model"
 _PYTHON = "<|python_tag|>"
-# Other families' calls, which models built on Llama 3 were taught.
-_RIVALS = ("<tool_call>", "<TOOLCALL>", "[TOOL_CALLS]", "<function=")
 _BUILTIN = re.compile(r"([A-Za-z_]\w*)\.call\(\s*")
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=\s*")
 _NEXT_KEYWORD = re.compile(r"\s*(,\s*|\))")
@@ -61,7 +59,6 @@ _GRAMMAR = Grammar(
     rehearsal=re.compile(
         r"<\|python_tag\|>.*|\{\s*\"name\"\s*:\s*\"[^\"]*\"\s*,\s*\"(?:parameters|arguments)\".*", re.DOTALL
     ),
-    lookalike=LOOKALIKE,
     messages=messages(
         _WRITE,
         unterminated=f"The call was not run: it is not closed. {_WRITE}",
@@ -80,6 +77,8 @@ _BAD_KEYWORDS = CallFault(
 class Llama3Format(ChatFormat):
     """The format of Llama 3.1, 3.2 and 3.3."""
 
+    call_marks = r"<[\s|/]{0,2}python_tag\|>"
+
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)
         if self.matches(template_of(tokenizer)) is None:
@@ -96,7 +95,7 @@ class Llama3Format(ChatFormat):
         """Templates with Llama 3's headers that write `"parameters"`, and no other family's calls."""
         if "<|start_header_id|>" not in chat_template or '"parameters"' not in chat_template:
             return None
-        if any(mark in chat_template for mark in _RIVALS):
+        if other_call_marks(chat_template, cls):
             return None
         return 'its chat template has <|start_header_id|> and asks for calls as JSON with "parameters"'
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rlf.chat.call_json import CallFault
 from rlf.chat.ends import check_written, contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.schema_text import parameter_schemas, read_value, write_value
 from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, ToolCall, ToolDescription
@@ -39,6 +39,7 @@ _VALUE_END = re.compile(
     r"|</function>(?=\s*</tool_call>)|(</parameter=)"
 )
 _SPACE = re.compile(r"\s*")
+_QUOTES = "\"'`“”"
 _END = re.compile(r"</function>\s*</tool_call>")
 _NEARLY_END = re.compile(r"</function[^<>\n]*>\s*</tool_call>")
 _NOT_THE_END = re.compile(r"\s*</parameter>")
@@ -49,7 +50,6 @@ _FORM = f"Write {_OPEN}<function=NAME><parameter=KEY>VALUE</parameter></function
 _GRAMMAR = Grammar(
     tag=re.compile(r"(</?(?:tool_call|think)>)[ \t\r\n]*"),
     rehearsal=re.compile(rf"(?:{_OPEN}|<function=)(?:.*?{_CLOSE}|.*)", re.DOTALL),
-    lookalike=LOOKALIKE,
     messages=messages(
         _FORM,
         unterminated=f"The call was not run: {_CLOSE} is missing. {_FORM}",
@@ -58,6 +58,7 @@ _GRAMMAR = Grammar(
 )
 _NO_FUNCTION = CallFault(FailureClass.BAD_CALL, f"The block holds no <function=NAME>. {_FORM}")
 _NO_NAME = CallFault(FailureClass.MISSING_NAME, f"The call names no tool. {_FORM}")
+_QUOTED = CallFault(FailureClass.BAD_CALL, f"A name stands in quotes. {_FORM}")
 _NO_END = CallFault(FailureClass.UNTERMINATED, f"The call was not run: </parameter> or </function> is missing. {_FORM}")
 _WRONG_END = CallFault(FailureClass.WRONG_TAG, f"The call was not run: a closing tag names what it closes. {_FORM}")
 _TEXT_BETWEEN = CallFault(FailureClass.BAD_CALL, f"There is text around the parameters of the call. {_FORM}")
@@ -65,6 +66,8 @@ _TEXT_BETWEEN = CallFault(FailureClass.BAD_CALL, f"There is text around the para
 
 class Qwen3CoderFormat(ChatFormat):
     """The format of Qwen3-Coder, Qwen3.5 and later, and Nemotron 3."""
+
+    call_marks = r"<[\s|/]{0,2}(?:function|parameter)="
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)
@@ -119,7 +122,7 @@ class _Scan(Scan):
         if function is None:
             return self.fail_block(start, body, _NO_FUNCTION, _CLOSE)
         name, position = function[1].strip(), function.end()
-        fault = None if name else _NO_NAME
+        fault = _name_fault(name)
         schemas = self.schemas.get(name, {})
         arguments: dict[str, Any] = {}
         while parameter := _PARAMETER.match(self.text, position):
@@ -171,7 +174,15 @@ def _write(value: Any, schema: Any) -> str:
     return as_json if _read(as_json, schema) == value else text
 
 
+def _name_fault(name: str) -> CallFault | None:
+    if not name:
+        return _NO_NAME
+    return _QUOTED if name[0] in _QUOTES or name[-1] in _QUOTES else None
+
+
 def _parameter_fault(key: str, value: Any, arguments: Mapping[str, Any]) -> CallFault | None:
+    if key.strip() and _name_fault(key.strip()):
+        return _QUOTED
     if isinstance(value, CallFault):
         return CallFault(FailureClass.BAD_ARGUMENTS, f"The parameter {json.dumps(key[:24])}: {value.message}.")
     if key in arguments:

@@ -23,7 +23,7 @@ from rlf.chat.call_json import CallFault, read_json
 from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
 from rlf.chat.plain import PlainRenderer, neutral
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _INPUT_END = re.compile(r"[ \t\r]*(?:\Z|\n|</?think>)")
 _GRAMMAR = Grammar(
     tag=re.compile(rf"(</?think>|(?:^|(?<=</think>))[ \t]*(?P<label>{_LABELS})[ \t]*:)", re.MULTILINE),
     rehearsal=re.compile(r"^[ \t]*Action(?: Input)?[ \t]*:.*", re.MULTILINE | re.DOTALL),
-    lookalike=re.compile(rf"{LOOKALIKE.pattern}|\b(?:Action(?: Input)?|Observation)[ \t]*:", LOOKALIKE.flags),
+    near=re.compile(r"\b(?:Action(?: Input)?|Observation)[ \t]*:", re.IGNORECASE),
     messages=messages(
         f"Write\n{_FORM}",
         unterminated=f"The action has no complete input. Write\n{_FORM}",
@@ -62,6 +62,7 @@ _BRACE = re.compile(r"[{}]")
 class ReactFormat(ChatFormat):
     """The format of ReAct prompts, for any model."""
 
+    call_marks = r"^[ \t]*Action[ \t]*:[^\n]*\n\s*Action Input[ \t]*:"
     by_name = True
     stop_strings = (_STOP,)
     thinking_marks = ("Thought: ", "\n")

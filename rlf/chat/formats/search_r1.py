@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
 from rlf.chat.plain import PlainRenderer, neutral, text_tool
-from rlf.chat.scan import LOOKALIKE, Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ RESULT_TAGS = re.compile(rf"(<)(/?(?:{_NAMES})>)", re.IGNORECASE)
 _GRAMMAR = Grammar(
     tag=re.compile(rf"(</?(?:{_NAMES})>)"),
     rehearsal=re.compile(rf"{_SEARCH}(?:.*?{_END_SEARCH}|.*)", re.DOTALL),
-    lookalike=re.compile(rf"{LOOKALIKE.pattern}|<[\s/]*(?:{_NAMES})\b[^>\n]{{0,20}}>?", LOOKALIKE.flags),
+    near=re.compile(rf"<[\s/]*(?:{_NAMES})\b[^>\n]{{0,20}}>?", re.IGNORECASE),
     messages=messages(
         f"Write {_FORM}.",
         unterminated=f"A closing tag is missing. Write {_FORM}.",
@@ -54,6 +54,7 @@ _HALLUCINATED = f"{_INFORMATION} is given to you; do not write it. Write {_FORM}
 class SearchR1Format(ChatFormat):
     """The format of Search-R1, for any model."""
 
+    call_marks = r"<search>[^<\n]*</search>"
     by_name = True
     stop_strings = (_END_SEARCH, _END_ANSWER)
 

@@ -1,0 +1,174 @@
+"""How models write calls that no chat format here reads: by what they are recognised, and how each is written.
+
+A turn in one of these syntaxes is a typed failure in every format, never an answer. The writers make the corpus that
+`rlf tools fuzz` and the tests read. A syntax that a chat format reads stands in the format's own file.
+
+Sources, for the facts alone: the models' chat templates and cards, and the tool parsers of vLLM, SGLang and llama.cpp.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlf.types import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignSyntax:
+    """One way to write a call."""
+
+    name: str
+    marks: str
+    """Regular expression of what shows such a call; no answer to a task holds it. Case is ignored."""
+    write: Callable[[ToolCall], str]
+    """The text of a call as the models write it."""
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _dump(value)
+
+
+def _named(call: ToolCall, key: str = "arguments") -> str:
+    return _dump({"name": call.name, key: dict(call.arguments)})
+
+
+def _around(before: str, after: str, key: str = "arguments") -> Callable[[ToolCall], str]:
+    """The JSON of a call between two marks; a mark that ends with a bracket holds a list."""
+    return lambda call: f"{before}{_named(call, key)}{after}"
+
+
+def _invoke(outer: str, inner: str = "", is_typed: bool = False) -> Callable[[ToolCall], str]:
+    """Calls in XML with the tool's name and the parameters' names as attributes."""
+
+    def write(call: ToolCall) -> str:
+        lines = [f"<{outer}>", f'<{inner}invoke name="{call.name}">']
+        for key, value in call.arguments.items():
+            kind = f' string="{_dump(isinstance(value, str))}"' if is_typed else ""
+            lines.append(f'<{inner}parameter name="{key}"{kind}>{_text(value)}</{inner}parameter>')
+        return "\n".join([*lines, f"</{inner}invoke>", f"</{outer}>"])
+
+    return write
+
+
+def _functions(outer: str) -> Callable[[ToolCall], str]:
+    """Calls as Qwen3-Coder's, in tags of another name."""
+
+    def write(call: ToolCall) -> str:
+        values = "".join(f"<parameter={key}>{_text(value)}</parameter>" for key, value in call.arguments.items())
+        return f"<{outer}><function={call.name}>{values}</function></{outer}>"
+
+    return write
+
+
+def _braces(before: str, after: str, quote: str) -> Callable[[ToolCall], str]:
+    """Gemma's notation: keys without quotes, texts between a token of their own."""
+
+    def value_of(value: Any) -> str:
+        if isinstance(value, str):
+            return f"{quote}{value}{quote}"
+        if isinstance(value, Mapping):
+            return "{" + ",".join(f"{key}:{value_of(item)}" for key, item in value.items()) + "}"
+        if isinstance(value, list):
+            return "[" + ",".join(map(value_of, value)) + "]"
+        return _dump(value)
+
+    return lambda call: f"{before}call:{call.name}{value_of(dict(call.arguments))}{after}"
+
+
+def _python(call: ToolCall) -> str:
+    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
+
+
+def _cohere(before: str, after: str, has_id: bool) -> Callable[[ToolCall], str]:
+    def write(call: ToolCall) -> str:
+        head = {"tool_call_id": "0"} if has_id else {}
+        return f"{before}[\n    {_dump({**head, 'tool_name': call.name, 'parameters': dict(call.arguments)})}\n]{after}"
+
+    return write
+
+
+def _key_values(call: ToolCall) -> str:
+    pairs = "".join(
+        f"<longcat_arg_key>{key}</longcat_arg_key>\n<longcat_arg_value>{_text(value)}</longcat_arg_value>\n"
+        for key, value in call.arguments.items()
+    )
+    return f"<longcat_tool_call>{call.name}\n{pairs}</longcat_tool_call>"
+
+
+_NAMESPACED = r"<\s?/?[\w\-]{1,20}:(?:tool|function)_?calls?\b|<\s?/?\w{1,12}:invoke\b"
+_INVOKE = r"<\s?invoke\s+name="
+
+FOREIGN: tuple[ForeignSyntax, ...] = (
+    ForeignSyntax("anthropic", _INVOKE, _invoke("function_calls")),
+    ForeignSyntax(
+        "apertus",
+        r"<\s?\|\s?tools[_ ](?:prefix|suffix)\s?\|?>",
+        lambda call: f"<|tools_prefix|>[{_dump({call.name: dict(call.arguments)})}]<|tools_suffix|>",
+    ),
+    ForeignSyntax(
+        "command_a",
+        r"<\s?\|\s?(?:START|END)_ACTION\s?\|?>|\btool_name\W{1,4}[\w.\-]+\W{1,6}parameters\W{1,4}\{",
+        _cohere("<|START_ACTION|>", "<|END_ACTION|>", has_id=True),
+    ),
+    ForeignSyntax("command_r", r"^[ \t]*Action[ \t]*:\s{0,3}```", _cohere("Action: ```json\n", "\n```", has_id=False)),
+    ForeignSyntax(
+        "deepseek_v32",
+        r"<\s?/?\s?[|｜]{1,2}\s?DSML",
+        _invoke("｜DSML｜function_calls", "｜DSML｜", is_typed=True),
+    ),
+    ForeignSyntax("deepseek_v4", r"<\s?/?\s?[|｜]{1,2}\s?DSML", _invoke("｜DSML｜tool_calls", "｜DSML｜", is_typed=True)),
+    ForeignSyntax(
+        "deepseek_spaces",
+        r"<\s?[|｜]\s?tool[▁_ ]",
+        lambda call: (
+            f"<｜tool calls begin｜><｜tool call begin｜>function<｜tool sep｜>{call.name}\n"
+            f"```json\n{_dump(dict(call.arguments))}\n```<｜tool call end｜><｜tool calls end｜>"
+        ),
+    ),
+    ForeignSyntax(
+        "functionary",
+        r"(?<!\S)>>>(?!all\b)[\w.\-]+[ \t]*\n\s{0,8}\{|<\|recipient\|>",
+        lambda call: f">>>{call.name}\n{_dump(dict(call.arguments))}",
+    ),
+    ForeignSyntax(
+        "function_gemma",
+        r"<\s?/?(?:start|end)_function_(?:call|response)\b",
+        _braces("<start_function_call>", "<end_function_call>", "<escape>"),
+    ),
+    ForeignSyntax("functools", r"\bfunctools\s?\[\s?\{", _around("functools[", "]")),
+    ForeignSyntax("gemma3", r"`{3,}[ \t]*tool_(?:code|call)", lambda call: f"```tool_code\n{_python(call)}\n```"),
+    ForeignSyntax(
+        "gemma4", r"<\|tool_call>|<tool_call\|>|^\s{0,3}call:[\w.\-]{1,64}\{", _braces("<|tool_call>", "<tool_call|>", '<|"|>')
+    ),
+    ForeignSyntax("gigachat", r"\bfunction call<\|role_sep\|>", _around("function call<|role_sep|>\n", "")),
+    ForeignSyntax("granite", r"<\|tool_call\|>", _around("<|tool_call|>[", "]")),
+    ForeignSyntax("granite_20b", r"<function_call>", _around("<function_call> ", "")),
+    ForeignSyntax("hunyuan", r"</?tool_calls>", _around("<tool_calls>[", "]</tool_calls>")),
+    ForeignSyntax(
+        "internlm",
+        r"<\|action_(?:start|end)\|>|<\|plugin\|>",
+        _around("<|action_start|><|plugin|>\n", "<|action_end|>", "parameters"),
+    ),
+    ForeignSyntax(
+        "lfm2", r"<\|tool_call_(?:start|end)\|>", lambda call: f"<|tool_call_start|>[{_python(call)}]<|tool_call_end|>"
+    ),
+    ForeignSyntax("longcat", r"<\s?/?longcat_(?:tool_call|arg_)", _key_values),
+    ForeignSyntax("minimax_m1", r"</?tool_calls>", _around("<tool_calls>\n", "\n</tool_calls>")),
+    ForeignSyntax("minimax_m2", _NAMESPACED, _invoke("minimax:tool_call")),
+    ForeignSyntax("muse", _NAMESPACED, _invoke("atem:function_calls", "atem:")),
+    ForeignSyntax("nemotron", r"</?TOOLCALL>", _around("<TOOLCALL>[", "]</TOOLCALL>")),
+    ForeignSyntax(
+        "olmo3", r"</?function_calls>", lambda call: f"<function_calls>\n{_python(call)}\n</function_calls>"
+    ),
+    ForeignSyntax("phi4", r"<\|/?tool_calls?\|>", _around("<|tool_call|>[", "]<|/tool_call|>")),
+    ForeignSyntax("seed_oss", _NAMESPACED, _functions("seed:tool_call")),
+    ForeignSyntax("step3", _NAMESPACED, _invoke("steptml:toolcall", "steptml:")),
+)
+"""By name. Several models may share one of these."""
