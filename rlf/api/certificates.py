@@ -74,6 +74,7 @@ def _key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence[ToolDescrip
         {
             "format": name,
             "history": spec.chat.history,
+            "thinking_tag": spec.chat.thinking_tag,
             "system": spec.data.train.system,
             "tools": [tool.as_openai() for tool in tools],
             "template": _template(chat),

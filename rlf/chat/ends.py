@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlf.chat.encoding import check_lossless
-from rlf.chat.scan import END_THINK
 from rlf.core import RlfError
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def contradiction(name: str, lacks: str, models: str) -> RlfError:
 
 def check_written(chat: ChatFormat, name: str, call: ToolCall, text: str) -> str:
     """The text of a call, where it reads back as the same call. Raises RlfError for what the format cannot write."""
-    if chat.parse((END_THINK if chat.begins_thinking else "") + text, truncated=False).items == (call,):
+    if chat.parse((chat.think[1] if chat.begins_thinking else "") + text, truncated=False).items == (call,):
         return text
     raise RlfError(
         f"chat.format: {name} cannot write the call {call.name!r} with the arguments {str(dict(call.arguments))[:80]}. "

@@ -20,7 +20,7 @@ from rlf.chat.scan import BARE_OBJECT, END_THINK, THINK, Scan, bare_calls, opens
 from rlf.chat.template import CallId, TemplateRenderer
 from rlf.chat.vision import Vision
 from rlf.core import Registry, RlfError
-from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+from rlf.types import FailureClass, Message, RepairKind, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -163,6 +163,10 @@ class ChatFormat(ABC):
         """The canonical text of a final answer."""
         return text
 
+    def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
+        """The text of a failed call with the tags that it plainly lacks, for `repair: safe`; None where none do."""
+        return None
+
     def is_after_call(self, text: str) -> bool:
         """Whether a turn that has come to one of `call_ends` stands after a call, and not in a string or thinking."""
         items = self.parse(text, truncated=True).items
@@ -211,6 +215,16 @@ def detect_format(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
         f"chat.format: auto: the model's chat template {got}; expected exactly one of {', '.join(names)}. "
         f"Name it, e.g. `chat: {{format: {next(iter(found), names[0])}}}`."
     )
+
+
+def open_format(
+    name: str, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription], thinking_tag: str | None = None
+) -> ChatFormat:
+    """A format by its name, or by the model's template for `auto`. Raises RlfError where it cannot be used with it."""
+    chat = FORMATS.get(detect_format(tokenizer)[0] if name == "auto" else name)(tokenizer, tools)
+    if thinking_tag is not None:
+        chat.name_thinking(thinking_tag)
+    return chat
 
 
 def template_of(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -19,10 +19,20 @@ from rlf.chat.format import ChatFormat
 from rlf.chat.parsed import Parsed
 from rlf.types import FailureClass, ParseFailure, Repair, RepairKind, ToolCall
 
-_REPAIRABLE = frozenset({FailureClass.BAD_JSON, FailureClass.BAD_ARGUMENTS, FailureClass.BAD_CALL})
+_REPAIRABLE = frozenset(
+    {
+        FailureClass.BAD_JSON,
+        FailureClass.BAD_ARGUMENTS,
+        FailureClass.BAD_CALL,
+        FailureClass.WRONG_TAG,
+        FailureClass.UNTERMINATED,
+    }
+)
+_JSON_FAULTS = _REPAIRABLE - {FailureClass.WRONG_TAG, FailureClass.UNTERMINATED}
 _MAX_REPAIRS = 16
 """Failures of one turn that are tried; a turn of more is noise and must not cost quadratic time."""
 _FENCE = re.compile(r"```[a-z]*\s*\Z")
+_TURN_FENCE = re.compile(r"```[a-z]*[ \t]*\n?\Z")
 _END_FENCE = re.compile(r"\s*```")
 _TOKEN = re.compile(
     r"""(?P<double>"(?:[^"\\]|\\.)*+")|(?P<single>'(?:[^'\\]|\\.)*+')|(?P<comma>,(?=\s*[}\]]))|[^"',]++|.""", re.DOTALL
@@ -39,15 +49,18 @@ def repaired(chat: ChatFormat, text: str, parsed: Parsed, *, truncated: bool) ->
     Args:
         text: what `parsed` was read from; positions of the result are those of this text.
     """
-    items, repairs = list(parsed.items), list[Repair]()
-    candidates = [(i, item) for i, item in enumerate(items) if _is_repairable(item)]
+    items: list[ToolCall | ParseFailure | None] = list(parsed.items)
+    repairs: list[Repair] = []
+    candidates = [(i, item) for i, item in enumerate(parsed.items) if _is_repairable(item)]
     for index, failure in candidates[:_MAX_REPAIRS]:
         assert isinstance(failure, ParseFailure), f"{failure} is no failure"
         found = _mended(chat, text, parsed, index, truncated)
         if found is not None:
-            items[index], kinds = found
+            call, num_items, kinds = found
+            items[index : index + num_items] = [call, *[None] * (num_items - 1)]
             repairs += [Repair(kind, failure.position, failure.raw) for kind in sorted(kinds)]
-    return (replace(parsed, items=tuple(items)), tuple(repairs)) if repairs else (parsed, ())
+    left = tuple(item for item in items if item is not None)
+    return (replace(parsed, items=left), tuple(repairs)) if repairs else (parsed, ())
 
 
 def _is_repairable(item: ToolCall | ParseFailure) -> bool:
@@ -56,24 +69,46 @@ def _is_repairable(item: ToolCall | ParseFailure) -> bool:
 
 def _mended(
     chat: ChatFormat, text: str, parsed: Parsed, index: int, truncated: bool
-) -> tuple[ToolCall, frozenset[RepairKind]] | None:
-    """The call that one failure is after a mend which leaves the rest of the turn as it reads."""
-    failure = parsed.items[index]
-    assert isinstance(failure, ParseFailure), f"{failure} is no failure"
-    before, after = text[: failure.position], text[failure.position + len(failure.raw) :]
-    for mended, kinds in _mends(failure.raw):
-        reread = chat.parse(before + mended + after, truncated=truncated)
-        if len(reread.items) != len(parsed.items):
+) -> tuple[ToolCall, int, frozenset[RepairKind]] | None:
+    """The call that a failure is after a mend which leaves the rest of the turn as it reads, and its items' number."""
+    for mended, num_items, kinds in _candidates(chat, text, parsed, index):
+        items = chat.parse(mended, truncated=truncated).items
+        if len(items) != len(parsed.items) - num_items + 1:
             continue
-        call = reread.items[index]
-        others = zip(_but(reread.items, index), _but(parsed.items, index), strict=True)
+        call = items[index]
+        after = zip(items[index + 1 :], parsed.items[index + num_items :], strict=True)
+        others = [*zip(items[:index], parsed.items[:index], strict=True), *after]
         if isinstance(call, ToolCall) and all(_same(one, other) for one, other in others):
-            return call, kinds
+            return call, num_items, kinds
     return None
 
 
-def _but(items: tuple[ToolCall | ParseFailure, ...], index: int) -> tuple[ToolCall | ParseFailure, ...]:
-    return items[:index] + items[index + 1 :]
+def _candidates(
+    chat: ChatFormat, text: str, parsed: Parsed, index: int
+) -> Iterator[tuple[str, int, frozenset[RepairKind]]]:
+    """Texts of the turn with one failure mended, and how many items of the turn the failure is."""
+    failure = parsed.items[index]
+    assert isinstance(failure, ParseFailure), f"{failure} is no failure"
+    start, end = failure.position, failure.position + len(failure.raw)
+    if failure.kind in _JSON_FAULTS:
+        for raw, kinds in _mends(failure.raw):
+            yield text[:start] + raw + text[end:], 1, kinds
+        opening, closing = _TURN_FENCE.search(text, 0, start), _END_FENCE.match(text, end)
+        if opening and closing and _is_whole_turn(chat, text[: opening.start()], text[closing.end() :]):
+            yield text[: opening.start()] + failure.raw + text[closing.end() :], 1, frozenset({RepairKind.CODE_FENCE})
+    following = parsed.items[index + 1] if index + 1 < len(parsed.items) else None
+    num_items = 1
+    if isinstance(following, ParseFailure) and (following.kind, following.position) == (FailureClass.STRAY_TAG, end):
+        end, num_items = end + len(following.raw), 2
+    restored = chat.restore_tags(text[start:end])
+    if restored is not None:
+        yield text[:start] + restored[0] + text[end:], num_items, restored[1]
+
+
+def _is_whole_turn(chat: ChatFormat, before: str, after: str) -> bool:
+    """Whether nothing but thinking stands before a fence, and nothing but the end of the turn after it."""
+    stops = [chat.decode([token]) for token in chat.stop_token_ids]
+    return (not before.strip() or before.rstrip().endswith(chat.think[1])) and after.strip() in ("", *stops)
 
 
 def _same(one: ToolCall | ParseFailure, other: ToolCall | ParseFailure) -> bool:

@@ -120,7 +120,7 @@ class Scan(ABC):
         """
         near = self.grammar.near
         self.lookalikes, self.think = (*lookalikes, near) if near else tuple(lookalikes), think
-        position = self._think(0, 0, think[1]) if begins_thinking else 0
+        position = self._think(0, 0, self._first_closing()) if begins_thinking else 0
         tags = _Tags(self.text, self.grammar.tag, think)
         while tag := tags.next(position):
             self._say(position, tag.start())
@@ -136,6 +136,11 @@ class Scan(ABC):
                 position = self._read_unquoted(tag)
         self.prose.append((position, len(self.text)))
         return self.finish()
+
+    def _first_closing(self) -> str:
+        """The tag that ends thinking opened before the turn: the first of those that may."""
+        places = {self.text.find(closing): closing for closing in (self.think[1], END_THINK)}
+        return places[min((place for place in places if place >= 0), default=max(places))]
 
     def _say(self, start: int, end: int) -> None:
         self.prose.append((start, end))
@@ -161,7 +166,7 @@ class Scan(ABC):
 
     def fail(self, kind: FailureClass, start: int, end: int, message: str = "", *, structural: bool = False) -> None:
         """Records a failure of the text from `start` to `end`."""
-        words = message or self.grammar.messages[kind]
+        words = message or self.grammar.messages[kind].replace(THINK, self.think[0]).replace(END_THINK, self.think[1])
         self.found.append((start, ParseFailure(kind, words, self.text[start:end], start, structural)))
 
     def cut(self, kind: FailureClass, start: int) -> int:

@@ -64,6 +64,9 @@ def parse(
     file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="The turn's text; `-` is standard input.")] = "-",
     format_name: Annotated[str, typer.Option("--format", help="The chat format's name.", show_default=False)] = "",
     truncated: Annotated[bool, typer.Option("--truncated", help="Read it as cut by its token limit.")] = False,
+    thinking_tag: Annotated[
+        str, typer.Option("--thinking-tag", help="The tag of thinking, e.g. `thinking`.", show_default="think")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Show what a format's parser makes of one sampled turn."""
@@ -73,6 +76,8 @@ def parse(
     if not format_name:
         raise RlfError(f"--format is missing; expected one of {', '.join(FORMATS.names())}. Write e.g. --format hermes")
     chat = stand_in(format_name)
+    if thinking_tag:
+        chat.name_thinking(thinking_tag)
     parsed = chat.parse(_read(file), truncated=truncated)
     if as_json:
         print_envelope("chat parse", _told(parsed))

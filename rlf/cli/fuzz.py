@@ -19,7 +19,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.chat.fuzz import Reader, Tally
+    from rlf.chat.fuzz import ForeignTally, Reader, Tally
     from rlf.tools import ToolDeclaration
     from rlf.types import ToolCall
 
@@ -44,9 +44,9 @@ def fuzz_tools(
     from rlf.chat import FORMATS
 
     tools, names = load_tools(files or ()), [format_name] if format_name else FORMATS.names()
-    tallies, skipped = _fuzz(tools, names, parser, seed, seconds)
+    tallies, foreign, skipped = _fuzz(tools, names, parser, seed, seconds)
     if as_json:
-        print_envelope("tools fuzz", {"tallies": tallies, "skipped": skipped})
+        print_envelope("tools fuzz", {"tallies": tallies, "foreign": foreign, "skipped": skipped})
     else:
         console = stdout_console()
         console.print(_table(tallies))
@@ -54,6 +54,12 @@ def fuzz_tools(
             for finding in tally.findings[:_MAX_SHOWN]:
                 how = " + ".join(finding.operators)
                 console.print(f"{tally.format} {tally.tool}: {finding.outcome}: {how}: {visible(finding.text)}")
+        console.print("\ncalls in other syntaxes: . a typed failure, = read as meant, ! an answer or another call")
+        console.print(_foreign_table(foreign))
+        numbered = dict.fromkeys(tally.format for tally in foreign)
+        console.print(", ".join(f"{number} {name}" for number, name in enumerate(numbered, 1)), style="dim")
+        for odd in [tally for tally in foreign if not tally.is_clean][:_MAX_SHOWN]:
+            console.print(f"{odd.format} {odd.tool}: a call in the syntax {odd.syntax}: {visible(odd.example)}")
         num_cut = sum(not tally.is_complete for tally in tallies)
         if num_cut:
             skipped = [f"{num_cut} of {len(tallies)} ran out of time before every pair: give more --seconds", *skipped]
@@ -62,16 +68,20 @@ def fuzz_tools(
     num_wrong = sum(not tally.is_clean for tally in tallies)
     if num_wrong:
         raise CheckError(f"{num_wrong} of {len(tallies)} pairs of tool and format lose calls, run others or break")
+    num_odd = sum(not tally.is_clean for tally in foreign)
+    if num_odd:
+        raise CheckError(f"{num_odd} of {len(foreign)} pairs of format and foreign syntax lose calls or run others")
 
 
 def _fuzz(
     tools: Sequence[ToolDeclaration], names: Sequence[str], parser: str, seed: int, seconds: float
-) -> tuple[list[Tally], list[str]]:
+) -> tuple[list[Tally], list[ForeignTally], list[str]]:
     """The tallies, and what could not be tried: a format that cannot write a tool's calls says so itself."""
-    from rlf.chat.fuzz import fuzz
+    from rlf.chat.fuzz import fuzz, read_foreign
     from rlf.chat.standin import stand_in
 
     tallies: list[Tally] = []
+    foreign: list[ForeignTally] = []
     skipped: list[str] = []
     deadline, left = time.monotonic() + seconds, len(tools) * len(names)
     for name in names:
@@ -93,11 +103,12 @@ def _fuzz(
                         reader=reader,
                     )
                 )
+                foreign += read_foreign(chat, name, described, accepts=_accepts(tool), reader=reader)
             except RlfError as error:
                 if parser:
                     raise
                 skipped.append(f"{name} {tool.name}: not tried: {error}")
-    return tallies, skipped
+    return tallies, foreign, skipped
 
 
 def _accepts(tool: ToolDeclaration) -> Callable[[ToolCall], bool]:
@@ -132,3 +143,24 @@ def _table(tallies: Sequence[Tally]) -> Table:
         ]
         table.add_row(Text(tally.format, "bold"), tally.tool, verdict, identity, *numbers)
     return table
+
+
+def _foreign_table(tallies: Sequence[ForeignTally]) -> Table:
+    """A row per syntax, a column per format: how its calls were read."""
+    names = list(dict.fromkeys(tally.format for tally in tallies))
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("syntax")
+    for number, _ in enumerate(names, 1):
+        table.add_column(str(number))
+    for syntax in dict.fromkeys(tally.syntax for tally in tallies):
+        cells = [_cell([each for each in tallies if (each.syntax, each.format) == (syntax, name)]) for name in names]
+        table.add_row(syntax, *cells)
+    return table
+
+
+def _cell(tallies: Sequence[ForeignTally]) -> Text:
+    from rlf.chat.fuzz import Outcome
+
+    if not all(tally.is_clean for tally in tallies):
+        return Text("!", "bold red")
+    return Text("=" if any(tally.counts[Outcome.RECALLED] for tally in tallies) else "." if tallies else "")

@@ -24,6 +24,7 @@ from rlf.api.sweeps import Member
 from rlf.api.tool_prompts import ToolPrompt
 from rlf.api.tools_write import Written
 from rlf.api.verification import Verification
+from rlf.chat.fuzz.foreign import ForeignTally
 from rlf.chat.fuzz.report import Tally
 from rlf.cli.compare import ShownComparison
 from rlf.cli.lines import EvaluationLine, InterruptedLine, StepLine
@@ -137,6 +138,7 @@ class ToolBench(TypedDict):
 
 class ToolFuzz(TypedDict):
     tallies: list[Tally]
+    foreign: list[ForeignTally]
     skipped: list[str]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.chat.format import FORMATS, ChatFormat, detect_format
+from rlf.chat.format import ChatFormat, open_format
 from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
 from rlf.core.meter import Meter
@@ -145,7 +145,5 @@ def order_of_pass(seed: int, number: int, num_tasks: int) -> list[int]:
 
 def build_chat(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> ChatFormat:
     """The chat format that the spec names, or that the model's template shows."""
-    name = spec.chat.format
-    if name == "auto":
-        name, _ = detect_format(tokenizer)
-    return FORMATS.get(name)(tokenizer, [tool.description_for_model for tool in spec.tools if not tool.hidden])
+    tools = [tool.description_for_model for tool in spec.tools if not tool.hidden]
+    return open_format(spec.chat.format, tokenizer, tools, spec.chat.thinking_tag)

@@ -157,6 +157,13 @@ def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("chat", "format"), message)
 
 
+def _thinking_stands_in_tags(loaded: LoadedSpec) -> Iterator[Fault]:
+    name = loaded.spec.chat.format
+    if loaded.spec.chat.thinking_tag is not None and name in FORMATS.names() and not FORMATS.get(name).thinks_in_tags:
+        message = f"the chat format {name} marks thinking in its own way, without a tag. Remove this."
+        yield loaded.fault(("chat", "thinking_tag"), message)
+
+
 def _penalties_are_counted(loaded: LoadedSpec) -> Iterator[Fault]:
     loaded.need_all("rewards")
     penalised = [str(kind) for kind, reply in loaded.spec.chat.failures.items() if reply is FailurePolicy.PENALISE]
@@ -181,6 +188,7 @@ def _hub_keys_have_a_hub(loaded: LoadedSpec) -> Iterator[Fault]:
 
 CHECKS: tuple[Check, ...] = (
     _chat_format_is_known,
+    _thinking_stands_in_tags,
     _penalties_are_counted,
     _hub_keys_have_a_hub,
     _critic_has_a_use,

@@ -215,7 +215,7 @@ def _spoken(chat: ChatFormat, turn: _Turn) -> str:
 
 def _has_thinking(chat: ChatFormat) -> bool:
     speaks = chat.decode(chat.prompt([Message("user", "a")], chat.tools)).rstrip()
-    if speaks.endswith(END_THINK):
+    if speaks.endswith((END_THINK, chat.think[1])):
         return False  # the generation prompt has ended thinking before it began
     parsed = chat.parse(_spoken(chat, _Turn(chat.write_answer("b"), "a")), truncated=False)
     return (parsed.thinking, parsed.answer) == ("a", "b")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlf.chat import FORMATS, ChatFormat, detect_format
+from rlf.chat.format import open_format
 from rlf.chat.on_disk import read_tokenizer
 from rlf.core import Fault, RlfError
 from rlf.rewards.answers import golds
@@ -73,7 +74,7 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     if name not in FORMATS.names():
         return None
     tools = [tool.description_for_model for tool in spec.tools if not tool.hidden]
-    chat = FORMATS.get(name)(tokenizer, tools)
+    chat = open_format(name, tokenizer, tools, spec.chat.thinking_tag)
 
     def num_tokens(task: Task) -> int:
         return len(chat.prompt(task.messages, [tool for tool in tools if task.may_use(tool.name)]))

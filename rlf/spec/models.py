@@ -59,6 +59,8 @@ class ChatSpec(Section):
     """`feedback`, `penalise` or `end` by failure class; `default` for the classes that are not named."""
     history: HistoryPolicy = HistoryPolicy.KEEP
     """For templates that rewrite earlier turns: `keep` the tokens as they were sampled, or `refuse` the template."""
+    thinking_tag: Annotated[str, Field(pattern=r"^[A-Za-z][\w\-]*$")] | None = None
+    """The tag between which the model thinks, e.g. `thinking` for `<thinking>`; `<think>` is always read as one."""
     stop_after_call: bool = False
     """Ends a turn with its first call, without sampling to the end of the turn; rules out parallel calls."""
 

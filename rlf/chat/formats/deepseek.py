@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, read_json
@@ -65,19 +65,22 @@ class DeepseekFormat(ChatFormat):
     """The format of DeepSeek V3, R1 and V3.1."""
 
     call_marks = r"<[|｜]tool[▁_]"
+    always_fenced: ClassVar[bool] = False
+    """Whether calls are fenced whatever the template writes."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)
         template = template_of(tokenizer)
-        if self.matches(template) is None:
+        if DeepseekFormat.matches(template) is None:
             raise contradiction("deepseek", f"calls after {_SECTION}", _MODELS)
         self._ends = turn_ends(tokenizer, [_END_OF_TURN], "deepseek", _MODELS)
         self.stop_token_ids = self._ends.token_ids
         self.call_ends = (_END_SECTION,)
         self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
         self._speak_after(self._renderer.generation_prompt)
-        self._is_fenced = "```json" in template
-        self._tells_tools = re.search(r"\btools\b", template) is not None
+        is_fenced = "```json" in template
+        self._is_fenced = is_fenced or self.always_fenced
+        self._tells_tools = is_fenced == self._is_fenced and re.search(r"\btools\b", template) is not None
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:

@@ -22,7 +22,7 @@ from rlf.chat.ends import contradiction, turn_ends
 from rlf.chat.format import ChatFormat, other_call_marks, template_of
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
-from rlf.types import FailureClass, ToolCall, ToolDescription
+from rlf.types import FailureClass, RepairKind, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -77,6 +77,12 @@ class HermesFormat(ChatFormat):
 
     def _scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated)
+
+    def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
+        """A call whose opening tag alone is missing, in its tags."""
+        if raw.startswith("{") and raw.endswith(_CLOSE):
+            return f"{_OPEN}\n{raw}", frozenset({RepairKind.OPENING_TAG})
+        return None
 
     def write_call(self, call: ToolCall) -> str:
         """As Qwen's template writes a call of the history."""

@@ -23,7 +23,7 @@ from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.schema_text import parameter_schemas, read_value, write_value
 from rlf.chat.template import TemplateRenderer
-from rlf.types import FailureClass, ToolCall, ToolDescription
+from rlf.types import FailureClass, RepairKind, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,6 +40,7 @@ _VALUE_END = re.compile(
 )
 _SPACE = re.compile(r"\s*")
 _QUOTES = "\"'`“”"
+_PARAMETER_TAG = re.compile(r"<parameter=([^>\n]*)>|</parameter>|</function>")
 _END = re.compile(r"</function>\s*</tool_call>")
 _NEARLY_END = re.compile(r"</function[^<>\n]*>\s*</tool_call>")
 _NOT_THE_END = re.compile(r"\s*</parameter>")
@@ -89,6 +90,21 @@ class Qwen3CoderFormat(ChatFormat):
 
     def _scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._schemas)
+
+    def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
+        """The call in its `<tool_call>` tags, and each parameter that a following tag ends with its own closing one."""
+        kinds = set[RepairKind]()
+        if raw.startswith("<function="):
+            kinds.add(RepairKind.OPENING_TAG)
+            raw = f"{_OPEN}\n{raw}"
+            if _CLOSE not in raw:
+                kinds.add(RepairKind.CLOSING_TAG)
+                raw = re.sub(r"</function>(?!.*</function>)", f"</function>{_CLOSE}", raw, count=1, flags=re.DOTALL)
+        function = _FUNCTION.search(raw)
+        closed = _close_parameters(raw, self._schemas.get(function[1].strip(), {})) if function else raw
+        if closed != raw:
+            kinds.add(RepairKind.CLOSING_TAG)
+        return (closed, frozenset(kinds)) if kinds else None
 
     def write_call(self, call: ToolCall) -> str:
         """As Qwen's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
@@ -156,6 +172,26 @@ class _Scan(Scan):
                 self.fail(fault.kind, start, end.end(), fault.message)
                 return end.end()
         return self.cut(FailureClass.UNTERMINATED, start)
+
+
+def _close_parameters(raw: str, schemas: Mapping[str, Any]) -> str:
+    """The call with `</parameter>` before each tag on a line of its own that shows it missing.
+
+    Only where every parameter is one that the tool declares: a tag inside a text may be part of it.
+    """
+    parts, position, is_open = list[str](), 0, False
+    for tag in _PARAMETER_TAG.finditer(raw):
+        if tag[1] is not None and tag[1] not in schemas:
+            return raw
+        if is_open and tag.group() != "</parameter>":
+            if raw[tag.start() - 1] != "\n":
+                return raw
+            parts += [raw[position : tag.start()], "</parameter>\n"]
+            position = tag.start()
+        elif not is_open and tag.group() == "</parameter>":
+            return raw
+        is_open = tag[1] is not None
+    return "".join([*parts, raw[position:]])
 
 
 def _read(text: str, schema: Any) -> Any:

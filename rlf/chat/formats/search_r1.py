@@ -54,7 +54,7 @@ _HALLUCINATED = f"{_INFORMATION} is given to you; do not write it. Write {_FORM}
 class SearchR1Format(ChatFormat):
     """The format of Search-R1, for any model."""
 
-    call_marks = r"<search>[^<\n]*</search>"
+    call_marks = r"<search>(?!\s*<[a-z])(?:[^<]|<(?!/?search>)){0,2000}</search>"
     by_name = True
     stop_strings = (_END_SEARCH, _END_ANSWER)
 

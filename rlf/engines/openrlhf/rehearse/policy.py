@@ -8,7 +8,6 @@ from itertools import zip_longest
 from rlf.chat.encoding import encode_template
 from rlf.chat.examples import example_call
 from rlf.chat.format import ChatFormat
-from rlf.chat.scan import END_THINK
 from rlf.tools.declaration import ToolDeclaration
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest
 from rlf.types.tool import ToolCall
@@ -39,7 +38,7 @@ class OpeningCalls:
         """A written call, or what the policy behind samples."""
         if request.num_sampled or self._call is None:
             return await self._policy.sample(request)
-        begin = END_THINK if self._chat.begins_thinking else ""
+        begin = self._chat.think[1] if self._chat.begins_thinking else ""
         tokens = encode_template(self._chat.tokenizer, begin + self._chat.write_call(self._call))
         tokens = [*tokens, *self._chat.stop_token_ids[:1]]
         finish = Finish.STOP if len(tokens) <= request.max_tokens else Finish.LENGTH
