@@ -103,6 +103,7 @@ def _key_values(call: ToolCall) -> str:
 
 
 _NAMESPACED = r"<\s?/?[\w\-]{1,20}:(?:tool|function)_?calls?\b|<\s?/?\w{1,12}:invoke\b"
+_DSML = r"<\s?/?\s?[|｜]{1,2}\s?DSML"
 _INVOKE = r"<\s?invoke\s+name="
 
 FOREIGN: tuple[ForeignSyntax, ...] = (
@@ -120,10 +121,10 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
     ForeignSyntax("command_r", r"^[ \t]*Action[ \t]*:\s{0,3}```", _cohere("Action: ```json\n", "\n```", has_id=False)),
     ForeignSyntax(
         "deepseek_v32",
-        r"<\s?/?\s?[|｜]{1,2}\s?DSML",
+        _DSML,
         _invoke("｜DSML｜function_calls", "｜DSML｜", is_typed=True),
     ),
-    ForeignSyntax("deepseek_v4", r"<\s?/?\s?[|｜]{1,2}\s?DSML", _invoke("｜DSML｜tool_calls", "｜DSML｜", is_typed=True)),
+    ForeignSyntax("deepseek_v4", _DSML, _invoke("｜DSML｜tool_calls", "｜DSML｜", is_typed=True)),
     ForeignSyntax(
         "deepseek_spaces",
         r"<\s?[|｜]\s?tool[▁_ ]",
@@ -143,9 +144,13 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
         _braces("<start_function_call>", "<end_function_call>", "<escape>"),
     ),
     ForeignSyntax("functools", r"\bfunctools\s?\[\s?\{", _around("functools[", "]")),
-    ForeignSyntax("gemma3", r"`{3,}[ \t]*tool_(?:code|call)", lambda call: f"```tool_code\n{_python(call)}\n```"),
     ForeignSyntax(
-        "gemma4", r"<\|tool_call>|<tool_call\|>|^\s{0,3}call:[\w.\-]{1,64}\{", _braces("<|tool_call>", "<tool_call|>", '<|"|>')
+        "gemma3", r"(?<!`)`{3,}+[ \t]*tool_(?:code|call)", lambda call: f"```tool_code\n{_python(call)}\n```"
+    ),
+    ForeignSyntax(
+        "gemma4",
+        r"<\|tool_call>|<tool_call\|>|^\s{0,3}call:[\w.\-]{1,64}\{",
+        _braces("<|tool_call>", "<tool_call|>", '<|"|>'),
     ),
     ForeignSyntax("gigachat", r"\bfunction call<\|role_sep\|>", _around("function call<|role_sep|>\n", "")),
     ForeignSyntax("granite", r"<\|tool_call\|>", _around("<|tool_call|>[", "]")),
@@ -164,9 +169,7 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
     ForeignSyntax("minimax_m2", _NAMESPACED, _invoke("minimax:tool_call")),
     ForeignSyntax("muse", _NAMESPACED, _invoke("atem:function_calls", "atem:")),
     ForeignSyntax("nemotron", r"</?TOOLCALL>", _around("<TOOLCALL>[", "]</TOOLCALL>")),
-    ForeignSyntax(
-        "olmo3", r"</?function_calls>", lambda call: f"<function_calls>\n{_python(call)}\n</function_calls>"
-    ),
+    ForeignSyntax("olmo3", r"</?function_calls>", lambda call: f"<function_calls>\n{_python(call)}\n</function_calls>"),
     ForeignSyntax("phi4", r"<\|/?tool_calls?\|>", _around("<|tool_call|>[", "]<|/tool_call|>")),
     ForeignSyntax("seed_oss", _NAMESPACED, _functions("seed:tool_call")),
     ForeignSyntax("step3", _NAMESPACED, _invoke("steptml:toolcall", "steptml:")),

@@ -95,7 +95,7 @@ class ChatFormat(ABC):
     def name_thinking(self, tag: str) -> None:
         """Reads `<tag>` as `<think>` is read. Raises RlfError in a format whose thinking is marked in another way."""
         if not self.thinks_in_tags:
-            raise RlfError("chat.thinking_tag: this format marks thinking in its own way, without a tag. Remove the key.")
+            raise RlfError("chat.thinking_tag: this format marks thinking without a tag. Remove the key.")
         opening, closing = self.thinking_marks
         self.think = (f"<{tag}>", f"</{tag}>")
         self.thinking_marks = (opening.replace(THINK, self.think[0]), closing.replace(END_THINK, self.think[1]))

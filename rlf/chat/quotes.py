@@ -1,4 +1,4 @@
-"""What prose opens around a call that follows it: a code fence, a comment, a tag of thinking that the spec does not name.
+"""What prose opens around a call that follows: a code fence, a comment, a thinking tag that the spec does not name.
 
 A call in one of these is shown, not made.
 """
@@ -9,7 +9,7 @@ import re
 
 _TAGS = "thinking|thoughts?|reasoning|reflection|scratchpad|inner_monologue"
 _MARK = re.compile(
-    r"`{3,}[^`\n]+`{3,}|(?P<fence>`{3,}|^[ \t>]*~{3,})(?P<info>[^`\n]*)$"
+    r"(?<!`)`{3,}+[^`\n]+`{3,}+|(?P<fence>(?<!`)`{3,}+|^[ \t>]*~{3,})(?P<info>[^`\n]*)$"
     rf"|(?P<open><!--|<(?:{_TAGS})>)|(?P<close>-->|</(?:{_TAGS})>)",
     re.MULTILINE | re.IGNORECASE,
 )

@@ -160,7 +160,7 @@ def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
 def _thinking_stands_in_tags(loaded: LoadedSpec) -> Iterator[Fault]:
     name = loaded.spec.chat.format
     if loaded.spec.chat.thinking_tag is not None and name in FORMATS.names() and not FORMATS.get(name).thinks_in_tags:
-        message = f"the chat format {name} marks thinking in its own way, without a tag. Remove this."
+        message = f"the chat format {name} marks thinking without a tag. Remove this."
         yield loaded.fault(("chat", "thinking_tag"), message)
 
 

@@ -222,3 +222,21 @@ def test_hostile_turns_are_read_in_linear_time(chat, assert_linear):
     assert_linear(
         chat, [B, E, CB, CE, B + CB, f"{B}{CB}a{SEP}", f"{B}{CB}a{SEP}{{'", f"{CB}a{SEP}{{", "<think>", "</think>"]
     )
+
+
+def test_the_fenced_form_can_be_chosen_whatever_the_template_writes(tools, make_format):
+    for name in ("deepseek", "deepseek_fenced"):
+        chat = make_format(name)
+        assert "```json" not in chat.tokenizer.chat_template
+        text = chat.write_call(CALL)
+        assert ("\n```json\n" in text) == (name == "deepseek_fenced")
+        assert chat.parse(text, truncated=False).items == (CALL,)
+        shown = chat.decode(chat.prompt([Message("user", "a")], tools))
+        assert ("```json" in shown) == (name == "deepseek_fenced") and "search" in shown
+
+
+def test_the_other_form_is_a_failure(make_format):
+    bare, fenced = make_format("deepseek"), make_format("deepseek_fenced")
+    for reader, writer in ((bare, fenced), (fenced, bare)):
+        parsed = reader.parse(writer.write_call(CALL), truncated=False)
+        assert parsed.failures and not parsed.calls and parsed.answer is None

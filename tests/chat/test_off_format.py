@@ -31,6 +31,8 @@ SHARED = {
     "qwen3_coder": {"hermes", "glm4"},
     "mistral": {"llama3"},
     "llama3": set(),
+    "deepseek": {"deepseek_fenced"},
+    "deepseek_fenced": {"deepseek"},
 }
 ANSWERS = {"code_fence"}
 """Formats whose call is what an answer may show: a block of Python, where no tool is declared to run it."""

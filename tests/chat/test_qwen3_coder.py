@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.chat import FORMATS, detect_format
+from rlf.chat.repair import repaired
+from rlf.chat.standin import stand_in
 from rlf.core import RlfError
-from rlf.types import Message, ToolCall
+from rlf.types import Message, ToolCall, ToolDescription
 
 STOP = "<|im_end|>"
 CALL = ToolCall("search", {"query": "Vell"})
@@ -233,3 +235,63 @@ def test_hostile_turns_are_read_in_linear_time(chat, assert_linear):
     assert_linear(
         chat, [*tags, block, block + "</parameter>", block + "</parameter></function>", block + "</function>\n"]
     )
+
+
+CITY = {"type": "string"}
+WEATHER = ToolDescription(
+    "weather", "Weather.", {"type": "object", "properties": {"city": CITY, "state": CITY}, "required": ["city"]}
+)
+DALLAS = ToolCall("weather", {"city": "Dallas", "state": "TX"})
+BODY = "<parameter=city>\nDallas\n</parameter>\n<parameter=state>\nTX\n</parameter>\n</function>"
+
+
+def safely(text):
+    """The calls and the repairs of a turn under `repair: safe`; without it nothing of the turn is run."""
+    chat = stand_in("qwen3_coder", [WEATHER])
+    parsed = chat.parse(text, truncated=False)
+    assert parsed.failures and not parsed.calls and parsed.answer is None
+    after, repairs = repaired(chat, text, parsed, truncated=False)
+    assert bool(after.calls) == bool(repairs)
+    return after.calls, [repair.kind.value for repair in repairs]
+
+
+@pytest.mark.parametrize("quoted", ['<function="weather">', "<function='weather'>", '<function=weather">'])
+def test_a_name_in_quotes_is_a_failure_and_no_name(quoted):
+    chat = stand_in("qwen3_coder", [WEATHER])
+    (failure,) = chat.parse(f"<tool_call>\n{quoted}\n{BODY}\n</tool_call>", truncated=False).items
+    assert failure.kind == "bad_call" and "quotes" in failure.message
+    key = BODY.replace("<parameter=city>", '<parameter="city">')
+    (failure,) = chat.parse(f"<tool_call>\n<function=weather>\n{key}\n</tool_call>", truncated=False).items
+    assert failure.kind == "bad_call" and "quotes" in failure.message
+
+
+@pytest.mark.parametrize("before", ["", "I check the weather.\n\n"])
+@pytest.mark.parametrize("after", ["", "<|im_end|>"])
+def test_a_missing_opening_tag_is_repaired_and_marked(before, after):
+    text = f"{before}<function=weather>\n{BODY}\n</tool_call>{after}"
+    assert safely(text) == ((DALLAS,), ["opening_tag"])
+    assert safely(f"{before}<function=weather>\n{BODY}{after}") == ((DALLAS,), ["closing_tag", "opening_tag"])
+
+
+@pytest.mark.parametrize("missing", ["</parameter>\n<parameter=state>", "TX\n</parameter>\n"])
+def test_a_missing_closing_tag_of_a_parameter_is_repaired_and_marked(missing):
+    body = BODY.replace(missing, missing.replace("</parameter>\n", ""))
+    assert safely(f"<tool_call>\n<function=weather>\n{body}\n</tool_call>") == ((DALLAS,), ["closing_tag"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "use <parameter=state> here",
+        "how to\n<parameter=state>\nx\n</parameter>",
+        "how to\n<parameter=other>\nx",
+        "a\n<parameter=city>\nb",
+    ],
+)
+def test_a_tag_that_may_be_part_of_a_text_is_not_repaired(value):
+    text = f"<tool_call>\n<function=weather>\n<parameter=city>\n{value}\n</parameter>\n</function>\n</tool_call>"
+    assert safely(text) == ((), [])
+
+
+def test_an_example_of_a_call_without_its_tags_is_not_repaired():
+    assert safely(f"For example:\n```\n<function=weather>\n{BODY}\n```\nSo.") == ((), [])

@@ -153,7 +153,7 @@ class _Scan(Scan):
     def _as_call(self, value: Any, start: int, end: int) -> ToolCall | CallFault:
         if isinstance(value, list):
             return _LIST
-        if _BEFORE.search(self.text[max(0, start - _REACH) : start]) or _AFTER.match(self.text, end):
+        if _BEFORE.search(self.text[max(self.kept[0], start - _REACH) : start]) or _AFTER.match(self.text, end):
             return _NESTED
         return _call(value)
 

@@ -28,6 +28,7 @@ from rlf.rewards.judging.reply import (
     whole_number,
 )
 from rlf.rewards.judging.settings import Combine, Compare, Read
+from rlf.rewards.judging.special_tokens import special_tokens
 from rlf.rewards.judging.view import candidate_values, gold_values, images_of, task_values
 from rlf.rewards.judging.words import reply_text, system_text
 from rlf.rewards.term import RewardContext, Scoring, Verdict
@@ -49,7 +50,8 @@ async def open_judge(term: JudgeTerm, context: RewardContext) -> AsyncIterator[J
     async with served(term) as judges:
         panel = Panel(term, judges, context.seed, context.meter)
         await panel.open()
-        scorer = JudgeScorer(term, panel, context)
+        tokens = frozenset[str]().union(*map(special_tokens, judges))
+        scorer = JudgeScorer(term, panel, context, tokens)
         try:
             yield scorer
         finally:
@@ -78,11 +80,14 @@ class Said:
 class JudgeScorer:
     """Scores with a panel."""
 
-    def __init__(self, term: JudgeTerm, panel: Panel, context: RewardContext) -> None:
+    def __init__(
+        self, term: JudgeTerm, panel: Panel, context: RewardContext, tokens: frozenset[str] = frozenset()
+    ) -> None:
+        """`tokens`: the special and added tokens of the judges, where they are known."""
         self._term = term
         self._panel = panel
         self._seed = context.seed
-        self._template = FencedTemplate(term.template)
+        self._template = FencedTemplate(term.template, tokens)
         self._gathering = Gathering(self._judge_group, term.group_timeout_s)
         self._watchman: Watchman | None = None
         if term.sentinels is not None:
