@@ -21,7 +21,7 @@ _CLOSING = {"<!--": "-->"}
 class Quotes:
     """What is open after the prose read so far."""
 
-    __slots__ = ("_fence", "_last_line", "_tag")
+    __slots__ = ("_fence", "_is_owed", "_last_line", "_tag")
 
     def __init__(self) -> None:
         self._fence = ""
@@ -29,6 +29,8 @@ class Quotes:
         self._tag = ""
         """The opening tag of a comment or of thinking; empty outside one."""
         self._last_line = ""
+        self._is_owed = False
+        """Whether a failed call has opened a fence, so that the next bare mark closes it and opens none."""
 
     def read(self, prose: str) -> None:
         """Takes the prose that follows: each piece once, in order."""
@@ -41,6 +43,11 @@ class Quotes:
             elif mark["close"] and mark["close"].lower() == _CLOSING.get(self._tag, f"</{self._tag[1:]}"):
                 self._tag = ""
 
+    def read_failed(self, text: str) -> None:
+        """Takes a call that could not be read: the end of a fence in it may stand after it."""
+        if sum(mark["fence"] is not None for mark in _MARK.finditer(text)) % 2:
+            self._is_owed = not self._is_owed
+
     def place(self, text: str, start: int, end: int) -> str:
         """What a call from `start` to `end` stands in, in words; empty for a call that stands free."""
         if self._fence or (text[start - 1 : start] == "`" and text[end : end + 1] == "`"):
@@ -51,6 +58,7 @@ class Quotes:
 
     def _read_fence(self, marks: str, info: str) -> None:
         if not self._fence:
-            self._fence = marks
+            self._fence = "" if self._is_owed and not info else marks
+            self._is_owed = self._is_owed and bool(info)
         elif marks.startswith(self._fence) and not info:
             self._fence = ""

@@ -153,6 +153,8 @@ class Scan(ABC):
         """Reads what a mark begins; calls of it that are quoted are not run."""
         num_found = len(self.found)
         end = self.read(tag)
+        if len(self.found) > num_found and isinstance(self.found[-1][1], ParseFailure):
+            self.quotes.read_failed(self.text[tag.start() : end])
         place = self.quotes.place(self.text, tag.start(), end)
         if place:
             words = f"The call stands in {place} and was not run. To make a call, write it outside, by itself."

@@ -113,3 +113,11 @@ def test_a_generation_prompt_that_opens_the_named_tag_begins_thinking(make_forma
 def test_a_format_that_thinks_on_a_channel_takes_no_tag():
     with pytest.raises(RlfError, match="thinking_tag"):
         stand_in("gpt_oss", [SEARCH]).name_thinking("thinking")
+
+
+def test_the_end_of_a_fence_that_a_failed_call_opened_opens_none():
+    chat = stand_in("hermes", [SEARCH])
+    body = '{"name": "note", "arguments": {"text": "it\'s a \\"</tool_call>\\" tag"}}'
+    failed = f"<tool_call>\n```json\n{body}\n```\n</tool_call>"
+    parsed = chat.parse(f"{failed}\n{chat.write_call(CALL)}", truncated=False)
+    assert parsed.calls == (CALL,) and parsed.failures
