@@ -149,7 +149,7 @@ class ChatFormat(ABC):
         """What reads a turn in one pass."""
 
     def _read(self, scan: Scan) -> Parsed:
-        return scan.run(self.begins_thinking, (_lookalikes(), self._bare_calls), self.think)
+        return scan.run(self.begins_thinking, (lookalikes(), self._bare_calls), self.think)
 
     @abstractmethod
     def write_call(self, call: ToolCall) -> str:
@@ -189,7 +189,7 @@ FORMATS = Registry(
 
 
 @cache
-def _lookalikes() -> re.Pattern[str]:
+def lookalikes() -> re.Pattern[str]:
     """Calls of every format and of every foreign syntax, and bare objects: what no answer holds."""
     own = [FORMATS.get(name).call_marks for name in FORMATS.names()]
     marks = dict.fromkeys(filter(None, [*own, *(syntax.marks for syntax in FOREIGN), BARE_OBJECT]))

@@ -42,9 +42,10 @@ class TextCalls:
         """Whether the text may hold a call."""
         if self._form == NONE or completion.calls:
             return False
-        from rlf.chat.scan import LOOKALIKE, bare_calls
+        from rlf.chat.format import lookalikes
+        from rlf.chat.scan import bare_calls
 
-        patterns = (LOOKALIKE, bare_calls(self._tools))
+        patterns = (lookalikes(), bare_calls(self._tools))
         return self._form != AUTO or any(pattern.search(completion.text) for pattern in patterns)
 
     def read(self, completion: Completion) -> TextTurn:
