@@ -15,7 +15,7 @@ from aiohttp import web
 from rlf.core import RlfError
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.tools import Executor, ToolDeclaration
-from rlf.types import Outcome, ToolCall
+from rlf.types import Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import closed_port, serving
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -296,3 +296,32 @@ def test_a_functions_own_failed_connection_is_infrastructure_wherever_it_runs(is
     code = "import builtins\n\n\ndef ask(text: str):\n    raise getattr(builtins, text)('x')\n"
     (tmp_path / "asks.py").write_text(code)
     assert asyncio.run(main()) == FAULTS
+
+
+@pytest.mark.parametrize("how", ["response", "status"])
+def test_a_python_tool_whose_client_raises_for_a_5xx_had_a_service_that_failed(how: str) -> None:
+    schema = {"type": "object", "properties": {"how": {"type": "string"}, "status": {"type": "integer"}}}
+    target = {"kind": "python", "callable": "toolbox.py:fail_with"}
+    mapping = {"name": "fail", "description": "d", "inputSchema": {**schema, "required": ["how", "status"]}}
+    tool = ToolDeclaration.model_validate({**mapping, "target": target}, context={"folder": Path(__file__).parent})
+
+    async def main() -> list[Outcome]:
+        async with Executor([tool]) as executor:
+            asked = (ToolCall("fail", {"how": how, "status": status}) for status in (500, 503, 404, 422))
+            return [(await executor.invoke(call, trajectory_id="t")).outcome for call in asked]
+
+    assert asyncio.run(main()) == [Outcome.SERVICE_ERROR] * 2 + [Outcome.TOOL_ERROR] * 2
+
+
+def test_the_opening_of_a_class_is_not_the_time_of_its_first_call() -> None:
+    target = {"kind": "python", "callable": "toolbox.py:SlowToOpen"}
+    mapping = {"name": "slow", "description": "d", "inputSchema": {"type": "object"}, "limits": {"timeout_s": 0.3}}
+    tool = ToolDeclaration.model_validate({**mapping, "target": target}, context={"folder": Path(__file__).parent})
+
+    async def main() -> ToolResult:
+        async with Executor([tool]) as executor:
+            return await executor.invoke(ToolCall("slow", {}), trajectory_id="t")
+
+    result = asyncio.run(main())
+    assert (result.outcome, result.text) == (Outcome.OK, "open")
+    assert result.queue_s > 0.3 > result.run_s

@@ -339,3 +339,28 @@ async def take(seconds: float) -> str:
         raise ValueError("too long")
     await (asyncio.Event().wait() if seconds < 0 else asyncio.sleep(seconds))
     return "done"
+
+
+class SlowToOpen:
+    """Takes longer to open than a call of it may."""
+
+    async def open(self) -> None:
+        await asyncio.sleep(0.5)
+
+    async def __call__(self) -> str:
+        return "open"
+
+
+class StatusFault(Exception):
+    """As the errors of requests and httpx (`response`), or of aiohttp (`status`)."""
+
+    def __init__(self, how: str, status: int) -> None:
+        super().__init__(f"HTTP {status}")
+        if how == "response":
+            self.response = type("Response", (), {"status_code": status})()
+        else:
+            self.status = status
+
+
+async def fail_with(how: str, status: int) -> str:
+    raise StatusFault(how, status)

@@ -19,6 +19,8 @@ from rlf.types import Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)
 
+_OPEN_S = 60.0
+"""Time that an instance has to open, which is not the time of the call that waits for it."""
 _CLOSE_S = 5.0
 """Time that an instance has to close when the run ends."""
 
@@ -66,6 +68,7 @@ class ClassRuntime:
         self._place = place
         self._by_trajectory = by_trajectory
         self._held: dict[str, _Held] = {}
+        self._opening: Detached | None = None
         self.isolation = place.isolation
 
     @property
@@ -77,7 +80,7 @@ class ClassRuntime:
         """Runs one call on the trajectory's instance, or on the run's."""
         held = self._held.setdefault(context.trajectory_id if self._by_trajectory else "", _Held())
         async with held.lock:
-            if held.instance is None:
+            if held.instance is None:  # in a process of its own, where nobody has made it ready
                 held.instance = await self._opened()
             call = self._adapter.bind(held.instance)
             if self._by_trajectory:
@@ -92,6 +95,8 @@ class ClassRuntime:
 
     async def close(self) -> None:
         """Closes every instance, each within a time, then the place; what goes wrong there is logged."""
+        if self._opening is not None:
+            await self._opening.close()
         detached = Detached()
         while self._held:
             _, held = self._held.popitem()
@@ -113,6 +118,21 @@ class ClassRuntime:
         except BaseException as fault:  # noqa: BLE001 - the run is over: nobody is left to tell
             return fault
         return None
+
+    async def make_ready(self, trajectory_id: str) -> None:
+        """Opens the instance that the next call needs. Raises ToolFailure INFRA where it cannot be, or not in time."""
+        held = self._held.setdefault(trajectory_id if self._by_trajectory else "", _Held())
+        if held.instance is not None:
+            return
+        async with held.lock:
+            if held.instance is not None:
+                return
+            self._opening = self._opening or Detached()
+            try:
+                held.instance = await self._opening.run(self._opened(), _OPEN_S, f"opening {self._class.__name__}")
+            except (TimeoutError, CancelledItself) as late:
+                text = f"{self._class.__name__} cannot be opened: not ready within {_OPEN_S:g} s"
+                raise ToolFailure(Outcome.INFRA, text) from late
 
     async def _opened(self) -> Any:
         """A new instance. A class that cannot be made is no fault of the call."""
