@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlf.cli import start
 
 main = start.main
@@ -11,7 +9,7 @@ main = start.main
 __all__ = ["app", "main"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """The commands, loaded once `rlf.cli.start` answers Ctrl-C."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

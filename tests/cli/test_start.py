@@ -1,11 +1,13 @@
 """The program's entry, and errors of the system that are the user's to fix."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+ENV = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 LATE = """
 import signal, sys, types
 module = types.ModuleType("rlf.cli.main")
@@ -52,3 +54,9 @@ def test_a_folder_that_is_a_file_is_named_without_a_traceback(command, rlf, tmp_
     result = rlf(*command, str(file / "x"))
     assert result.exit_code == 2
     assert f"{file}/x: Not a directory. Name a file or folder that you may use." in result.output
+
+
+def test_nothing_slow_is_loaded_before_ctrl_c_is_answered():
+    look = "import sys; import rlf.cli.start; print('typing' in sys.modules, 'typer' in sys.modules)"
+    done = subprocess.run([sys.executable, "-S", "-c", look], capture_output=True, text=True, check=True, env=ENV)
+    assert done.stdout == "False False\n"
