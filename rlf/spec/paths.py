@@ -32,6 +32,8 @@ JUDGE_FILES = (("sentinels", "file"), ("cache", "file"), ("serve", "model"))
 _SMALL_BYTES = 1_000_000
 _NUM_SAMPLES = 32
 _SAMPLE_BYTES = 16_384
+_MAX_ID_PARTS = 2
+"""Of the Hub: OWNER/NAME."""
 _SUFFIX = re.compile(r"\.[A-Za-z]\w{0,9}")
 
 
@@ -117,6 +119,10 @@ def _resolve(node: Node, text: str, faults: list[Fault], *, is_data: bool) -> st
         except RlfError as error:
             faults.append(node.fault(str(error)))
         return text
+    if is_data and "://" in text:
+        said = f"got {show(text)}, an address; data is read from files and the Hugging Face Hub."
+        faults.append(node.fault(f"{said} Download it and write the file's path, or the name of a dataset."))
+        return text
     try:
         here = absolute(Path(text), node.folder)
         looks_local = text.startswith(("./", "../", "/", "~")) or text in (".", "..") or here.exists()
@@ -130,11 +136,11 @@ def _resolve(node: Node, text: str, faults: list[Fault], *, is_data: bool) -> st
 def _is_file_name(text: str, folder: Path) -> bool:
     """Whether a text is the path of a file, there or not, and no id of the Hub.
 
-    It has a suffix (of letters first, unlike the `.5` of a version), or lies in a folder that exists, from the spec's
-    folder or from where the command runs.
+    It has a suffix (of letters first, unlike the `.5` of a version) or more parts than an id, or lies in a folder that
+    exists, from the spec's folder or from where the command runs.
     """
     path = Path(text)
-    if _SUFFIX.fullmatch(path.suffix):
+    if _SUFFIX.fullmatch(path.suffix) or len(path.parts) > _MAX_ID_PARTS:
         return True
     return len(path.parts) > 1 and any(absolute(path.parent, start).is_dir() for start in (folder, Path.cwd()))
 

@@ -28,6 +28,7 @@ def no_hub(monkeypatch):
         ("train.jsonl", "; did you mean ../data/train.jsonl?"),
         ("people.tsv", "; did you mean ../data/people.csv?"),
         ("nothing_like_it.parquet", "."),
+        ("some/folder/deep", "."),
     ],
 )
 def test_a_missing_file_is_named_with_the_one_that_is_meant(project, written, suggestion):
@@ -40,6 +41,12 @@ def test_a_missing_file_is_named_with_the_one_that_is_meant(project, written, su
 def test_an_override_starts_at_the_current_folder(project):
     (fault,) = check_inputs(load_spec([project(ROWS)], ["data.train.path=data/people.cvs"]))
     assert "did you mean data/people.csv? Paths start at the current folder." in fault.message
+
+
+@pytest.mark.parametrize("address", ["http://host/train.jsonl", "s3://bucket/train", "file:///train.csv"])
+def test_an_address_is_no_data_and_is_named_as_it_was_written(project, address):
+    with pytest.raises(SpecError, match=f'got "{address}", an address; data is read from files'):
+        load_spec([project(ROWS)], [f"data.train.path={address}"])
 
 
 @pytest.mark.parametrize("name", ["org/set", "org/set-v1.5", "gsm8k"])
