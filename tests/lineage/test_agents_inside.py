@@ -1,0 +1,84 @@
+"""Agents' calls with what happened inside of them: written, read, found and shown."""
+
+from dataclasses import replace
+from io import StringIO
+
+from rich.console import Console
+
+from rlf.lineage import Reader, Recorder, start_run
+from rlf.lineage.records import TrajectoryFilter
+from rlf.lineage.upkeep import drop_unnamed_blobs
+from rlf.reports.trajectory import trajectory_view
+from rlf.types import (
+    Attempt,
+    CallRecord,
+    Image,
+    InnerCall,
+    InnerTurn,
+    Outcome,
+    ScoreUsage,
+    ToolCall,
+    ToolResult,
+)
+
+from .builders import run_record, scored, step
+
+PIXEL = Image(b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "image/png")
+USAGE = {"requests": 2, "prompt_tokens": 10, "completion_tokens": 4, "cost_usd": 0.25}
+
+
+def agents_call() -> CallRecord:
+    found = ToolResult(Outcome.OK, "found it", images=(PIXEL,), isolation="inline")
+    lowest = InnerTurn("", calls=(InnerCall("aaaaaaaaa", ToolCall("search", {"query": "x"}), found),))
+    inner = ToolResult(Outcome.OK, "low says so", inner=(lowest, InnerTurn("low says so")))
+    turn = InnerTurn("", "hm", "tool_calls", {"cost_usd": 0.1}, (InnerCall("b" * 9, ToolCall("low", {}), inner),))
+    failed = Attempt(Outcome.TIMEOUT, 0.1, "late", {"requests": 1})
+    attempts = (failed, Attempt(Outcome.OK, 0.2, None, {"requests": 1, "cost_usd": 0.25}))
+    result = ToolResult(Outcome.OK, "so", attempts, usage=USAGE, inner=(turn, InnerTurn("so", failures=("bad_json",))))
+    return CallRecord(ToolCall("agent", {"task": "it"}), result)
+
+
+def with_an_agent():
+    whole = scored(1)
+    first, *rest = whole.trajectory.turns
+    trajectory = replace(whole.trajectory, turns=(replace(first, calls=(agents_call(),)), *rest))
+    scores = (replace(whole.scores[0], usage=ScoreUsage(1, 0, 30, 0.5, num_requests=3)), *whole.scores[1:])
+    return replace(whole, trajectory=trajectory, scores=scores)
+
+
+def recorded(store):
+    start_run(store, run_record("r"))
+    done = replace(step(1, 1), trajectories=[with_an_agent()], advantages=[0.5])
+    with Recorder(store, "r") as recorder:
+        recorder(done)
+        recorder(done)  # a step that is done again is paid for again
+    return Reader(store)
+
+
+def test_what_happened_inside_of_an_agents_call_is_read_as_it_was_written(store):
+    reader = recorded(store)
+    drop_unnamed_blobs(store)
+    assert reader.trajectory("r", k=0, step=1).scored == with_an_agent()
+
+
+def test_calls_inside_of_agents_are_found_by_the_name_of_their_tool(store):
+    reader = recorded(store)
+    anywhere, every = TrajectoryFilter(), list(Outcome)
+    (inside,) = [c for c in reader.calls("r", anywhere, tool="search", outcomes=every, limit=9) if c.inside]
+    assert (inside.inside, inside.text, inside.arguments) == ("0.0/0.0", "found it", {"query": "x"})
+    assert reader.names_inside("r") == {"low", "search"}
+
+
+def test_a_run_adds_up_what_it_spent_also_on_a_step_that_it_did_twice(store):
+    costs = {cost.name: cost for cost in recorded(store).costs("r")}
+    judge, agent = costs["exact_match"], costs["agent"]
+    assert (judge.kind, judge.cost_usd, judge.num_requests, judge.num_tokens) == ("judge", 1.0, 6, 60)
+    assert (agent.kind, agent.cost_usd, agent.num_requests, agent.num_tokens) == ("tool", 0.5, 4, 28)
+
+
+def test_a_trace_shows_the_turns_inside_of_an_agents_call():
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(trajectory_view(with_an_agent()))
+    text = console.export_text()
+    for words in ("inner turn 1", "(thinks) hm", "low({}) → ok", 'search({"query": "x"}) → ok', "found it", "bad_json"):
+        assert words in text
