@@ -21,6 +21,7 @@ from rlf.lineage.records import (
     StoredTrajectory,
     TrajectoryFilter,
 )
+from rlf.types import ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -34,7 +35,7 @@ class Node:
     """`spec`, `tool`, `source` (of a tool), `code` (a file of the user's), `reward`, `data`, `model`, `tokenizer`,
     `template`, `plan`, `rlf`, `packages`, `seed`, `host`, `parent`, `rows` (of the data that were used), `run`,
     `change` (of an input, accepted on a resume), `step`, `evaluation`, `checkpoint`, `export`; and `trajectory`,
-    `call`, `score` of a step that was asked for."""
+    `call`, `score` of a step that was asked for, and `inner_turn` of an agent's call."""
     name: str
     sha256: str
     """Of its content; empty where only the name is known."""
@@ -139,11 +140,23 @@ def _collected(step: int, k: int, stored: StoredTrajectory, source: str) -> Iter
     whole = Node("trajectory", name, hash_json([*said, trajectory.stop, trajectory.answer]), (source,))
     yield whole
     for place, record in enumerate(trajectory.calls):
-        call = [record.call.name, repr(dict(record.call.arguments)), record.result.outcome, record.result.text]
-        yield Node("call", f"{name} {place}", hash_json(call), (whole.key,))
+        yield from _called(f"{name} {place}", record.call, record.result, whole.key)
     for score in scored.scores:
         value = [repr(score.value), repr(score.weight), score.state, repr(score.turn_values)]
         yield Node("score", f"{name} {score.term}", hash_json(value), (whole.key,))
+
+
+def _called(name: str, call: ToolCall, result: ToolResult, caller: str) -> Iterator[Node]:
+    """A call, and the turns and calls inside of an agent's."""
+    said = [call.name, repr(dict(call.arguments)), result.outcome, result.text]
+    node = Node("call", name, hash_json(said), (caller,))
+    yield node
+    for number, turn in enumerate(result.inner):
+        inside = f"{name}/{number}"
+        inner = Node("inner_turn", inside, hash_json([turn.text, turn.reasoning, turn.failures]), (node.key,))
+        yield inner
+        for place, made in enumerate(turn.calls):
+            yield from _called(f"{inside}.{place}", made.call, made.result, inner.key)
 
 
 def build_graph(

@@ -94,3 +94,11 @@ def test_openrlhf_refuses_a_budget_that_it_cannot_keep(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(SPEC.format(url="http://h/v1", limits="{max_usd_per_evaluation: 1}"))
     with pytest.raises(SpecError, match="max_usd_per_evaluation: got 1; OpenRLHF evaluates in processes"):
         check_spec([tmp_path / "run.yaml"], ["engine=openrlhf"])
+
+
+def test_requests_to_a_judge_that_fails_are_counted(tmp_path: Path) -> None:
+    with judging(lambda body: {"status": 422}) as judge:
+        started(tmp_path, judge.url, "{}")
+    (cost,) = json.loads(shown(tmp_path, "latest", "--json"))["data"]["costs"]
+    assert (cost["kind"], cost["name"], cost["cost_usd"]) == ("judge", "good", 0.0)
+    assert cost["num_requests"] == len(judge.asked) > 0

@@ -6,6 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from rlf.lineage import Reader, Recorder, start_run
+from rlf.lineage.graph import read_graph
 from rlf.lineage.records import TrajectoryFilter
 from rlf.lineage.upkeep import drop_unnamed_blobs
 from rlf.reports.trajectory import trajectory_view
@@ -82,3 +83,11 @@ def test_a_trace_shows_the_turns_inside_of_an_agents_call():
     text = console.export_text()
     for words in ("inner turn 1", "(thinks) hm", "low({}) → ok", 'search({"query": "x"}) → ok', "found it", "bad_json"):
         assert words in text
+
+
+def test_turns_and_calls_inside_of_an_agents_call_are_nodes_of_the_lineage(store):
+    graph = read_graph(recorded(store), "r", 1)
+    lowest = graph.node("call:1 0 0/0.0/0.0")
+    assert lowest is not None and lowest.made_of == ("inner_turn:1 0 0/0.0/0",)
+    above = [node.key for node in graph.ancestors(lowest.key)]
+    assert {"trajectory:1 0", "call:1 0 0", "inner_turn:1 0 0/0", "call:1 0 0/0.0"} <= set(above)
