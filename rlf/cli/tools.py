@@ -252,7 +252,10 @@ def _verdict(trial: _Trial) -> Text:
         return Text("failed", "bold red")
     if trial.absent is not None:
         return Text(f"not tried: {trial.absent}", "yellow")
-    return Text("ok", "green") if trial.examples else Text("ok, but no example under `tests:`", "yellow")
+    if trial.examples:
+        return Text("ok", "green")
+    uncalled = "" if trial.samples else "; no call was made"
+    return Text(f"ok, but no example under `tests:`{uncalled}", "yellow")
 
 
 def _told(trial: _Trial) -> dict[str, Any]:

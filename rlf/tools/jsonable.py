@@ -49,6 +49,8 @@ def plain_value(value: Any) -> Any:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
+    if callable(getattr(type(value), "tolist", None)):  # arrays and scalars of NumPy, tensors, columns of pandas
+        return value.tolist()
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 

@@ -117,6 +117,14 @@ def test_a_function_without_examples_is_called_after_stderr_has_said_with_what(r
     assert 'add: no example under `tests:`; calling it with {"a": 1, "b": 1}' in result.stderr
 
 
+def test_a_function_for_which_no_arguments_can_be_made_up_is_reported_as_not_called(rlf: Rlf, tool: Path) -> None:
+    unmade = TOOL.partition("tests:")[0].replace("a: {type: integer}", "a: {type: integer, not: {minimum: 0}}")
+    tool.write_text(unmade)
+    result = rlf("tools", "test", tool)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "no call was made" in " ".join(result.stdout.split())
+
+
 def test_a_service_where_nobody_answers_is_told_though_no_example_calls_it(rlf: Rlf, tool: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -34,5 +34,5 @@ def test_arms_are_compared_by_what_their_judges_took_in_the_mean_run() -> None:
     judged = replace(member(questions(2, 2)), steps=STEPS, evaluations=EVALUATIONS)
     cheaper = replace(judged, evaluations=[])
     found = compare([arm("A", judged, cheaper), arm("B", member(questions(2, 2)))])
-    (sheet,) = [sheet for sheet in sheets(found) if sheet.title == "judges"]
+    (sheet,) = [sheet for sheet in sheets(found).results if sheet.title == "judges"]
     assert sheet.rows == (("good: tokens", "900", "–"), ("good: cost", "$1.750", "–"))

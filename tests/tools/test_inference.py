@@ -102,6 +102,29 @@ def test_the_words_on_an_argument_keep_all_their_lines(style: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "Arguments:\n- query: what to look for\n- limit: most results\n",
+        "Args:\n    `query`: what to look for\n    limit (int) - most results\n\nReturns:\n    text\n",
+        "**Parameters**\n\n* `query` – what to look for\n* **limit** – most results\n",
+        "Keyword Args:\n    query: what to look for\n    limit: most results\n",
+        "Params:\n    query: what to look for\n    limit: most results\n",
+        "Args:\n    query: what to look for\n\n:param limit: most results\n",
+    ],
+)
+def test_lists_of_arguments_beside_the_four_styles_are_read(arguments: str) -> None:
+    document = f"Searches.\n\n{arguments}"
+    words = parameter_words(document)
+    assert (words["query"], words["limit"]) == ("what to look for", "most results")
+    assert summary(document) == "Searches."
+
+
+def test_a_list_of_arguments_that_nobody_reads_stays_in_the_description() -> None:
+    document = "Searches.\n\nParameters:\n| query | what to look for |"
+    assert (summary(document), parameter_words(document)) == (document, {})
+
+
 def test_parameters_that_share_their_words_have_them_each() -> None:
     assert parameter_words("Adds.\n\nParameters\n----------\na, b : int\n    a number\n") == {
         "a": "a number",

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from rlf.chat.schema_text import parameter_schemas, read_value, tools_of_template
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.drill import drill
 from rlf.tools.examples import run_samples
+from rlf.tools.failure import ToolFailure
 from rlf.tools.imports.python import read_module
+from rlf.tools.jsonable import json_text
 from rlf.tools.kinds.python import PythonTool
 from rlf.tools.python.arguments import adapt
 from rlf.tools.samples import sample_arguments
@@ -326,3 +331,44 @@ def test_values_of_a_referenced_type_are_read_as_that_type() -> None:
     schema = {"type": "object", "properties": properties, "$defs": {"Color": color}}
     read = parameter_schemas([ToolDescription("paint", "", schema)])["paint"]
     assert [read_value("1", read[name]) for name in "ab"] == ["1", "1"]
+
+
+class Strict(BaseModel):
+    """A model that takes no value of another type."""
+
+    model_config = ConfigDict(strict=True)
+
+    day: date
+    size: tuple[int, str]
+    tags: set[int]
+
+
+def take_strict(value: Strict) -> str:
+    return repr(value.day)
+
+
+def take_text(value: tuple[str, date]) -> str:
+    return repr(value[0])
+
+
+def test_a_strict_model_takes_what_json_has_for_its_fields() -> None:
+    value = {"day": "2024-02-03", "size": [1, "a"], "tags": [2]}
+    assert adapt(take_strict)(value=value) == "datetime.date(2024, 2, 3)"
+    with pytest.raises(ToolFailure, match=r"value\.size"):
+        adapt(take_strict)(value={**value, "size": ["1", "a"]})
+
+
+def test_half_of_a_surrogate_pair_reaches_a_typed_function_as_it_is() -> None:
+    assert adapt(take_text)(value=["\ud800", "2024-02-03"]) == repr("\ud800")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.int64(2), "2"),
+        (np.arange(2), "[0, 1]"),
+        ({"a": [np.ones((1, 2)), np.bool_(True)]}, '{"a": [[[1.0, 1.0]], true]}'),
+    ],
+)
+def test_results_of_numpy_are_json(value: Any, text: str) -> None:
+    assert json_text(value) == text

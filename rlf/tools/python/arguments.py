@@ -71,7 +71,7 @@ class ArgumentAdapter:
             if name not in arguments:
                 continue
             try:
-                filled[name] = adapter.validate_python(arguments[name])
+                filled[name] = _validated(adapter, arguments[name])
             except ValidationError as fault:
                 complaints += _complaints(name, fault)
         if complaints:
@@ -124,6 +124,16 @@ def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
         return TypeAdapter(annotation)
     except Exception:  # noqa: BLE001 - a type's own hooks may raise anything
         return None
+
+
+def _validated(adapter: TypeAdapter[Any], value: Any) -> Any:
+    """The value as its type, read as JSON, where strict models take text for dates and lists for sets."""
+    try:
+        return adapter.validate_json(json.dumps(value))
+    except ValidationError as fault:
+        if fault.errors(include_url=False)[0]["type"] != "json_invalid":
+            raise
+    return adapter.validate_python(value)  # half of a surrogate pair, which pydantic's reader of JSON refuses
 
 
 def _complaints(name: str, fault: ValidationError) -> list[str]:
