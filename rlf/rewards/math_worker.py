@@ -15,12 +15,21 @@ import signal
 import sys
 from typing import Any
 
+from rlf.core.folding import fold
+
 _MAX_BYTES = 4 * 2**30
 _NAMES = "sin|cos|tan|log|ln|exp|pi"
-_EXPRESSION = re.compile(
-    rf"(?=.*[A-Za-z])(?=.*[-+*/^=(])(?:sqrt\b|(?:{_NAMES})\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])|[-\d\s+*/^=(){{}}.,!])+"
-)
-"""Digits, operators and names of one letter, without a word of prose."""
+_TOKEN = rf"(?:(?<![A-Za-z])(?:sqrt|{_NAMES}|[A-Za-z])(?![A-Za-z])|\d+(?:\.\d+)*|\.\d+|[-+*/^=()\[\]{{}},!])"
+_FORMULA = re.compile(rf"{_TOKEN}(?:[ \t]{{0,3}}{_TOKEN})*")
+"""Digits, operators, brackets and names of one letter, without a word of prose."""
+_ARTICLE = re.compile(r"(?:[aA]|I)\s+(?![-+*/^=,)])")
+_IS_FORMULA = re.compile(r"(?=.*[A-Za-z]).*[\w)\]}]\s*(?:[-+*/^=(]).*[\w)\]}!]|[(\[{][^()\[\]{}]*,[^()\[\]{}]*[)\]}]")
+"""An operator between two operands, one of them a name, or a point, interval or set."""
+_QUANTITY = re.compile(r"[-+]?[\d.]+\s+[A-Za-z]\s?/\s?[A-Za-z](?:\^?\d)?|\(\d{1,3}(?:,\d{3})+\)")
+"""A number with a unit, or with commas between groups of digits: 5 m/s, (1,000)."""
+_ROOT = re.compile(r"\u221a\s?(\d+(?:\.\d+)?|[A-Za-z])")
+_RAISED = re.compile("(?<=[\\w)])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_AS_TYPED = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
 
 
 def main() -> None:
@@ -51,22 +60,59 @@ def _answer(golds: list[str], answer: str, cpu_s: float) -> None:
 
 
 def _parsed(text: str) -> list[Any]:
-    """What a text says: LaTeX without delimiters, or an expression in letters, as one formula, else the last formula.
+    """What a text says: LaTeX without delimiters, or a formula in letters that ends it, as one formula, else the last.
 
-    Of "x^2 - 1" the library by itself takes the last number, 1.
+    Of "x^2 - 1" and "(1, 2)" the library by itself takes the last number, 1 and 2.
     """
     from math_verify import parse
 
-    is_delimited = any(mark in text for mark in ("$", r"\boxed", r"\(", r"\["))
-    whole = not is_delimited and ("\\" in text or _EXPRESSION.fullmatch(text) is not None)
-    forms = (f"${_latex(text)}$", text) if whole else (text, f"${text}$")
+    text = _in_ascii(text)
+    if any(mark in text for mark in ("$", r"\boxed", r"\(", r"\[")):
+        forms = [text, f"${text}$"]
+    elif "\\" in text:
+        forms = [f"${text}$", text]
+    else:
+        formula = last_formula(text)
+        forms = [text, f"${text}$"] if formula is None else [f"${_latex(formula)}$", text]
     return next((found for form in forms if (found := parse(form, parsing_timeout=None))), [])
+
+
+def last_formula(text: str) -> str | None:
+    """The formula after which a text has no number and no other formula; None where it ends with neither.
+
+    >>> last_formula("We have f(x) = x^2 + 1, so the answer is x^2 - 1.")
+    'x^2 - 1'
+    """
+    said = [_formula_in(run[0]) for run in _FORMULA.finditer(text)]
+    last = next((each for each in reversed(said) if _is_formula(each) or re.search(r"\d", each)), "")
+    return last if _is_formula(last) else None
+
+
+def _is_formula(run: str) -> bool:
+    return _IS_FORMULA.fullmatch(run) is not None and _QUANTITY.fullmatch(run) is None
+
+
+def _formula_in(run: str) -> str:
+    """What a run of symbols says: without an article before it, and after the last comma outside brackets."""
+    depth, start = 0, 0
+    for at, character in enumerate(run):
+        depth += (character in "([{") - (character in ")]}")
+        start = at + 1 if character == "," and depth <= 0 and run[at + 1 :].strip() else start
+    return _ARTICLE.sub("", run[start:].strip(" ,!"), count=1)
+
+
+def _in_ascii(text: str) -> str:
+    """The text with signs, digits, powers and roots as they are typed."""
+    text = _RAISED.sub(lambda power: f"^{{{power[0].translate(_AS_TYPED)}}}", text)
+    return _ROOT.sub(r"sqrt(\1)", fold(text))
 
 
 def _latex(expression: str) -> str:
     """The expression with the names of functions as LaTeX has them, where it has none."""
     if "\\" in expression:
         return expression
+    if expression[:1] == "{":
+        return expression.replace("{", r"\{").replace("}", r"\}")
     expression = re.sub(r"sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", expression)
     return re.sub(rf"(?<![A-Za-z])({_NAMES})\b", r"\\\1 ", expression)
 

@@ -36,7 +36,8 @@ _BETWEEN = re.compile("([,;\u2014\u2015])")
 _BULLET = re.compile("\\s*[-*\u2022]\\s+(?=[^\\W\\d_])")
 _ABBREVIATION = re.compile(r"(?:[^\W\d_]\.){2,}")
 _AROUND = "\"'?!:,;\u2014\u2015"
-_AT_START, _AT_END = f"{_AROUND}\u00a1\u00bf", f"{_AROUND}."
+_AT_START, _AT_END = f"{_AROUND}\u00a1\u00bf".replace("!", ""), f"{_AROUND}."
+"""A mark of exclamation before a word is an operator: !x, !=."""
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LEADING = frozenset({"a", "an", "the"})
 """Where nothing but space follows: in "A, B" the first is a letter."""
@@ -54,6 +55,7 @@ _LOST_BY_SQUAD = re.compile(
 _LOST_BY_TEXT = re.compile(
     r"(?:\d|\)|\b[^\W\d_])!+$"  # factorials
     r"|^(?:\[[^\])]*\)|\([^\])]*\])$"  # intervals that are open on one side
+    r"|^[^'\"]*\d['\"]+$"  # feet, inches, minutes
     r"|\n[ \t]+\S"  # indented code
 )
 

@@ -14,14 +14,22 @@ _RAISED = re.compile("(?<=[\\d)}])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+
 _VULGAR = "\u00bd\u2153\u2154\u00bc\u00be\u2155\u2156\u2157\u2158\u2159\u215a\u215b\u215c\u215d\u215e"
 _IN_BRACES = r"\{\s{0,3}([-+\d.,]{1,40})\s{0,3}\}"
 _LATEX_FRACTION = re.compile(rf"\\[dtc]?frac\s{{0,3}}{_IN_BRACES}\s{{0,3}}{_IN_BRACES}")
+_LATEX_SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s{0,3}(\d)\s{0,3}(\d)")
 _LATEX_SPACE = re.compile(r"\\[,;:! ]|\{,\}")
+_POWER = re.compile(r"(?<=\d)\*\*(?=[-+]?\d)")
+_SIGN_BEFORE_CURRENCY = re.compile(r"-(?=[$\u00a3\u00a5\u20ac]\s?[\d.])([$\u00a3\u00a5\u20ac])\s?")
+_SIGN_APART = re.compile(r"(?:(?<=[=:(\[{])|(?<=[=:(\[{]\s)|(?<=[=:(\[{]\s\s))-\s{1,3}(?=[$\u00a3\u00a5\u20ac]?[\d.])")
+_SIGN_IN_WORDS = re.compile(
+    r"(?P<start>^|[=:(,]|\b(?:is|are|was|were|equals|at|of|to|be)\b)(?P<space>\s{0,3})(?:minus|negative)\s{1,3}(?=[\d.])",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 _DATE = re.compile(r"\d{1,4}(?:/\d{1,4}){2,}")
 
 _PLAIN = r"(?:[1-9]\d{0,2}(?:(?:[ _']\d{3})+)(?![\d'_]| \d{3}(?!\d))|\d[\d.,]*\d|\d|[.,]\d+)"
 _NUMBER = rf"{_PLAIN}(?:(?<=\d)\.(?!\d))?(?:[eE][-+]?\d{{1,4}})?"
 _EXPRESSION = re.compile(
-    rf"(?<![A-Za-z0-9_.])(?P<sign>[-+]?)(?P<first>{_NUMBER})"
+    rf"(?<![A-Za-z0-9_.])(?P<sign>[-+]?)(?!0[xX][0-9A-Fa-f])(?P<first>{_NUMBER})"
     rf"(?:\s{{0,2}}(?:[xX*\u00d7\u00b7]|\\times|\\cdot)\s{{0,2}}10\s?\^\s?\{{?(?P<ten>[-+]?\d{{1,4}})\}}?"
     rf"|\s?\^\s?\{{?(?P<power>[-+]?\d{{1,4}})\}}?"
     rf"|(?: (?P<over>\d+))?\s?/\s?(?P<under>\d+(?:[.,]\d+)?)(?!\s?/)(?!\d))?"
@@ -46,12 +54,14 @@ def _in_ascii(text: str) -> str:
     """The text with fractions, powers and signs as they are typed, and the numbers of a date apart."""
     text = _DATE.sub(lambda date: date[0].replace("/", ";"), text)
     text = _LATEX_FRACTION.sub(r"\1/\2", _LATEX_SPACE.sub("", text))
+    text = _LATEX_SHORT_FRACTION.sub(r"\1/\2", text)
     text = _RAISED.sub(lambda power: "^" + power[0].translate(_SUPERSCRIPTS), text)
     for character in _VULGAR:
         if character in text:
             fraction = unicodedata.normalize("NFKC", character).replace("\u2044", "/")
             text = re.sub(rf"(?<=\d)\s?{character}", f" {fraction}", text).replace(character, fraction)
-    return fold(text)
+    text = _SIGN_BEFORE_CURRENCY.sub("-", _SIGN_APART.sub("-", _POWER.sub("^", fold(text))))
+    return _SIGN_IN_WORDS.sub(r"\g<start>\g<space>-", text)
 
 
 def _value(match: re.Match[str]) -> float | None:

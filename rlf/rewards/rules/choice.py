@@ -29,16 +29,24 @@ _ALTERNATIVE = re.compile(
     rf"\s{{0,3}}(?:[,/&]\s{{0,3}}(?:or|and)\b|[,/&]|\b(?:or|and)\b)\s{{0,3}}{_LETTER}(?!\s{{0,3}}(?:is|are|was|were)\b)",
     re.IGNORECASE,
 )
+_LETTER_OF_NO = r"[(\"']?[A-Za-z]\b[)\"']?,?"
+"""One that is named in order to be denied."""
 _FILLER = r"(?:(?:the|option|choice|letter|answer|clearly|definitely|probably|likely|either)\s{1,3}){0,3}"
-_VERB = r"\s{0,3}(?::|=|\b(?:is|are|was|would be|should be|must be|will be)\b\s{0,3}:?)\s{0,3}"
+_VERB = (
+    r"[\"']?\s{0,3}(?:'s\b|:|=|\u2192|->|[-\u2014]\s"
+    r"|\b(?:is|are|was|would be|should be|must be|will be)\b\s{0,3}:?)\s{0,3}"
+)
 _OF = r"(?:\s(?:to|for|of)(?:\s\w{1,20}){1,4}?)?"
-_STATED = re.compile(rf"\b(?:answer|choice|option|letter)s?{_OF}{_VERB}{_FILLER}{_LETTER}", re.IGNORECASE)
+_STATED = re.compile(
+    rf"\b(?:answer|choice|option|letter|correct|ans\.?)s?{_OF}{_VERB}{_FILLER}(?:not\s{_LETTER_OF_NO}\sbut\s)?{_LETTER}",
+    re.IGNORECASE,
+)
 _STATED_CHINESE = re.compile(
     rf"(?:\u7b54\u6848|\u6545\u9009|\u9009\u62e9|\u9009\u9879|\u9009)[\s:\u4e3a\u662f\u5e94\u8be5\u9009\u9879]{{0,6}}{_LETTER}"
 )
 _CALLED_RIGHT = re.compile(rf"(?<![A-Za-z0-9]){_LETTER}\s{{1,3}}is\s(?:the\s)?(?:correct|right|best)\b")
 _PICKED = re.compile(
-    rf"\b(?:choose|pick|select|chose|picked|selected|go with)\s{{1,3}}{_FILLER}{_LETTER}", re.IGNORECASE
+    rf"\b(?:choose|pick|select|chose|picked|selected|go with)(?::\s{{0,3}}|\s{{1,3}}){_FILLER}{_LETTER}", re.IGNORECASE
 )
 _CONCLUDED = re.compile(
     rf"\b(?:therefore|thus|hence|so|finally|in conclusion)\b[,:]?\s{{0,3}}(?:it is|it's)?\s{{0,3}}{_FILLER}{_LETTER}"
@@ -47,7 +55,9 @@ _CONCLUDED = re.compile(
 )
 _NAMED = re.compile(rf"\b(?:answer|choice|option)\s{{1,3}}{_LETTER}", re.IGNORECASE)
 _WHOLE = re.compile(rf"\W*{_LETTER}\W*")
-_LEADING = re.compile(r"^[ \t]*[(\[]?([A-Za-z])[)\].:]+(?=\s|$)", re.MULTILINE)
+_LEADING = re.compile(
+    r"^[ \t]*[(\[]?([A-Za-z])(?:[)\].:]+(?=\s|$)|,?\s(?=(?:because|since)\b)|\s-\s(?=[^\W\d_]{2}))", re.MULTILINE
+)
 _FOLLOWING = (
     "although|and|are|as|at|because|but|by|due|even|for|from|given|here|however|if|in|instead|is|it|not|of|on|or|over"
     "|rather|since|so|than|that|then|this|though|to|was|we|which|while|with|without|you"
@@ -55,6 +65,7 @@ _FOLLOWING = (
 """What may follow a letter that is chosen, and no article."""
 _ARTICLE = re.compile(rf"[AI] (?!(?:{_FOLLOWING})\b)[a-z]")
 """A letter that is a word of the sentence: "A river", "I think"."""
+_QUESTION = re.compile(r"[)\]\"']{0,3}\s{0,3}\?")
 _SENTENCE_END = re.compile(r"[)\]\"']{0,3}\s{0,3}(?:[.!]|\n|$)")
 
 
@@ -180,8 +191,11 @@ def _listed(match: re.Match[str] | None, text: str) -> Iterator[str]:
 
 
 def _is_meant(match: re.Match[str], text: str) -> bool:
-    """Whether a letter is a choice: a small one, which may be a word, must end its sentence, and "A" no article."""
-    if _ARTICLE.match(text, match.start(1)):
+    """Whether a letter is a choice: a small one, which may be a word, must end its sentence, and "A" no article.
+
+    A letter before a question mark is asked for.
+    """
+    if _ARTICLE.match(text, match.start(1)) or _QUESTION.match(text, match.end(1)):
         return False
     return match[1].isupper() or match[0][-1] in ")]" or _SENTENCE_END.match(text, match.end(1)) is not None
 
