@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import ClassVar
 
-from rlf.api.plans import check_spec
+from rlf.api.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
 from rlf.engines.openrlhf.compile.argv import argv
@@ -21,12 +21,13 @@ from rlf.plan.estimate import Memory, Work, estimate_memory, estimate_work
 from rlf.plan.layout import Layout
 from rlf.plan.model_shape import ModelShape, shape_of
 from rlf.plan.values import Difference, PlannedValue, differences, planned_values
-from rlf.reports.power import Power, power_of
+from rlf.reports.power import Power, power_of, power_words
 from rlf.spec import InputFile, LoadedSpec
 from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.model_folder import folder_on_disk
 from rlf.spec.weights import read_config, read_shapes
+from rlf.types.events import Notice
 
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)
 _UNITS = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
@@ -91,6 +92,15 @@ class PlanDifference:
     left_hash: str
     right_hash: str
     differences: tuple[Difference, ...]
+
+
+def power_notices(checked: Checked) -> list[Notice]:
+    """What the evaluations of a run can show, which is known before it starts; nothing of a run without any."""
+    work = estimate_work(checked.plan.spec, checked.num_train_rows, checked.num_eval_rows)
+    if not work.num_evaluations:
+        return []
+    text = f"evaluations: {power_words(power_of(work.num_questions))}"
+    return [Notice("info", text, {"questions": work.num_questions})]
 
 
 def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | None, runs_folder: Path) -> PlanReport:

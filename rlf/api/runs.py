@@ -19,6 +19,7 @@ from rlf.api.checkpoints import choose_start, drop_checkpoints
 from rlf.api.inputs import builtin_files, load_inputs, model_files, source_files
 from rlf.api.lineage import check_runs_folder, open_lineage
 from rlf.api.places import Fitted, fit_here, place_here
+from rlf.api.planning import power_notices
 from rlf.api.plans import check_spec
 from rlf.api.provenance import code_patch, code_version, host, packages
 from rlf.api.replays import RECORDING, find_replay
@@ -140,7 +141,7 @@ def run(
     return start(
         fitted.checked.plan,
         warnings=fitted.checked.warnings,
-        notices=fitted.notices,
+        notices=[*fitted.notices, *power_notices(fitted.checked)],
         runs_folder=runs_folder,
         view=view,
         command=command,

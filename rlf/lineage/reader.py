@@ -376,4 +376,6 @@ def _what_there_is(connection: Connection, run_id: str, k: int, step: int | None
     )
     there = [f"{name} steps {first}..{last}, k 0..{most}" for name, first, last, most in connection.execute(query)]
     asked = f"{phase} trajectory {k}" + ("" if step is None else f" of step {step}")
-    return f"run {run_id}: no {asked}. There are: {'; '.join(there) or 'none yet'}."
+    if not there:
+        return f"run {run_id}: no {asked}. There are: none yet; they are stored when a step or an evaluation ends."
+    return f"run {run_id}: no {asked}. There are: {'; '.join(there)}. Choose with --phase and --step."

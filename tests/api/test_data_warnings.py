@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rlf.api.planning import power_notices
 from rlf.api.plans import check_spec
 from rlf.core import SpecError
 from rlf.data import load_tasks
@@ -46,3 +47,10 @@ def test_a_column_or_key_given_twice_is_a_fault(tmp_path, monkeypatch, name, tex
     (tmp_path / name).write_text(text)
     with pytest.raises(SpecError, match=said):
         load_tasks(name)
+
+
+def test_the_start_of_a_run_reports_what_its_evaluations_can_show():
+    checked = check_spec([SPEC], ["eval.limit=64"])
+    (notice,) = power_notices(checked)
+    assert notice.text.startswith("evaluations: 64 questions show a difference of 12.1 points with a chance of 80 %")
+    assert power_notices(check_spec([SPEC], ["~data.eval", "~eval"])) == []

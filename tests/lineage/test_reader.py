@@ -94,12 +94,18 @@ def test_a_trajectory_is_that_of_the_latest_step_unless_one_is_named(store, run_
 
 
 def test_a_missing_trajectory_says_what_there_is(store, run_id, reader):
-    with pytest.raises(RlfError, match=r"no train trajectory 3\. There are: none yet"):
+    with pytest.raises(
+        RlfError,
+        match=r"no train trajectory 3\. There are: none yet; they are stored when a step or an evaluation ends",
+    ):
         reader.trajectory(run_id, k=3)
     with Recorder(store, run_id) as recorder:
         recorder(step(1, 2))
         recorder(step(2, 2))
-    with pytest.raises(RlfError, match=r"no train trajectory 3 of step 1\. There are: train steps 1\.\.2, k 0\.\.1"):
+    with pytest.raises(
+        RlfError,
+        match=r"no train trajectory 3 of step 1\. There are: train steps 1\.\.2, k 0\.\.1\. Choose with --phase",
+    ):
         reader.trajectory(run_id, k=3, step=1)
 
 

@@ -402,3 +402,27 @@ def test_the_command_compares_and_writes_the_page(swept: Reader, tmp_path: Path)
     assert told["differences"][0]["what"] == "train.learning_rate"
     assert told["contrasts"][0]["num_gained"] + told["contrasts"][0]["num_lost"] == len(told["contrasts"][0]["flips"])
     assert file.read_text().startswith("<!doctype html>")
+
+
+def test_metrics_of_terms_outcomes_and_stops_are_named_in_words() -> None:
+    metrics = {
+        "rewards/right/mean": 0.5,
+        "rewards/judge/cost_usd": 0.1,
+        "tools/outcome/tool_error": 2.0,
+        "stop/max_turns": 0.25,
+    }
+    arms = [arm(letter, member(questions(2, 2))) for letter in "AB"]
+    found = compare(arms)
+    outcomes = tuple(replace(item, metrics=metrics) for item in found.outcomes)
+    labels = [
+        row[0]
+        for sheet in sheets(replace(found, outcomes=outcomes)).results
+        if sheet.title == "training"
+        for row in sheet.rows
+    ]
+    assert labels == [
+        "reward right, mean",
+        "reward judge, cost, US dollars",
+        "calls that ended as tool error",
+        "trajectories that stopped for max turns",
+    ]

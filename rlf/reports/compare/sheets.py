@@ -32,7 +32,14 @@ _METRICS = (
     ("time/step_s", "seconds a step"),
 )
 """Step metrics of every comparison, in this order, where a run has them."""
-_FAMILIES = ("rewards/", "tools/outcome/", "tools/parse_failure/", "stop/")
+_FAMILIES = {
+    "rewards/": "reward",
+    "tools/outcome/": "calls that ended as",
+    "tools/parse_failure/": "parse failures",
+    "stop/": "trajectories that stopped for",
+}
+"""Metrics that have a name of the run in theirs, and the words that go before it."""
+_OF_TERMS = {"cost_usd": "cost, US dollars", "cached": "cached replies"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +149,18 @@ def _metrics(found: Comparison) -> Iterator[tuple[str, ...]]:
     by_arm = [item.metrics for item in found.outcomes]
     present = list(dict.fromkeys(name for metrics in by_arm for name in metrics))
     named = [(name, label) for name, label in _METRICS if name in present]
-    named += [(name, name) for family in _FAMILIES for name in present if name.startswith(family)]
+    named += [(name, _label(name, family)) for family in _FAMILIES for name in present if name.startswith(family)]
     for name, label in named:
         yield visible(label), *(decimal(metrics.get(name)) for metrics in by_arm)
+
+
+def _label(metric: str, family: str) -> str:
+    """A metric of a family in words: `rewards/right/mean` is "reward right, mean"."""
+    name = metric.removeprefix(family)
+    if family != "rewards/":
+        return f"{_FAMILIES[family]} {name.replace('_', ' ')}"
+    term, _, figure = name.rpartition("/")
+    return f"{_FAMILIES[family]} {term}, {_OF_TERMS.get(figure, figure)}"
 
 
 def _tools(found: Comparison) -> Iterator[tuple[str, ...]]:
