@@ -18,6 +18,8 @@ from rlf.types.trajectory import FailureClass, StopReason, Trajectory
 
 _MANY = 1 / 3
 """Share of the trajectories from which something seen in them is a likely cause."""
+_MOST = 1 / 2
+"""Share of the trajectories from which it explains what the others do, too."""
 _FEW = 0.05
 """The same of attempts to call a tool, where not one was read."""
 _EXCERPT_CHARS = 160
@@ -126,7 +128,7 @@ def _count_words(scored: Sequence[Scored], setting: Setting) -> str:
         num_ok = sum(record.result.outcome is Outcome.OK for record in calls)
         parts.append(f"{num_ok:,} of {len(calls):,} tool calls gave a result")
     for words, number in (
-        ("wrote what could not be parsed", sum(bool(trajectory.failures) for trajectory in trajectories)),
+        ("wrote what could not be parsed", sum(bool(_unread(trajectory)) for trajectory in trajectories)),
         ("were cut by the token budget", sum(map(_is_cut, trajectories))),
         ("could not be scored", sum(item.reward is None for item in scored)),
     ):
@@ -203,30 +205,37 @@ def _not_scored(scored: Sequence[Scored], setting: Setting) -> Cause | None:
 
 
 def _never_parsed(scored: Sequence[Scored], setting: Setting) -> Cause | None:
-    """Truncated turns do not parse either; that is another cause."""
-
-    def failures(item: Scored) -> list[FailureClass]:
-        return [failure.kind for failure in item.trajectory.failures if failure.kind is not FailureClass.TRUNCATED]
-
-    found = [k for k, item in enumerate(scored) if failures(item)]
+    found = [k for k, item in enumerate(scored) if _unread(item.trajectory)]
     if len(found) < max(2, _FEW * len(scored)) or any(item.trajectory.calls for item in scored):
         return None
-    kinds = Counter(kind for item in scored for kind in failures(item))
+    kinds = Counter(kind for item in scored for kind in _unread(item.trajectory))
     (kind, number), *_ = kinds.most_common(1)
     seen = f"{len(found)} of {len(scored)} wrote what the chat format does not read as a call ({kind} {number} times)"
     advice = "Compare what the policy writes with `rlf chat show SPEC`, and set `chat.format` to the form it knows."
     return Cause(CauseKind.NEVER_PARSED, seen, advice, found[0])
 
 
+def _unread(trajectory: Trajectory) -> list[FailureClass]:
+    """Failures to parse; truncated turns do not parse either, and that is another cause."""
+    return [failure.kind for failure in trajectory.failures if failure.kind is not FailureClass.TRUNCATED]
+
+
 def _never_called(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     if not setting.tools or any(item.trajectory.calls for item in scored):
         return None
-    if _never_parsed(scored, setting) or _truncated(scored, setting):
+    if _never_parsed(scored, setting) or _hides_calls(scored, setting):
         return None
     seen = f"no trajectory tried to call a tool ({', '.join(setting.tools)})"
     advice = "See with `rlf chat show SPEC` that the prompt has the tools; ask for them in the system prompt, or start "
     advice += "from a model that calls tools."
     return Cause(CauseKind.NEVER_CALLED, seen, advice, 0)
+
+
+def _hides_calls(scored: Sequence[Scored], setting: Setting) -> bool:
+    """Whether the token budget may be why no tool is called: most turns are cut, or many and some begin a call."""
+    cut = [item.trajectory for item in scored if _is_cut(item.trajectory)]
+    begun = any(name in turn.text for trajectory in cut for turn in trajectory.turns for name in setting.tools)
+    return len(cut) >= len(scored) * (_MANY if begun else _MOST)
 
 
 def _tools_fail(scored: Sequence[Scored], setting: Setting) -> Cause | None:
@@ -306,9 +315,9 @@ def _too_hard(scored: Sequence[Scored]) -> Cause | None:
 
 _CHECKS: tuple[Check, ...] = (
     _not_scored,
+    _never_called,
     _truncated,
     _never_parsed,
-    _never_called,
     _tools_fail,
     _out_of_turns,
     _same_rollouts,

@@ -110,6 +110,27 @@ def test_the_likely_cause_is_what_was_seen(scored: list[Scored], first: CauseKin
     assert kinds(scored)[0] is first
 
 
+def cut(number: int, text: str) -> Scored:
+    one = item(number, stop=StopReason.LENGTH, answer=None)
+    return replace(one, trajectory=replace(one.trajectory, turns=(Turn(2, 4, 4, text),)))
+
+
+def test_turns_cut_in_a_ramble_do_not_explain_that_the_others_call_nothing() -> None:
+    scored = [cut(n, "la la la") if n < 3 else item(n) for n in range(8)]
+    assert kinds(scored) == [CauseKind.NEVER_CALLED, CauseKind.TRUNCATED]
+
+
+def test_turns_cut_in_the_midst_of_a_call_explain_that_none_is_called() -> None:
+    scored = [cut(n, '{"name": "search", "argu') if n < 3 else item(n) for n in range(8)]
+    assert kinds(scored) == [CauseKind.TRUNCATED]
+
+
+def test_a_turn_that_was_cut_is_not_counted_as_one_that_could_not_be_parsed() -> None:
+    failure = ParseFailure(FailureClass.TRUNCATED, "cut", "<tool_call>", 0, structural=False)
+    figures = diagnose(items(failure=failure, stop=StopReason.LENGTH), Signal.NO_DIFFERENCE, SETTING).figures
+    assert ("could not be parsed" in figures, "8 were cut" in figures) == (False, True)
+
+
 def test_a_wrong_answer_column_names_the_column_that_is_meant() -> None:
     scored = items(result=ok("Bitbal lives in Fenpus."), gold="two_hop")
     (cause,) = find_causes(scored, Signal.NO_DIFFERENCE, replace(SETTING, gold_column="kind"))
