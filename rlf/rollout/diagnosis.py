@@ -120,7 +120,7 @@ def find_causes(scored: Sequence[Scored], signal: Signal, setting: Setting) -> I
 def _count_words(scored: Sequence[Scored], setting: Setting) -> str:
     """`0 of 128 trajectories succeeded, no tool was called`, and what else stands out."""
     trajectories = [item.trajectory for item in scored]
-    parts = [f"{sum(bool(item.success) for item in scored)} of {len(scored)} trajectories succeeded"]
+    parts = [_success_words([item.success or 0.0 for item in scored])]
     calls = [record for trajectory in trajectories for record in trajectory.calls]
     if setting.tools and not calls:
         parts.append("no tool was called")
@@ -135,6 +135,12 @@ def _count_words(scored: Sequence[Scored], setting: Setting) -> str:
         if number:
             parts.append(f"{number} {words}")
     return ", ".join(parts)
+
+
+def _success_words(successes: Sequence[float]) -> str:
+    if set(successes) <= {0.0, 1.0}:
+        return f"{sum(successes):.0f} of {len(successes)} trajectories succeeded"
+    return f"mean success of {len(successes)} trajectories {100 * sum(successes) / len(successes):.1f} %"
 
 
 def _signal_words(scored: Sequence[Scored], signal: Signal, setting: Setting) -> str:
@@ -250,6 +256,8 @@ def _tools_fail(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     advice = "Write a test of the tool with such arguments and run `rlf tools test FILE`."
     if outcome in (Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL):
         advice = "Look at what the policy writes: names and arguments differ from what the tools declare."
+    elif outcome.is_infrastructure:
+        advice = "Look whether the service behind the tool is there, with `rlf tools test FILE`."
     return Cause(CauseKind.TOOLS_FAIL, seen, advice, k)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from urllib.error import HTTPError, URLError
 
 from rlf.endpoints.failure import outcome_of_status
 from rlf.types import Outcome
@@ -14,6 +15,20 @@ MAX_NAME_CHARS = 80
 """Longest part of a name the model made up that is looked up or repeated."""
 
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+_LOST_CONNECTIONS = frozenset(
+    {
+        ("requests", "ConnectionError"),
+        ("requests", "ChunkedEncodingError"),
+        ("urllib3", "HTTPError"),
+        ("httpx", "NetworkError"),
+        ("httpx", "ConnectTimeout"),
+        ("httpx", "RemoteProtocolError"),
+        ("aiohttp", "ClientConnectionError"),
+    }
+)
+"""What clients raise in place of a ConnectionError, by package and name of the class."""
 
 
 class ToolFailure(Exception):
@@ -31,12 +46,20 @@ def outcome_of_fault(fault: BaseException) -> Outcome:
     """What an exception of a tool's own code means, wherever that runs: a failed connection judges no call."""
     if isinstance(fault, ConnectionRefusedError | socket.gaierror):
         return Outcome.UNREACHABLE
-    if isinstance(fault, ConnectionError):
+    if isinstance(fault, ConnectionError) or _is_lost_connection(fault):
         return Outcome.UNKNOWN
+    if isinstance(fault, URLError) and not isinstance(fault, HTTPError) and isinstance(fault.reason, BaseException):
+        return outcome_of_fault(fault.reason)
     if isinstance(fault, OSError) and fault.errno in _OUT_OF_DESCRIPTORS:
         return Outcome.INFRA
     status = _status_of(fault)
     return Outcome.TOOL_ERROR if status is None else outcome_of_status(status)
+
+
+def _is_lost_connection(fault: BaseException) -> bool:
+    """Known by name, so that none of these packages has to be there."""
+    classes = {(one.__module__.partition(".")[0], one.__name__) for one in type(fault).__mro__}
+    return not classes.isdisjoint(_LOST_CONNECTIONS)
 
 
 def _status_of(fault: BaseException) -> int | None:

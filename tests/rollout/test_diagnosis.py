@@ -131,6 +131,13 @@ def test_a_turn_that_was_cut_is_not_counted_as_one_that_could_not_be_parsed() ->
     assert ("could not be parsed" in figures, "8 were cut" in figures) == (False, True)
 
 
+def test_success_in_part_is_not_counted_as_success() -> None:
+    figures = diagnose(items(reward=0.5, success=0.5, result=ok("x")), Signal.NO_DIFFERENCE, SETTING).figures
+    assert figures.startswith(
+        "mean success of 8 trajectories 50.0 %, 8 of 8 tool calls gave a result; every reward is 0.5"
+    )
+
+
 def test_a_wrong_answer_column_names_the_column_that_is_meant() -> None:
     scored = items(result=ok("Bitbal lives in Fenpus."), gold="two_hop")
     (cause,) = find_causes(scored, Signal.NO_DIFFERENCE, replace(SETTING, gold_column="kind"))

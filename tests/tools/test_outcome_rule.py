@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+import urllib.request
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import aiohttp
+import httpx
 import pytest
 from aiohttp import web
 
 from rlf.core import RlfError
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.failure import outcome_of_fault
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import closed_port, serving
 
@@ -296,6 +300,42 @@ def test_a_functions_own_failed_connection_is_infrastructure_wherever_it_runs(is
     code = "import builtins\n\n\ndef ask(text: str):\n    raise getattr(builtins, text)('x')\n"
     (tmp_path / "asks.py").write_text(code)
     assert asyncio.run(main()) == FAULTS
+
+
+def _ask_urllib(url: str) -> None:
+    urllib.request.urlopen(url)
+
+
+def _ask_httpx(url: str) -> None:
+    httpx.get(url)
+
+
+def _ask_aiohttp(url: str) -> None:
+    async def ask() -> None:
+        async with aiohttp.ClientSession() as session:
+            await session.get(url)
+
+    asyncio.run(ask())
+
+
+def _ask_requests(url: str) -> None:
+    """As the package names it, which is not installed here."""
+    raise type("ConnectTimeout", (type("ConnectionError", (OSError,), {"__module__": "requests.exceptions"}),), {})
+
+
+@pytest.mark.parametrize("ask", [_ask_urllib, _ask_httpx, _ask_aiohttp, _ask_requests])
+def test_a_connection_that_a_client_could_not_make_is_infrastructure(ask: Callable[[str], None]) -> None:
+    with pytest.raises(Exception) as raised:
+        ask(asyncio.run(closed_port()))
+    assert outcome_of_fault(raised.value) is (Outcome.UNREACHABLE if ask is _ask_urllib else Outcome.UNKNOWN)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "zzz://nonsense"])
+def test_an_address_that_is_none_is_an_error_of_the_call(url: str) -> None:
+    for ask in (_ask_urllib, _ask_httpx):
+        with pytest.raises(Exception) as raised:
+            ask(url)
+        assert outcome_of_fault(raised.value) is Outcome.TOOL_ERROR
 
 
 @pytest.mark.parametrize("how", ["response", "status"])
