@@ -42,6 +42,7 @@ from rlf.lineage.run import begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
+from rlf.reports.quantities import visible
 from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
 from rlf.spec import RunSpec
 from rlf.spec.dotenv import mentioned
@@ -353,12 +354,13 @@ class _Sink:
 class HealthStop(RunError):
     """A guard of `health:` ended the run."""
 
-    def __init__(self, alarms: Sequence[Alarm]) -> None:
+    def __init__(self, alarms: Sequence[Alarm], verdict: Verdict | None = None) -> None:
+        """The verdict, of a run that has one by now, is the last line."""
         self.alarms = alarms
-        super().__init__(
-            f"health: {'; '.join(alarm.text for alarm in alarms)}. Look at the trajectories that the alarm names, then "
-            "change the spec, or continue with `rlf resume`."
-        )
+        words = "; ".join(alarm.text for alarm in alarms)
+        advice = "Look at the trajectories that the alarm names, then change the spec, or continue with `rlf resume`."
+        last = [] if verdict is None else [visible(verdict.line)]
+        super().__init__("\n".join([f"health: {words}. {advice}", *last]))
 
 
 def _to_the_end(store: Store, plan: Plan, engine: Engine, sink: _Sink, info: RunInfo, view: View) -> RunOutcome:
@@ -393,13 +395,13 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
         except LeaseLost:
             raise
         except HealthStop as stop:
-            _report_verdict(store, sink, info)
+            verdict = _report_verdict(store, sink, info)
             recorder(sink.end(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
             recorder.flush()
             since = [alarm.since for alarm in stop.alarms if alarm.action is Action.ROLLBACK]
             if since:
                 drop_checkpoints(store, info.run_id, info.folder, from_step=min(since))
-            raise
+            raise HealthStop(stop.alarms, verdict) from stop
         except BaseException as error:
             recorder(sink.end(RunStatus.FAILED, engine.step, str(error) or type(error).__name__))
             raise

@@ -81,11 +81,13 @@ def test_the_verdict_on_a_run_without_signal_is_in_its_outcome_its_events_and_it
 
 
 def test_a_run_can_be_stopped_where_there_is_nothing_to_learn_from(small, tmp_path):
-    with pytest.raises(HealthStop, match="nothing to learn from since step 1"):
+    with pytest.raises(HealthStop, match="nothing to learn from since step 1") as stopped:
         started(small, tmp_path, *WRONG, "train.steps=6", "health.on_no_signal=stop")
+    assert str(stopped.value).splitlines()[-1].startswith("verdict: no signal: all rewards")
     with open_lineage(tmp_path) as store:
         stored = Reader(store).get_run("latest")
         assert (stored.status, stored.last_step) == (RunStatus.FAILED, 3)
+        assert "verdict" not in stored.error
 
 
 def test_only_a_setting_that_can_stop_a_run_changes_the_plan(small):
