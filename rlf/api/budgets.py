@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rlf.core.errors import RunError
-from rlf.core.meter import COST, Meter
+from rlf.core.meter import COST, ROUNDING, Meter
 from rlf.plan import Plan
 from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
 from rlf.types.score import Scored, costs_by_name
 
 _UNITS = (COST, "requests")
-_ROUNDING = 1e-9
 
 
 class BudgetSpent(RunError):
@@ -45,13 +44,13 @@ class Budget:
     def unrecorded(self) -> dict[str, float]:
         """What was spent so far and no event's trajectories have."""
         found = {unit: self.meter.usage.get(unit, 0.0) - self.recorded.usage.get(unit, 0.0) for unit in _UNITS}
-        return {unit: number for unit, number in found.items() if number > _ROUNDING}
+        return {unit: number for unit, number in found.items() if number > ROUNDING}
 
     @contextmanager
     def watched(self, stop: Callable[[], None]) -> Iterator[None]:
         """Calls `stop` when the budget is spent. Raises BudgetSpent where it is from the beginning."""
         left_usd = None if self.max_usd is None else self.max_usd - self.spent_usd
-        if left_usd is not None and left_usd <= 0:
+        if left_usd is not None and left_usd <= ROUNDING:
             raise self.spent()
         with self.meter.bounded(left_usd, stop):
             yield

@@ -6,8 +6,8 @@ import asyncio
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import FileRecord, ParentKind, RunRecord
+from rlf.lineage.records import Cost, FileRecord, ParentKind, RunRecord
 from rlf.lineage.run import begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
@@ -57,6 +57,9 @@ from rlf.types.events import (
     RunStatus,
     StepFinished,
 )
+
+_SPENDING_S = 1.0
+"""Between two looks at what was spent."""
 
 if TYPE_CHECKING:
     from rlf.engines.engine import Engine
@@ -79,6 +82,8 @@ class RunInfo:
     model: str
     resumed: bool
     specs: tuple[str, ...]
+    costs_usd: Mapping[str, float] = field(default_factory=dict)
+    """What was spent before a resume, by tool and judged term."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class RunOutcome:
     step: int
     verdict: Verdict
     """What the run came to."""
+    spent: str | None = None
+    """Why it stopped, where its budget is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,20 +269,29 @@ def resume(
         show, options = show_command(record.id, runs_folder)
         had_signal = signal_so_far(reader, record.id)
         signals = SignalWatch(plan.spec, show, store.redactor.text, options=options, had_signal=had_signal)
-        budget = open_budget(plan, sum(cost.cost_usd for cost in reader.costs(record.id)), max_usd)
+        costs = reader.costs(record.id)
+        budget = open_budget(plan, sum(cost.cost_usd for cost in costs), max_usd)
         sink = _Sink(plan.spec, signals, budget)
         record_to = recording if recording.is_file() else None
         engine = _engine(plan, folder, sink, Traffic(store.redactor.text, record_to, meter=budget.meter))
         engine.go_back(start_at, stored.last_step)
         begin_resume(store, record.id, engine.step, take_over=take_over)
         accept(store, record, changes, places, step=engine.step)
-        info = _info(plan, record.id, folder, engine, resumed=True)
+        info = replace(_info(plan, record.id, folder, engine, resumed=True), costs_usd=_costs_usd(costs))
         text = f"resumed after step {engine.step}: {shlex.join(command)}"
         certificate = certificate_notice(plan.spec, engine.chat, runs_folder)
         skipped = [Notice("warning", f"damaged checkpoint skipped: {line}", {}) for line in start_at.skipped]
         sink.opening = [Notice("info", text, {"step": engine.step}), *skipped]
         sink.opening += [*change_notices(changes, engine.step), certificate]
         return _to_the_end(store, plan, engine, sink, info, view)
+
+
+def _costs_usd(costs: Sequence[Cost]) -> dict[str, float]:
+    """What was spent, by name."""
+    sums: dict[str, float] = {}
+    for cost in costs:
+        sums[cost.name] = sums.get(cost.name, 0.0) + cost.cost_usd
+    return {name: cost_usd for name, cost_usd in sums.items() if cost_usd}
 
 
 def _with_its_secrets(plan: Plan) -> Plan:
@@ -314,8 +330,8 @@ class _Sink:
 
     def __call__(self, event: RunEvent) -> None:
         assert self.recorder and self.shown and self.tracking, "an event before the run is registered"
-        self.recorder(event)
         self.budget.note(event)
+        self.recorder(event)
         self.shown(event)
         for warning in self.tracking(event):
             self(warning)
@@ -343,8 +359,8 @@ class _Sink:
             raise HealthStop(grave)
 
     def end(self, status: RunStatus, step: int, error: str | None = None) -> RunFinished:
-        """The last event, with what no other has counted."""
-        return RunFinished(status, step, error, self.budget.unrecorded())
+        """The last event."""
+        return RunFinished(status, step, error)
 
     def flush(self) -> None:
         assert self.recorder is not None, "a flush before the run is registered"
@@ -374,7 +390,7 @@ def _to_the_end(store: Store, plan: Plan, engine: Engine, sink: _Sink, info: Run
 
 def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View, tracking: Tracking) -> RunOutcome:
     """Runs an engine to its end, whatever that is, and writes the end down."""
-    with Recorder(store, info.run_id) as recorder, tracking:
+    with Recorder(store, info.run_id, sink.budget.unrecorded) as recorder, tracking:
         sink.recorder, sink.tracking = recorder, tracking
         try:
             sink.shown = view(info)
@@ -387,8 +403,9 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
             return RunOutcome(info.run_id, RunStatus.INTERRUPTED, engine.step, verdict)
         except BudgetSpent as spent:
             verdict = _report_verdict(store, sink, info)
-            sink(sink.end(RunStatus.INTERRUPTED, engine.step, str(spent).replace("RUN", info.run_id, 1)))
-            return RunOutcome(info.run_id, RunStatus.INTERRUPTED, engine.step, verdict)
+            words = str(spent).replace("RUN", info.run_id, 1)
+            sink(sink.end(RunStatus.INTERRUPTED, engine.step, words))
+            return RunOutcome(info.run_id, RunStatus.INTERRUPTED, engine.step, verdict, words)
         except BrokenPipeError:  # nobody reads what the view prints any more
             recorder(sink.end(RunStatus.INTERRUPTED, engine.step, "nothing reads its output any more"))
             raise
@@ -437,6 +454,7 @@ async def _run_owned(store: Store, engine: Engine, sink: _Sink, run_id: str) -> 
             engine.leave_job()
         loop.call_soon_threadsafe(task.cancel)
 
+    noting = loop.create_task(_note_spending(recorder))
     try:
         with Heartbeat(store, run_id, lose), sink.budget.watched(stop_spending):
             await engine.run()
@@ -444,6 +462,15 @@ async def _run_owned(store: Store, engine: Engine, sink: _Sink, run_id: str) -> 
         for reason in (*lost, *spent):
             raise reason from None
         raise
+    finally:
+        noting.cancel()
+
+
+async def _note_spending(recorder: Recorder) -> None:
+    """Records what is spent on the way, so that a process that is killed loses a second of it at most."""
+    while True:
+        await asyncio.sleep(_SPENDING_S)
+        recorder.note_spending()
 
 
 def _engine(plan: Plan, folder: Path, sink: _Sink, traffic: Traffic, place: Place | None = None) -> Engine:

@@ -37,6 +37,8 @@ from rlf.types.events import RunFinished, RunStatus
 
 logger = logging.getLogger(__name__)
 
+_GRAVEST_FIRST = (RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.FINISHED)
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -227,25 +229,38 @@ def _drive(
                 if lost:
                     raise lost[0]
                 outcomes.append(done.get(number) or _member(Member(number, len(members), own), work, watcher))
-                if outcomes[-1].status is RunStatus.INTERRUPTED:
+                if not _is_over(outcomes[-1]):
                     break
             else:
-                failed = any(outcome.status is not RunStatus.FINISHED for outcome in outcomes)
-                status = RunStatus.FAILED if failed else RunStatus.FINISHED
+                ends = {outcome.status for outcome in outcomes}
+                status = next(end for end in _GRAVEST_FIRST if end in ends)
     except KeyboardInterrupt:
         logger.info("sweep %s: interrupted between the steps of two runs", sweep_id)
     finally:
         finished = sum(outcome.status is RunStatus.FINISHED for outcome in outcomes)
         with Recorder(store, sweep_id) as recorder:
-            recorder(RunFinished(status, finished, _reason(status, len(members), finished)))
+            recorder(RunFinished(status, finished, _reason(status, outcomes, len(members), finished)))
     return SweepOutcome(sweep_id, status, len(members), tuple(outcomes))
 
 
-def _reason(status: RunStatus, num_members: int, num_finished: int) -> str | None:
+def _reason(status: RunStatus, outcomes: Sequence[MemberOutcome], num_members: int, num_finished: int) -> str | None:
     """Why a sweep ended before all of its runs were finished."""
+    if status is RunStatus.FINISHED:
+        return None
     if status is RunStatus.FAILED:
-        return f"{num_members - num_finished} of {num_members} runs failed"
-    return stops.reason() if status is RunStatus.INTERRUPTED else None
+        failed = sum(outcome.status is RunStatus.FAILED for outcome in outcomes)
+        return f"{failed} of {num_members} runs failed"
+    is_through = len(outcomes) == num_members and all(map(_is_over, outcomes))
+    return (
+        f"limits.max_usd is spent in {num_members - num_finished} of {num_members} runs"
+        if is_through
+        else stops.reason()
+    )
+
+
+def _is_over(outcome: MemberOutcome) -> bool:
+    """Whether the next member's turn comes: a budget is a run's own, and stops no other."""
+    return outcome.status is not RunStatus.INTERRUPTED or outcome.error is not None
 
 
 def _member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watcher) -> MemberOutcome:
@@ -253,7 +268,7 @@ def _member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watch
     watcher.begin(member)
     try:
         ended = work(member)
-        outcome = MemberOutcome(member.overrides, ended.run_id, ended.status)
+        outcome = MemberOutcome(member.overrides, ended.run_id, ended.status, ended.spent)
     except BrokenPipeError:  # nobody reads what the views print any more
         raise
     except RlfError as error:

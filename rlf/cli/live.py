@@ -44,7 +44,7 @@ class LiveView:
     def open(self, info: RunInfo) -> LiveView:
         """Takes the terminal over and draws the first picture."""
         self._info = info
-        self._progress = Progress(info.total_steps, info.first_step, step=info.first_step - 1)
+        self._progress = Progress(info.total_steps, info.first_step, step=info.first_step - 1, costs_usd=info.costs_usd)
         self._started_s = time.monotonic()
         stderr = sys.stderr
         self._live = Live(console=self._console, auto_refresh=False, redirect_stderr=stderr.isatty())

@@ -139,8 +139,11 @@ def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None
 def _commands(outcome: RunOutcome, runs_folder: Path) -> Text:
     option = runs_option(runs_folder)
     text = Text(f"run {outcome.run_id} {outcome.status} at step {outcome.step}", style="bold")
+    if outcome.spent is not None:
+        text.append(f"\n{outcome.spent}", "not bold")
     text.append(f"\n  rlf runs show {outcome.run_id}{option}", "not bold")
     text.append(f"\n  rlf runs show {outcome.run_id} --trajectory 0{option}", "not bold")
     if outcome.status is not RunStatus.FINISHED:
-        text.append(f"\n  rlf resume {outcome.run_id}{option}", "not bold")
+        budget = "" if outcome.spent is None else " --max-usd N"
+        text.append(f"\n  rlf resume {outcome.run_id}{budget}{option}", "not bold")
     return text

@@ -53,7 +53,7 @@ class _Screen:
         """Ends the member's view, and tells what went wrong."""
         self.close()
         if outcome.error is not None:
-            print(f"member {member.number} failed: {outcome.error}", file=sys.stderr)
+            print(f"member {member.number} {outcome.status}: {outcome.error}", file=sys.stderr)
 
     def close(self) -> None:
         """Gives the terminal back."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 COST = "cost_usd"
+ROUNDING = 1e-9
+"""Of sums of many small numbers: ten times 0.1 is less than 1.0."""
 
 
 class Meter:
@@ -53,6 +55,6 @@ class _Bound:
         self._at_usd, self._stop, self._is_reached = at_usd, stop, False
 
     def look(self, cost_usd: float) -> None:
-        if not self._is_reached and cost_usd >= self._at_usd:
+        if not self._is_reached and cost_usd >= self._at_usd - ROUNDING:
             self._is_reached = True
             self._stop()

@@ -193,13 +193,17 @@ class EndpointPool:
     ) -> tuple[_Endpoint, T]:
         """The answer, and the endpoint that gave it."""
         last: EndpointFailure | None = None
-        for _ in range(_MAX_ATTEMPTS + len(self._endpoints) - 1):
+        num_left = _MAX_ATTEMPTS + len(self._endpoints) - 1
+        while num_left:
             endpoint = await self._rested(deadline.at)
             if endpoint is None:
                 break
             try:
                 return endpoint, await endpoint.ask(path, body, read, deadline)
+            except _Resting:
+                continue
             except EndpointFailure as failure:
+                num_left -= 1
                 if failure.unit is not None:
                     deadline.caller.meter.add({failure.unit: 1})
                 if not failure.may_pass:
@@ -222,6 +226,10 @@ class EndpointPool:
     def _why_none_is_rested(self) -> EndpointFailure:
         best = min(self._endpoints, key=lambda endpoint: endpoint.rest_s)
         return best.last_failure or EndpointFailure(Outcome.TIMEOUT, "no time was left to ask the endpoint")
+
+
+class _Resting(Exception):
+    """The endpoint failed others while a request waited its turn: it rests, and another one may be better."""
 
 
 class _Endpoint:
@@ -263,7 +271,7 @@ class _Endpoint:
         return EndpointStats(self.spec.url, self.spec.model, self._num_requests, self._num_failures, self._usage)
 
     async def ask(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline) -> T:
-        """One request, from its turn in the queue to its answer."""
+        """One request, from its turn in the queue to its answer. Raises _Resting where it may not be asked by then."""
         async with self._turn(deadline):
             started = monotonic()
             limit_s = min(self.spec.timeout_s, deadline.at - started)
@@ -336,6 +344,8 @@ class _Endpoint:
                 if self._permits.locked() or self.pause_s:
                     async with deadline.standing_still():
                         await stack.enter_async_context(self._permits)
+                        if self.rest_s:
+                            raise _Resting
                         await self._pace.wait()
                 else:
                     await stack.enter_async_context(self._permits)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from rlf.core.redact import Redactor
 from rlf.lineage import tables
-from rlf.lineage.records import Cost
+from rlf.lineage.records import INTERRUPTED, Cost
 from rlf.types import Scored, ScoreUsage
 
 TOOL, JUDGE, OTHER = "tool", "judge", "other"
@@ -44,11 +44,6 @@ def _of_judge(usage: ScoreUsage) -> dict[str, float]:
     return {unit: number for unit, number in named.items() if number}
 
 
-def unrecorded(usage: Mapping[str, float]) -> Spent:
-    """What a process spent on requests that no trajectory has."""
-    return {(OTHER, "in no trajectory"): usage} if usage else {}
-
-
 def add_costs(connection: Connection, run_id: str, phase: str, spent: Spent) -> None:
     """Adds to what a run has spent in a phase."""
     table = tables.costs
@@ -59,6 +54,27 @@ def add_costs(connection: Connection, run_id: str, phase: str, spent: Spent) -> 
         total.update(usage)
         connection.execute(delete(table).filter_by(**key))
         connection.execute(insert(table), key | {"usage": json.dumps(dict(total))})
+
+
+def unrecorded_before(connection: Connection, run_id: str) -> dict[str, float]:
+    """What earlier processes of a run spent on requests that no trajectory has."""
+    known = connection.execute(select(tables.costs.c.usage).filter_by(**_unrecorded(run_id))).scalar()
+    return dict(json.loads(known or "{}"))
+
+
+def keep_unrecorded(
+    connection: Connection, run_id: str, before: Mapping[str, float], usage: Mapping[str, float]
+) -> None:
+    """Puts what all processes of a run spent so far, and no trajectory has, in place of what was known of it."""
+    key, total = _unrecorded(run_id), Counter(dict(before))
+    total.update(usage)
+    connection.execute(delete(tables.costs).filter_by(**key))
+    if total:
+        connection.execute(insert(tables.costs), key | {"usage": json.dumps(dict(total))})
+
+
+def _unrecorded(run_id: str) -> dict[str, str]:
+    return {"run_id": run_id, "phase": INTERRUPTED, "kind": OTHER, "name": "in no trajectory"}
 
 
 def costs_of(rows: Iterable[tuple[str, str, str, str]]) -> list[Cost]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from types import TracebackType
@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
-from rlf.lineage.costs import add_costs, spent_by, unrecorded
+from rlf.lineage.costs import add_costs, keep_unrecorded, spent_by, unrecorded_before
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.payload import encode_task
 from rlf.lineage.records import INTERRUPTED, TRAIN
@@ -59,10 +59,19 @@ class Recorder:
     A failure of the writer is raised on the calling thread by every later call, `flush` and `close`.
     """
 
-    def __init__(self, store: Store, run_id: str) -> None:
-        """Takes a run that this process starts or resumes with the same store before the first event is written."""
+    def __init__(self, store: Store, run_id: str, unrecorded: Callable[[], Mapping[str, float]] = dict) -> None:
+        """Takes a run that this process starts or resumes with the same store before the first event is written.
+
+        Args:
+            unrecorded: what this process has spent so far that no event's trajectories have; `requests`, `cost_usd`.
+        """
         self._store = store
         self._run_id = run_id
+        self._unrecorded = unrecorded
+        self._before: Mapping[str, float] | None = None
+        """What earlier processes spent so; None before the first write."""
+        self._kept: Mapping[str, float] = {}
+        """What is written of `unrecorded`."""
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage-writer")
         self._pending: deque[Future[None]] = deque()
         self._failure: BaseException | None = None
@@ -73,6 +82,12 @@ class Recorder:
             self._await_oldest()
         self._raise_failure()
         self._pending.append(self._writer.submit(self._write, event, time.time()))
+
+    def note_spending(self) -> None:
+        """Queues what was spent since the last write, so that a process that is killed has said so."""
+        is_idle = self._failure is None and (not self._pending or self._pending[-1].done())
+        if is_idle and self._unrecorded() != self._kept:
+            self._pending.append(self._writer.submit(self._write, None, time.time()))
 
     def flush(self) -> None:
         """Returns when everything queued is committed."""
@@ -125,17 +140,27 @@ class Recorder:
         if self._failure is not None:
             raise self._failure
 
-    def _write(self, event: RunEvent, now: float) -> None:
+    def _write(self, event: RunEvent | None, now: float) -> None:
         if self._failure is not None:
             return
         try:
             with self._store.write() as connection:
                 self._store.leases[self._run_id].check(connection)
-                _Transaction(connection, self._store, self._run_id, now).write(event)
+                if event is not None:
+                    _Transaction(connection, self._store, self._run_id, now).write(event)
+                self._keep_spending(connection)
         except BaseException as error:
             self.fail(error)
             raise
         self._store.leases[self._run_id].is_over = isinstance(event, RunFinished)
+
+    def _keep_spending(self, connection: Connection) -> None:
+        if self._before is None:
+            self._before = unrecorded_before(connection, self._run_id)
+        usage = dict(self._unrecorded())
+        if usage != self._kept:
+            keep_unrecorded(connection, self._run_id, self._before, usage)
+            self._kept = usage
 
 
 class _Transaction:
@@ -162,7 +187,6 @@ class _Transaction:
                 self._notice(event)
             case RunFinished():
                 error = self._redactor.optional(event.error)
-                add_costs(self._connection, self._run_id, INTERRUPTED, unrecorded(event.unrecorded))
                 self._update_run(status=event.status, finished=self._now, error=error, last_step=event.step)
 
     def _step(self, event: StepFinished) -> None:

@@ -50,7 +50,7 @@ class Progress:
     notices: tuple[Notice, ...] = ()
     """The latest few."""
     costs_usd: Mapping[str, float] = field(default_factory=dict)
-    """What this process has spent, by tool and judged term."""
+    """What was spent, here or before a resume, by tool and judged term."""
     finished: RunFinished | None = None
 
     def after(self, event: RunEvent, now_s: float) -> Progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -84,9 +84,6 @@ class RunFinished:
     status: RunStatus
     step: int
     error: str | None = None
-    unrecorded: Mapping[str, float] = field(default_factory=dict)
-    """What the process spent on requests that no trajectory has: those of judges that a stop cut off, and those of
-    tools that reward terms called; `requests`, `cost_usd`."""
 
 
 RunEvent = StepFinished | EvaluationFinished | Interrupted | CheckpointSaved | Notice | RunFinished
