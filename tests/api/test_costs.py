@@ -70,12 +70,31 @@ def test_a_spent_budget_stops_the_run_as_a_person_would_and_a_larger_one_lets_it
         before = len(judge.asked)
         assert resume("latest", view=Watch(), **keys).status is RunStatus.INTERRUPTED
         assert len(judge.asked) == before
-        assert resume("latest", view=Watch(), max_usd=1e9, **keys).status is RunStatus.FINISHED
+        watch = Watch()
+        assert resume("latest", view=watch, max_usd=1e9, **keys).status is RunStatus.FINISHED
+        assert sum(watch.info.costs_usd.values()) == spent_usd
     report = json.loads(shown(tmp_path, "latest", "--json"))["data"]
     assert sum(cost["num_requests"] for cost in report["costs"]) == len(judge.asked)
     assert report["cost_usd"] > spent_usd
     table = shown(tmp_path, "latest")
     assert "spent on" in table and "judge good" in table
+
+
+def test_a_spent_budget_is_named_and_stops_no_other_run_of_a_sweep(tmp_path: Path) -> None:
+    with judging(pleased) as judge:
+        (tmp_path / "run.yaml").write_text(SPEC.format(url=judge.url, limits="{max_usd: 100}"))
+        words = ["run", str(tmp_path / "run.yaml"), "--runs", str(tmp_path / "runs")]
+        alone = CliRunner().invoke(app, words)
+        sweep = CliRunner().invoke(app, [*words, "seed=1,2", "--multirun"])
+    assert (alone.exit_code, sweep.exit_code) == (130, 130)
+    assert "limits.max_usd: $" in alone.stdout and " --max-usd N" in alone.stdout
+    assert [line[:31] for line in sweep.stderr.splitlines() if "max_usd" in line] == [
+        "member 1 interrupted: limits.ma",
+        "member 2 interrupted: limits.ma",
+    ]
+    with open_lineage(tmp_path / "runs") as store:
+        errors = {run.error for run in Reader(store).list_runs()}
+    assert "limits.max_usd is spent in 2 of 2 runs" in errors
 
 
 def test_an_evaluation_ends_with_what_it_has_when_its_budget_is_spent(tmp_path: Path) -> None:

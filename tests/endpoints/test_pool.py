@@ -458,3 +458,15 @@ def test_the_key_is_taken_from_the_environment_and_told_to_nobody_else(monkeypat
     monkeypatch.delenv("RLF_TEST_KEY")
     with pytest.raises(RlfError, match="RLF_TEST_KEY is not set"):
         EndpointPool([EndpointSpec(url="http://h/v1", model="m", api_key_env="RLF_TEST_KEY")])
+
+
+def test_who_waits_for_an_endpoint_asks_no_sooner_than_it_allows_when_it_fails_meanwhile() -> None:
+    bodies, refuse = scripted((429, {}, {"Retry-After": "30"}))
+
+    async def story(pool: EndpointPool) -> list[Any]:
+        asked = [pool.chat(ASK, Caller(5.0)) for _ in range(3)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    failures = with_pool(story, refuse, max_concurrency=1)
+    assert [failure.outcome for failure in failures] == [Outcome.RATE_LIMITED] * 3
+    assert len(bodies) == 1

@@ -91,3 +91,26 @@ def test_turns_and_calls_inside_of_an_agents_call_are_nodes_of_the_lineage(store
     assert lowest is not None and lowest.made_of == ("inner_turn:1 0 0/0.0/0",)
     above = [node.key for node in graph.ancestors(lowest.key)]
     assert {"trajectory:1 0", "call:1 0 0", "inner_turn:1 0 0/0", "call:1 0 0/0.0"} <= set(above)
+
+
+def other(store):
+    return [(cost.num_requests, cost.cost_usd) for cost in Reader(store).costs("r") if cost.kind == "other"]
+
+
+def test_what_no_trajectory_has_yet_is_recorded_before_the_run_ends(store):
+    start_run(store, run_record("r"))
+    spent = {"requests": 3, "cost_usd": 0.5}
+    with Recorder(store, "r", lambda: spent) as recorder:
+        recorder.note_spending()
+        recorder.flush()
+        assert other(store) == [(3, 0.5)]  # all that a killed process leaves
+        spent = {}
+        recorder(step(1, 1))
+        recorder.flush()
+        assert other(store) == []
+        spent = {"requests": 1, "cost_usd": 0.25}
+        recorder.note_spending()
+    with Recorder(store, "r", lambda: {"requests": 1, "cost_usd": 0.5}) as resumed:
+        resumed(step(2, 1))
+        resumed.flush()
+        assert other(store) == [(2, 0.75)]
