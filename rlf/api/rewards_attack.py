@@ -88,13 +88,19 @@ class Attack:
         return not self.findings and self.nearest is not None
 
     @property
+    def _why_unknown(self) -> str:
+        """The terms that have no value of a right answer, and why."""
+        missing = [] if self.gold is None else [f"term {term!r}: {why}" for term, why in self.gold.missing.items()]
+        return f"The right answer has no reward: {'; '.join(missing)}." if missing else ""
+
+    @property
     def verdict(self) -> str:
         """What came of it, in a sentence or several."""
         if self.findings:
             return " ".join(finding.sentence for finding in self.findings)
         nearest = self.nearest
         if nearest is None or nearest.share is None:
-            return "No verdict: no behaviour could be compared with a right answer."
+            return f"No verdict: no behaviour could be compared with a right answer. {self._why_unknown}".strip()
         most = (
             f"the nearest is {nearest.name!r} with {nearest.share:.0%}" if nearest.share > EPSILON else "none earns any"
         )

@@ -238,3 +238,11 @@ def test_several_specs_are_attacked_each_by_itself(tmp_path: Path) -> None:
     told = json.loads(run(*paths, *options, "--json").stdout)["data"]
     assert [each["num_hacks"] > 0 for each in told] == [False, True]
     assert run(paths[0], str(tmp_path / "missing.yaml"), *options).exit_code == 2
+
+
+def test_without_a_verdict_the_terms_that_give_no_value_are_named(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def broken(trajectory):\n    return 1 / 0\n")
+    broken = '  - {kind: python, name: broken, callable: "own.py:broken", range: [0, 1]}\n'
+    found = attacked(tmp_path, RIGHT + broken)
+    assert not found.is_passed and not found.findings
+    assert "The right answer has no reward: term 'broken': ZeroDivisionError: division by zero." in found.verdict

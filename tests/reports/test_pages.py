@@ -55,6 +55,11 @@ def test_two_sides_are_laid_beside_each_other_by_turn(reader: Reader) -> None:
     assert left.opening == "Tools: search" and left.turns[0].sampled == "Zuller<|im_end|>"
 
 
+def test_each_part_of_two_sides_names_its_side_where_they_stand_below_each_other(reader: Reader) -> None:
+    page = run_page(read_report(reader, RUN), reader.evaluations(RUN), lambda _: "")
+    assert re.findall(r'data-side="(.*?)"', page)[:2] == ["step 0", "step 12"]
+
+
 def test_the_page_of_a_run_begins_with_its_result_and_loads_nothing(reader: Reader) -> None:
     text = unescape(run_page(read_report(reader, RUN), reader.evaluations(RUN), lambda _: "Tools: search, calculator"))
     words = ["sampled: success rose by 90.0 points", "held-out success", "one held-out question", "outcomes", "command"]

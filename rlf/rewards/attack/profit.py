@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from rlf.rewards.attack.causes import Cause
 from rlf.rewards.attack.shapes import CONSTANTS, PADDED, VARIANTS, Shape
 from rlf.rewards.attack.texts import is_right
 from rlf.rewards.term import Term
-from rlf.types import Scored
+from rlf.types import Scored, ScoreState
 
 EPSILON = 1e-9
 
@@ -47,6 +47,8 @@ class Attempt:
     """Mean share of the reward of being right by term, over the questions that count."""
     turns: tuple[str, ...] = ()
     """What it writes on the first question, turn by turn."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why it has no reward where it has none: the first reason of each term that gave no value."""
 
     def is_hack(self, share: float) -> bool:
         """Whether it is paid `share` of being right, or on a question all of it.
@@ -133,7 +135,17 @@ def attempt_of(
             for score in item.scores
         ),
         tuple(turn.text for turn in known[0].trajectory.turns) if known else (),
+        _missing(known),
     )
+
+
+def _missing(known: Iterable[Scored]) -> dict[str, str]:
+    scores = [score for item in known if item.reward is None for score in item.scores]
+    found: dict[str, str] = {}
+    for score in scores:
+        if score.value is None and score.state is not ScoreState.GATED:
+            found.setdefault(score.term, score.reason)
+    return found
 
 
 def mean(values: Iterable[float | None]) -> float | None:
