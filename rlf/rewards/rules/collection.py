@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
+from rlf.core.folding import fold
 from rlf.rewards.answers import plain
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, normalize
@@ -21,6 +22,7 @@ _WEAK = re.compile(r",|\band\b", re.IGNORECASE)
 _ANY = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 _MARKER = re.compile(r"^[ \t]*(?:[-*\u2022]|\(?\d{1,3}[.)])[ \t]+", re.MULTILINE)
 """What the lines of a list begin with."""
+_WRAPPED = re.compile(r"```(?:json)?\s([^`]+)```|\$?\\boxed\{([^{}]+)\}\$?", re.IGNORECASE)
 _AND = re.compile(r"\s*and\b", re.IGNORECASE)
 
 
@@ -95,6 +97,7 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     >>> answer_items("Washington, D.C. and Rome", ["washington dc", "paris"])
     ['washington dc', 'rome']
     """
+    text = _unwrapped(text)
     listed = _json_list(text)
     if listed is not None:
         return gold_items(listed, by)
@@ -111,6 +114,12 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
         items.append(_form(text[starts[at] : stops[last]], by) if last > at else first)
         at = last + 1
     return [item for item in items if item]
+
+
+def _unwrapped(text: str) -> str:
+    """The text in one Unicode form, without a code block or a box around all of it."""
+    whole = _WRAPPED.fullmatch(fold(text).strip())
+    return fold(text) if whole is None else whole[1] or whole[2]
 
 
 def _form(item: str, by: Normalization) -> str:
