@@ -10,7 +10,7 @@ from rlf.core.errors import RunError
 from rlf.core.meter import COST, ROUNDING, Meter
 from rlf.plan import Plan
 from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
-from rlf.types.score import Scored, costs_by_name
+from rlf.types.score import Scored
 
 _UNITS = (COST, "requests")
 
@@ -29,6 +29,8 @@ class Budget:
     """Before this process."""
     counts_events: bool = False
     """Whether tools and judges are called by other processes, so that only what they report can be counted."""
+    is_played: bool = False
+    """Whether the results of tools come from a recording, so that they cost nothing."""
     meter: Meter = field(default_factory=Meter)
     recorded: Meter = field(default_factory=Meter)
     """What trajectories of events have cost."""
@@ -36,7 +38,7 @@ class Budget:
     def note(self, event: RunEvent) -> None:
         """Counts what an event's trajectories cost."""
         if isinstance(event, StepFinished | EvaluationFinished | Interrupted):
-            spent = _spent(event.trajectories)
+            spent = _spent(event.trajectories, is_played=self.is_played)
             self.recorded.add(spent)
             if self.counts_events:
                 self.meter.add(spent)
@@ -62,16 +64,18 @@ class Budget:
         return BudgetSpent(f"{words}. Raise it with `rlf resume RUN --max-usd N`.")
 
 
-def open_budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None) -> Budget:
+def open_budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None, *, is_played: bool = False) -> Budget:
     """What a plan's run may spend, or what a person says in its place."""
     limit = plan.spec.limits.max_usd if max_usd is None else max_usd
-    return Budget(limit, spent_usd, counts_events=plan.spec.engine.kind != "local")
+    return Budget(limit, spent_usd, counts_events=plan.spec.engine.kind != "local", is_played=is_played)
 
 
-def _spent(trajectories: Sequence[Scored]) -> dict[str, float]:
-    calls = (record.result for scored in trajectories for record in scored.trajectory.calls)
-    scores = (score.usage for scored in trajectories for score in scored.scores if score.usage is not None)
-    num_requests = sum(result.usage.get("requests", 0) for result in calls if not result.cached)
-    num_requests += sum(usage.num_requests for usage in scores)
-    spent = {COST: sum(costs_by_name(trajectories).values()), "requests": float(num_requests)}
+def _spent(trajectories: Sequence[Scored], *, is_played: bool) -> dict[str, float]:
+    tools = [] if is_played else [r.result for scored in trajectories for r in scored.trajectory.calls]
+    paid = [result.usage for result in tools if not result.cached]
+    scores = [score.usage for scored in trajectories for score in scored.scores if score.usage is not None]
+    spent = {
+        COST: sum(usage.get(COST, 0.0) for usage in paid) + sum(usage.cost_usd for usage in scores),
+        "requests": float(sum(usage.get("requests", 0) for usage in paid) + sum(u.num_requests for u in scores)),
+    }
     return {unit: number for unit, number in spent.items() if number}

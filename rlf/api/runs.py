@@ -192,7 +192,8 @@ def start(
     with open_lineage(runs_folder, create=True, url=plan.spec.lineage.url) as store:
         store.hide(environment(plan), declared(plan))
         show, options = show_command(run_id, runs_folder)
-        budget, signals = open_budget(plan), SignalWatch(plan.spec, show, store.redactor.text, options=options)
+        signals = SignalWatch(plan.spec, show, store.redactor.text, options=options)
+        budget = open_budget(plan, is_played=played is not None)
         sink = _Sink(plan.spec, signals, budget)
         traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played, budget.meter)
         engine = _engine(plan, folder, sink, traffic, place)
@@ -390,7 +391,8 @@ def _to_the_end(store: Store, plan: Plan, engine: Engine, sink: _Sink, info: Run
 
 def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View, tracking: Tracking) -> RunOutcome:
     """Runs an engine to its end, whatever that is, and writes the end down."""
-    with Recorder(store, info.run_id, sink.budget.unrecorded) as recorder, tracking:
+    budget = sink.budget
+    with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking:
         sink.recorder, sink.tracking = recorder, tracking
         try:
             sink.shown = view(info)

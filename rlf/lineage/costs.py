@@ -25,13 +25,17 @@ Spent = Mapping[tuple[str, str], Mapping[str, float]]
 """Usage by kind and name."""
 
 
-def spent_by(trajectories: Sequence[Scored], redactor: Redactor) -> Spent:
-    """What trajectories spent. A result that was played again from a cache has cost nothing."""
+def spent_by(trajectories: Sequence[Scored], redactor: Redactor, *, is_played: bool = False) -> Spent:
+    """What trajectories spent. A result that was played again, from a cache or a recording, has cost nothing.
+
+    Args:
+        is_played: whether all results of tools come from a recording.
+    """
     sums: dict[tuple[str, str], Counter[str]] = {}
     for scored in trajectories:
         for record in scored.trajectory.calls:
             usage = {unit: record.result.usage[unit] for unit in _UNITS if record.result.usage.get(unit)}
-            if usage and not record.result.cached:
+            if usage and not record.result.cached and not is_played:
                 sums.setdefault((TOOL, redactor.text(record.call.name)), Counter()).update(usage)
         for score in scored.scores:
             if score.usage is not None and (found := _of_judge(score.usage)):

@@ -59,15 +59,24 @@ class Recorder:
     A failure of the writer is raised on the calling thread by every later call, `flush` and `close`.
     """
 
-    def __init__(self, store: Store, run_id: str, unrecorded: Callable[[], Mapping[str, float]] = dict) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        unrecorded: Callable[[], Mapping[str, float]] = dict,
+        *,
+        is_played: bool = False,
+    ) -> None:
         """Takes a run that this process starts or resumes with the same store before the first event is written.
 
         Args:
             unrecorded: what this process has spent so far that no event's trajectories have; `requests`, `cost_usd`.
+            is_played: whether the results of tools come from a recording, so that they have cost nothing.
         """
         self._store = store
         self._run_id = run_id
         self._unrecorded = unrecorded
+        self._is_played = is_played
         self._before: Mapping[str, float] | None = None
         """What earlier processes spent so; None before the first write."""
         self._kept: Mapping[str, float] = {}
@@ -147,7 +156,7 @@ class Recorder:
             with self._store.write() as connection:
                 self._store.leases[self._run_id].check(connection)
                 if event is not None:
-                    _Transaction(connection, self._store, self._run_id, now).write(event)
+                    _Transaction(connection, self._store, self._run_id, now, self._is_played).write(event)
                 self._keep_spending(connection)
         except BaseException as error:
             self.fail(error)
@@ -166,7 +175,8 @@ class Recorder:
 class _Transaction:
     """Writes one event of one run on an open connection."""
 
-    def __init__(self, connection: Connection, store: Store, run_id: str, now: float) -> None:
+    def __init__(self, connection: Connection, store: Store, run_id: str, now: float, is_played: bool) -> None:
+        self._is_played = is_played
         self._connection = connection
         self._store = store
         self._redactor = store.redactor
@@ -236,7 +246,8 @@ class _Transaction:
         self._insert(tables.tool_totals, [place | row for row in tool_total_rows(trajectories, self._redactor)])
 
     def _spend(self, phase: str, trajectories: Sequence[Scored]) -> None:
-        add_costs(self._connection, self._run_id, phase, spent_by(trajectories, self._redactor))
+        spent = spent_by(trajectories, self._redactor, is_played=self._is_played)
+        add_costs(self._connection, self._run_id, phase, spent)
 
     def _add(self, place: Row, first: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]) -> None:
         """Writes trajectories whose positions count from `first`, with all that hangs on them."""

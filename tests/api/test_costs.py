@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from rlf.api.budgets import Budget
 from rlf.api.lineage import open_lineage
 from rlf.api.runs import resume, run
 from rlf.cli import app
@@ -17,6 +19,8 @@ from rlf.core import SpecError
 from rlf.lineage import Reader
 from rlf.types import EvaluationFinished, Notice, RunStatus
 
+from ..lineage.builders import step
+from ..lineage.test_agents_inside import with_an_agent
 from ..rewards.judges import judging
 from .test_runs import Watch
 
@@ -95,6 +99,19 @@ def test_a_spent_budget_is_named_and_stops_no_other_run_of_a_sweep(tmp_path: Pat
     with open_lineage(tmp_path / "runs") as store:
         errors = {run.error for run in Reader(store).list_runs()}
     assert "limits.max_usd is spent in 2 of 2 runs" in errors
+
+
+def test_where_tools_run_in_other_processes_a_step_that_is_reported_spends_the_budget() -> None:
+    done = replace(step(1, 1), trajectories=[with_an_agent()], advantages=[0.5])  # $0.25 of a tool, $0.5 of a judge
+    budget, stops = Budget(1.5, counts_events=True), list[float]()
+    with budget.watched(lambda: stops.append(budget.meter.cost_usd)):
+        budget.note(done)
+        assert not stops
+        budget.note(done)
+    assert (stops, budget.unrecorded()) == ([1.5], {})
+    played = Budget(None, is_played=True)
+    played.note(done)
+    assert played.recorded.cost_usd == 0.5
 
 
 def test_an_evaluation_ends_with_what_it_has_when_its_budget_is_spent(tmp_path: Path) -> None:

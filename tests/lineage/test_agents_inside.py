@@ -114,3 +114,11 @@ def test_what_no_trajectory_has_yet_is_recorded_before_the_run_ends(store):
         resumed(step(2, 1))
         resumed.flush()
         assert other(store) == [(2, 0.75)]
+
+
+def test_tools_whose_results_are_played_back_cost_nothing(store):
+    start_run(store, run_record("r"))
+    done = replace(step(1, 1), trajectories=[with_an_agent()], advantages=[0.5])
+    with Recorder(store, "r", is_played=True) as recorder:
+        recorder(done)
+    assert [(cost.kind, cost.cost_usd) for cost in Reader(store).costs("r")] == [("judge", 0.5)]
