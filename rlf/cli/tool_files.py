@@ -105,11 +105,11 @@ def _tool(root: Node) -> ToolDeclaration:
     from pydantic import ValidationError
 
     from rlf.spec.nodes import plain
-    from rlf.spec.paths import resolve_callables
+    from rlf.spec.paths import resolve_callables, resolve_tool_files
     from rlf.spec.validate import faults_of
     from rlf.tools import ToolDeclaration
 
-    root = resolve_callables(root)
+    root = resolve_tool_files(resolve_callables(root))
     try:
         return ToolDeclaration.model_validate(plain(root), context={"folder": root.folder})
     except ValidationError as error:

@@ -60,12 +60,21 @@ def canonical(
     values["health"] = {name: guard for name, guard in values["health"].items() if _can_stop(guard)}
     for item in (*values["tools"], *values["rewards"]):
         item.pop("tests", None)
+    _drop_empty_files(values["tools"])
     for tool in values["tools"]:
         tool["target"].get("server", {}).pop("cwd", None)  # where an MCP server starts is this machine's
     values["code"] = sorted({file.sha256 for file in files if file.role == "code"})
     hashed = _with_contents(values, {str(absolute(Path(file.path), cwd)): file.sha256 for file in files})
     assert isinstance(hashed, dict), f"a spec is a mapping, got {type(hashed)}"
     return hashed
+
+
+def _drop_empty_files(tools: Sequence[dict[str, Any]]) -> None:
+    """Plans of tools that declare no files keep the hash that they had before there was such a key."""
+    for tool in tools:
+        if not tool.get("files"):
+            tool.pop("files", None)
+        _drop_empty_files(tool["target"].get("tools", ()))
 
 
 def _can_stop(guard: Any) -> bool:

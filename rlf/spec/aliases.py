@@ -214,6 +214,8 @@ NEAR_MISSES: Mapping[str, str] = {
     "response_length": "it counts tool results of all turns too. Write rollout.max_new_tokens for one turn, "
     "rollout.max_total_tokens for the whole trajectory with its prompt.",
     "max_prompt_length": "prompts have no budget of their own. Write rollout.max_total_tokens, which counts them.",
+    "batch_size": "libraries count prompts, trajectories or devices by it. Write train.prompts_per_step, and "
+    "train.micro_batch_tokens for memory.",
     "train_batch_size": "libraries count prompts, trajectories or devices by it. Write train.prompts_per_step, and "
     "train.mini_batches for the updates of a step.",
     "ppo_mini_batch_size": "a step is divided by number, not by size. Write train.mini_batches: prompts per step / "
@@ -243,6 +245,12 @@ def names_below(path: Sequence[str | int]) -> list[str]:
     prefix = tuple(map(str, path))
     parts = [tuple(name.split(".")) for alias in ALIASES for name in alias.names]
     found = [name[len(prefix)] for name in parts if len(name) == len(prefix) + 1 and name[: len(prefix)] == prefix]
+    return list(dict.fromkeys(found))
+
+
+def foreign_names(key: str) -> list[str]:
+    """Our names for what other libraries call `key` within a section."""
+    found = [alias.canonical[0] for alias in ALIASES for name in alias.names if name.split(".")[1:] == [key]]
     return list(dict.fromkeys(found))
 
 

@@ -30,7 +30,7 @@ from rlf.spec.model_folder import folder_on_disk, named_folder
 from rlf.spec.models import DataSource
 from rlf.spec.near_files import missing_file
 from rlf.spec.nodes import KeyPath, find
-from rlf.spec.paths import is_local
+from rlf.spec.paths import declared_files, is_local
 from rlf.spec.reader import shown_path
 from rlf.spec.weights import read_config, read_context, read_shapes
 from rlf.tools.validate import ArgumentCheck
@@ -71,7 +71,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     if not about_model and train:
         about_model, sizes = _budget(loaded, train)
     faults += about_model
-    for check in (_heads, _context, _adapted_modules, _trackers, _foreign):
+    for check in (_heads, _context, _adapted_modules, _trackers, _tool_files, _foreign):
         faults += unless_broken(loaded, check, loaded)
     for key in ("tools", "rewards"):
         faults += unless_broken(loaded, _keys, loaded, key)
@@ -214,6 +214,15 @@ def _adapted_modules(loaded: LoadedSpec) -> list[Fault]:
         return []
     message = f"the model has no module {strange[0]!r}{nearest(strange[0], known)} (known: {', '.join(known)}). "
     return [loaded.fault(("model", "lora", "target_modules"), f"{message}Name one of these, or write all-linear.")]
+
+
+def _tool_files(loaded: LoadedSpec) -> list[Fault]:
+    """Files that tools declare to read, and that are not there or are folders."""
+    found = [(find(loaded.tree, path)[0], Path(file)) for path, file in declared_files(loaded.spec.tools)]
+    folders = [
+        node.fault(f"{shown_path(file)} is a folder. Name the files in it.") for node, file in found if file.is_dir()
+    ]
+    return folders + [node.fault(missing_file(node, file)) for node, file in found if not file.exists()]
 
 
 def _foreign(loaded: LoadedSpec) -> list[Fault]:

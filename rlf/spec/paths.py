@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.code import project_code
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import Node, find
+from rlf.spec.nodes import KeyPath, Node, find
 from rlf.spec.reader import shown_path
 from rlf.spec.sentences import show
 from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.kinds.agent import AgentTool
 from rlf.tools.kinds.mcp import McpTool
 
 DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"))
@@ -46,6 +47,8 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
             root = _put(root, path, replace(node, value=value, written=None))
     root = _resolve_data_files(root)
     items = {key: resolve_callables(child) for key, child in root.mapping.items() if key in ITEM_LISTS}
+    if "tools" in items:
+        items["tools"] = resolve_tool_files(items["tools"])
     if "rewards" in items and isinstance(items["rewards"].value, list):
         rewards = items["rewards"]
         items["rewards"] = replace(rewards, value=[_resolve_judge_files(item) for item in rewards.items])
@@ -84,6 +87,30 @@ def resolve_callables(node: Node) -> Node:
     return replace(node, value=entries) if entries else node
 
 
+def resolve_tool_files(node: Node) -> Node:
+    """With the `files` of tools, an agent's own included, made absolute."""
+    if isinstance(node.value, list):
+        return replace(node, value=[resolve_tool_files(item) for item in node.value])
+    files, depth = find(node, ("files",))
+    if depth and isinstance(files.value, list):
+        found = [_absolute(item) if isinstance(item.value, str) else item for item in files.items]
+        node = _put(node, ("files",), replace(files, value=found))
+    tools, depth = find(node, inner := ("target", "tools"))
+    return _put(node, inner, resolve_tool_files(tools)) if depth == len(inner) else node
+
+
+def _absolute(node: Node) -> Node:
+    return replace(node, value=str(absolute(Path(str(node.value)), node.folder)))
+
+
+def declared_files(tools: Sequence[ToolDeclaration], path: KeyPath = ("tools",)) -> Iterator[tuple[KeyPath, str]]:
+    """Files that tools, an agent's own included, declare to read, each with the key that names it."""
+    for index, tool in enumerate(tools):
+        yield from (((*path, index, "files", number), file) for number, file in enumerate(tool.files))
+        if isinstance(tool.target, AgentTool):
+            yield from declared_files(tool.target.tools, (*path, index, "target", "tools"))
+
+
 def local_inputs(spec: RunSpec) -> list[InputFile]:
     """The code, data and model that a spec names on this machine, with their hashes; what is missing is left out."""
     sources = [spec.data.train, *([spec.data.eval] if spec.data.eval else [])]
@@ -94,6 +121,7 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
     named += [("data", t.sentinels.file) for t in spec.rewards if isinstance(t, JudgeTerm) and t.sentinels is not None]
+    named += [("data", file) for _, file in declared_files(spec.tools)]
     named += [("model", spec.model.path)]
     local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]
     hashes = [(role, path, identity(path)) for role, path in local]

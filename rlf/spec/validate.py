@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from rlf.core import Fault, nearest
 from rlf.core.registry import close_names
 from rlf.rewards.term import Term
-from rlf.spec.aliases import names_below
+from rlf.spec.aliases import NEAR_MISSES, foreign_names, names_below
 from rlf.spec.fields import doc_at, field_at, known_keys, known_kinds, meant_kind
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.models import RunSpec
@@ -237,6 +237,9 @@ def _fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[E
         if model is not RunSpec:
             return node.fault(unknown(key, known), at_key=True)
         sections = _in_sections(root, path)
+        if len(path) == 1 and not sections and key not in NEAR_MISSES and (meant := foreign_names(key)):
+            said = f"unknown key {key!r}: it is called {' or '.join(meant)} here."
+            return node.fault(said + _written_there(root, path, meant), at_key=True)
         return node.fault(unknown_key(path, [*known, *sections]) + _written_there(root, path, sections), at_key=True)
     assert depth == len(path), f"an error about {path}, which the tree does not hold"
     if errors[0]["type"] == "unknown_kind":

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 import jsonschema_rs
@@ -24,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from rlf.core import RlfError
+from rlf.core import RlfError, hash_json, hash_path
 from rlf.tools.kind import ToolKind
 from rlf.tools.limits import Limits
 from rlf.tools.schema import compile_schema
@@ -135,6 +137,9 @@ class ToolDeclaration(_Section):
     """Whether calling twice does no more than calling once, so that a failed call may be tried again."""
     coerce: Coercion = Coercion.NONE
     cache: CacheSpec = CacheSpec()
+    files: tuple[str, ...] = ()
+    """Files that the tool's own code reads, e.g. `[../data/passages.jsonl]`, relative to the file that says so. A run
+    records them with their hashes: results kept from before an edit are not used, and `rlf resume` reports it."""
     hidden: bool = False
     """Whether the model is not told of it: a tool that only reward terms call."""
     tests: tuple[ToolTest, ...] = ()
@@ -172,12 +177,28 @@ class ToolDeclaration(_Section):
     def _is_a_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
         return _checked_schema(schema)
 
+    @field_validator("files")
+    @classmethod
+    def _are_found(cls, files: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        folder = (info.context or {}).get("folder")
+        return files if folder is None else tuple(os.path.normpath(folder / file) for file in files)
+
     @model_validator(mode="after")
     def _retries_only_what_may_be_repeated(self) -> Self:
         if self.limits.retries and not self.idempotent:
             message = f"got {self.limits.retries} for a tool that is not idempotent; write `idempotent: true` or 0"
             raise _faults_at(("limits", "retries"), message)
         return self
+
+    @property
+    def source_hash(self) -> str:
+        """sha256 of what decides the tool's answers, as far as it can be known: its target and the declared files."""
+        target = self.target.source_hash()
+        return hash_json([target, [hash_path(Path(file)) for file in self.files]]) if self.files else target
+
+    def missing_files(self) -> list[str]:
+        """Those of `files` that are no files."""
+        return [file for file in self.files if not Path(file).is_file()]
 
     @property
     def description_for_model(self) -> ToolDescription:

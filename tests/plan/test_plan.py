@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rlf.core import RlfError
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_from_json, plan_to_json
+from rlf.plan.compiler import canonical
 from rlf.spec import RunSpec, load_spec
 
 from .conftest import SPEC, TOOL
@@ -209,3 +210,19 @@ def test_any_spec_is_equal_to_what_its_json_says(settings):
     }
     spec = RunSpec.model_validate(values)
     assert RunSpec.model_validate_json(spec.model_dump_json(by_alias=True)) == spec
+
+
+def test_files_that_a_tools_code_reads_are_recorded_and_count_for_the_hash_by_their_content(project):
+    def planned(folder, text):
+        return plan_of(project(folder, {"tools/look.yaml": TOOL + "files: [../passages.txt]\n", "passages.txt": text}))
+
+    first, same, other = planned("one", "a"), planned("two", "a"), planned("three", "b")
+    assert [file.role for file in first.files if file.path.endswith("passages.txt")] == ["data"]
+    assert first.plan_hash == same.plan_hash != other.plan_hash
+    assert first.plan_hash != plan_of(project("none")).plan_hash
+    assert first.spec.tools[0].source_hash == same.spec.tools[0].source_hash != other.spec.tools[0].source_hash
+
+
+def test_a_tool_without_files_has_the_hash_of_plans_from_before_they_could_be_named(project):
+    plan = plan_of(project("none"))
+    assert "files" not in canonical(plan.spec, plan.interpolated, plan.files, Path.cwd())["tools"][0]

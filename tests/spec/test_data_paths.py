@@ -6,6 +6,8 @@ from rlf.core import SpecError
 from rlf.data import load_tasks
 from rlf.spec import check_inputs, load_spec
 
+from .project import TOOL
+
 ROWS = {"data/people.csv": "question,answer\nq,a\n", "data/train.jsonl": '{"question": "q", "answer": "a"}\n'}
 
 
@@ -78,3 +80,20 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_told_in_one_line(name, r
     assert reason in fault.message
     assert "\n" not in str(fault)
     assert asked == [name]
+
+
+def test_a_missing_file_of_a_tool_is_named_with_the_one_that_is_meant(project):
+    tool = TOOL + "files: [../data/people.cvs, ../data, ../data/train.jsonl]\n"
+    faults = check_inputs(load_spec([project({**ROWS, "tool_specs/look.yaml": tool})]))
+    about = {fault.path: fault.message for fault in faults if "files[" in fault.path}
+    assert about.keys() == {"files[0]", "files[1]"}
+    assert "no such file; did you mean ../data/people.csv?" in about["files[0]"]
+    assert "is a folder. Name the files in it." in about["files[1]"]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("lr=1e-4", "train.learning_rate="), ("batch_size=4", "Write train.prompts_per_step")]
+)
+def test_a_key_of_other_libraries_at_the_top_is_answered_with_ours(project, given, meant):
+    with pytest.raises(SpecError, match=meant):
+        load_spec([project(ROWS)], [given])

@@ -123,7 +123,7 @@ def test_the_result_is_the_part_at_the_path_or_a_template_over_it() -> None:
     told = "{% for hit in response %}{{ loop.index }} {{ hit.text }} for {{ query }}\n{% endfor %}"
     assert answered(answer, {"response": "hits", "result": told}).text == "1 a for x\n2 b for x"
     missing = answered(answer, {"response": "hits.0.title"})
-    assert missing.outcome is Outcome.OUTPUT_REJECTED
+    assert missing.outcome is Outcome.SERVICE_ERROR
     assert (
         missing.text
         == "error: the answer has no 'hits.0.title': an object with 'text', 'score' where 'title' should be"

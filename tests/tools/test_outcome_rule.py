@@ -141,8 +141,12 @@ def test_an_answer_that_does_not_fill_in_the_result_is_no_fault_of_the_arguments
     def kind(url: str) -> dict[str, Any]:
         return {"kind": "http", "url": url, "method": "POST", "result": "{{ response.found.name }}"}
 
-    expected = {"text": Outcome.SERVICE_ERROR, "empty": Outcome.SERVICE_ERROR, "other": Outcome.OUTPUT_REJECTED}
-    assert outcomes(kind, RESULT) == expected
+    assert outcomes(kind, RESULT) == dict.fromkeys(RESULT, Outcome.SERVICE_ERROR)
+
+
+def test_an_answer_without_the_declared_part_is_no_fault_of_the_arguments() -> None:
+    replies = {"object": Reply(200, '{"error": "overloaded"}'), "list": Reply(200, "[]"), "null": Reply(200, "null")}
+    assert outcomes(http, replies, response="found.name") == dict.fromkeys(replies, Outcome.SERVICE_ERROR)
 
 
 def test_what_rlfs_own_side_of_a_service_raises_is_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ class Executor:
                 stack.callback(self._tape.close)
             around = replace(self._around, gate=self._shared_gate())
             for declaration in self._declarations:
-                source_hash = declaration.target.source_hash()
+                source_hash = declaration.source_hash
                 runtime = await self._opened(declaration)
                 tool = OpenTool(declaration, runtime, source_hash, around)
                 stack.push_async_callback(tool.close)
@@ -274,7 +274,10 @@ def refuse_misfits(declarations: Sequence[ToolDeclaration]) -> None:
     misfits = [
         f"tool {declaration.name!r}: {complaint}"
         for declaration in declarations
-        for complaint in declaration.target.complaints(declaration.input_schema)
+        for complaint in [
+            *(f"files: {file}: no such file. Correct the path." for file in declaration.missing_files()),
+            *declaration.target.complaints(declaration.input_schema),
+        ]
     ]
     if misfits:
         raise RlfError("\n".join(misfits))

@@ -56,7 +56,7 @@ class HttpRuntime:
             tool_errors=tool.tool_error_statuses,
         )
         self._garbled = Outcome.SERVICE_ERROR if tool.has_fixed_host else Outcome.OUTPUT_REJECTED
-        """What an answer that is not JSON is: of a host that an argument chose, the result of that choice."""
+        """What an answer is that is not JSON or lacks a declared part: of a host that an argument chose, that choice's."""
         batch = tool.batch
         self._timers = Timers()
         self._batcher = None if batch is None else Batcher(self._send_batch, batch.max_size, batch.max_wait_ms / 1000)
@@ -85,7 +85,7 @@ class HttpRuntime:
         except TemplateFault as fault:
             raise ToolFailure(Outcome.INVALID_ARGUMENTS, f"the arguments make no request: {fault}") from fault
         except NoSuchPart as fault:
-            raise ToolFailure(Outcome.OUTPUT_REJECTED, str(fault)) from fault
+            raise ToolFailure(self._garbled, str(fault)) from fault
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Holds nothing for a trajectory."""
@@ -147,9 +147,8 @@ class HttpRuntime:
         except TemplateFault as fault:
             is_text = isinstance(part, str) and self._response is None
             shown = f"; it begins {part[:_MAX_SHOWN]!r}" if is_text else ""
-            outcome = self._garbled if is_text else Outcome.OUTPUT_REJECTED
             reason = str(fault).removeprefix("cannot be filled in: ")
-            raise ToolFailure(outcome, f"the answer does not fill in `result`: {reason}{shown}") from fault
+            raise ToolFailure(self._garbled, f"the answer does not fill in `result`: {reason}{shown}") from fault
 
     def _output(self, answer: Any, arguments: Mapping[str, Any]) -> ToolOutput:
         """What the model is told of an answer: an image, or JSON or text by the declared path and template."""

@@ -96,7 +96,7 @@ class AgentTool(ToolKind):
             mode="json", include={"prompt", "system", "sampling", "text_calls", "max_turns", "max_calls"}
         )
         models = [[endpoint.url, endpoint.model] for endpoint in self.endpoints]
-        return hash_json([asked, models, [[tool.name, tool.target.source_hash()] for tool in self.tools]])
+        return hash_json([asked, models, [[tool.name, tool.source_hash] for tool in self.tools]])
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Looks whether any of the endpoints answers, and opens the model's tools."""
