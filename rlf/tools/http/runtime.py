@@ -56,7 +56,7 @@ class HttpRuntime:
             tool_errors=tool.tool_error_statuses,
         )
         self._garbled = Outcome.SERVICE_ERROR if tool.has_fixed_host else Outcome.OUTPUT_REJECTED
-        """What an answer is that lacks what is declared: of a host that an argument chose, the result of that choice."""
+        """What an answer is that lacks what is declared: of a host that an argument chose, that choice's result."""
         batch = tool.batch
         self._timers = Timers()
         self._batcher = None if batch is None else Batcher(self._send_batch, batch.max_size, batch.max_wait_ms / 1000)
