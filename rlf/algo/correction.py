@@ -48,7 +48,9 @@ def _statistic(
     """What the thresholds judge: [B, T] per token or [B, 1] per sequence.
 
     ratio: q / p, over a sequence exp(mean_t log(q / p)), as a product exp(sum_t log(q / p)).
-    binary_kl: p log(p / q) + (1 - p) log((1 - p) / (1 - q)); tv: |p - q|; over a sequence their mean.
+    binary_kl: p log(p / q) + (1 - p) log((1 - p) / (1 - q)); tv: |p - q|; over a sequence their mean. Departure from
+    OpenRLHF: a KL that rounding leaves below 0 is 0, where its lower threshold of 0 drops half of all tokens whose
+    probabilities are nearly the same.
     """
     seq = correction.level is CorrectionLevel.SEQ
     if correction.level is CorrectionLevel.SEQ_PRODUCT:
@@ -61,6 +63,7 @@ def _statistic(
     q_BT = old_logprobs_BT.exp().clamp(1e-6, 1 - 1e-6)
     if correction.gating is CorrectionGating.BINARY_KL:
         divergence_BT = p_BT * (p_BT / q_BT).log() + (1 - p_BT) * ((1 - p_BT) / (1 - q_BT)).log()
+        divergence_BT = divergence_BT.clamp(min=0.0)
     else:
         divergence_BT = (p_BT - q_BT).abs()
     return masked_mean(divergence_BT, loss_mask_BT, dim=1).unsqueeze(1) if seq else divergence_BT

@@ -75,7 +75,9 @@ class CorrectionGating(StrEnum):
 class OffPolicyCorrection(BaseModel):
     """Correction for a sampler whose probabilities differ from the trainer's on the same weights.
 
-    Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training".
+    Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training". With gspo, the levels
+    token and seq put the sampler in the place of the old policy in the ratio, as OpenRLHF does, and mode, gating and
+    threshold are not read; seq_product weighs the loss as with other kinds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,6 +93,8 @@ class OffPolicyCorrection(BaseModel):
         low, high = self.threshold
         if low > high:
             raise ValueError(f"threshold: got {low} > {high}; write [low, high]")
+        if high < 0:
+            raise ValueError(f"threshold: got an upper bound of {high}, so that nothing passes; write [0, 2] or the like")
         divergence = self.gating is not CorrectionGating.RATIO
         if divergence and (self.mode is CorrectionMode.CLIP or self.level is CorrectionLevel.SEQ_PRODUCT):
             what = "mode clip" if self.mode is CorrectionMode.CLIP else "level seq_product"
@@ -146,6 +150,12 @@ class PolicyLossConfig(BaseModel):
             mend = "remove it" if self.length is not None else "write e.g. `length: 512`"
             raise ValueError(f"length belongs to constant_length: got {self.length} with {self.aggregation}; {mend}")
         return self
+
+    @property
+    def sampler_is_old(self) -> bool:
+        """Whether the sampler stands in for the old policy in the ratio, which is all of gspo's correction then."""
+        by_ratio = self.correction.level in (CorrectionLevel.TOKEN, CorrectionLevel.SEQ)
+        return by_ratio and self.kind is PolicyLossKind.GSPO
 
     @property
     def reads_sampler(self) -> bool:

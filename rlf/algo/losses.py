@@ -147,7 +147,7 @@ def policy_loss(
     ratio_BT = _ratio(logprobs_BT, old_BT, rollout_BT, mask_BT, config)
     loss_BT, clipped_BT = _surrogate(ratio_BT, logprobs_BT, advantages_BT, config)
     filter_fraction = masked_fraction = None
-    if config.correction.level is not CorrectionLevel.OFF and config.kind is not PolicyLossKind.GSPO:
+    if config.correction.level is not CorrectionLevel.OFF and not config.sampler_is_old:
         assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
         weights_BT, filter_fraction = correction_weights(old_BT, rollout_BT, mask_BT, config.correction)
         loss_BT = weights_BT * loss_BT
@@ -175,11 +175,11 @@ def _ratio(
     """rho of each token, [B, T]; the same on all of a sequence for gspo.
 
     All but gspo: exp(clamp(logprob - old, -20, 20)).
-    gspo: exp(mean_t(logprob - old)); with a correction on, the sampler stands in for old.
+    gspo: exp(mean_t(logprob - old)); with a correction of level token or seq, the sampler stands in for old.
     """
     if config.kind is not PolicyLossKind.GSPO:
         return (logprobs_BT - old_BT).clamp(min=-20.0, max=20.0).exp()
-    if config.correction.level is not CorrectionLevel.OFF:
+    if config.sampler_is_old:
         assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
         old_BT = rollout_BT
     return masked_mean(logprobs_BT - old_BT, mask_BT, dim=1).exp().unsqueeze(1).expand_as(logprobs_BT)
@@ -197,7 +197,8 @@ def _surrogate(
             weight_BT = plain_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
             return -weight_BT * advantages_BT * logprobs_BT, weight_BT != plain_BT
         case PolicyLossKind.SAPO:
-            tau_BT = torch.where(advantages_BT > 0, config.tau_pos, config.tau_neg).to(ratio_BT.dtype)
+            tau_pos, tau_neg = ratio_BT.new_tensor([config.tau_pos, config.tau_neg])
+            tau_BT = torch.where(advantages_BT > 0, tau_pos, tau_neg)
             gate_BT = (tau_BT * (ratio_BT - 1)).sigmoid() * 4 / tau_BT
             return -gate_BT * advantages_BT, torch.zeros_like(ratio_BT, dtype=torch.bool)
         case PolicyLossKind.GPG:

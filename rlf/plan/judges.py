@@ -21,7 +21,8 @@ def find_judge_faults(loaded: LoadedSpec) -> Iterator[Fault]:
 
 
 def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
-    """Judges that compare rollouts where an evaluation has one of each question."""
+    """Judges that compare rollouts where an evaluation has one of each question, or count sentinels in parts."""
+    yield from _sentinels_are_counted_together(loaded)
     spec = loaded.spec
     kinds = [*["greedy"] * spec.eval.greedy, *["sampled"] * (spec.eval.num_samples == 1)]
     for position, term in enumerate(spec.rewards if spec.data.eval is not None and kinds else ()):
@@ -34,6 +35,16 @@ def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
                 f"{' and '.join(kinds)} evaluations have one rollout of a question, which is compared with none: they "
                 f"tell {lost}. Put another term first and write `unscorable: drop_term` here; or write "
                 "`eval: {num_samples: 4, greedy: false}`.",
+            )
+
+
+def _sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
+    for position, term in enumerate(loaded.spec.rewards):
+        if isinstance(term, JudgeTerm) and term.sentinels and isinstance(loaded.spec.engine, OpenRlhfEngineSpec):
+            yield loaded.fault(
+                ("rewards", position, "sentinels"),
+                "engine openrlhf scores in several processes, of which each counts its own sentinels, from none again "
+                "when the run resumes: a drift is found later, or not. Write a higher rate, or engine: local.",
             )
 
 

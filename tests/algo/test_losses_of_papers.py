@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlf.algo.loss_config import PolicyLossConfig
+from rlf.algo.correction import correction_weights
+from rlf.algo.loss_config import OffPolicyCorrection, PolicyLossConfig
 from rlf.algo.loss_masks import high_entropy
 from rlf.algo.losses import aggregate_loss, loss_denominator, policy_loss
 
@@ -177,3 +178,32 @@ def test_settings_that_mean_nothing_together_are_refused(fields: dict[str, Any],
 def test_a_stored_loss_reads_back_as_it_is(kind: str) -> None:
     config = PolicyLossConfig(kind=kind)
     assert PolicyLossConfig(**config.model_dump()) == config
+
+
+def test_a_gate_of_kl_keeps_tokens_whose_probabilities_differ_by_rounding_alone() -> None:
+    old = -3 * torch.rand(1, 2000, generator=torch.Generator().manual_seed(0))
+    rollout = old + 1e-6 * torch.randn(1, 2000, generator=torch.Generator().manual_seed(1))
+    for level in ("token", "seq"):
+        correction = OffPolicyCorrection(level=level, gating="binary_kl", threshold=(0.0, 0.1))
+        _, filtered = correction_weights(old, rollout, torch.ones_like(old, dtype=torch.bool), correction)
+        assert filtered.item() == 0
+
+
+def test_a_sapo_of_doubles_is_exact() -> None:
+    out = loss_of(logs(0.6), logs(0.4), row(-1), kind="sapo")
+    assert out.loss.item() == pytest.approx(4 / 1.05 / (1 + math.exp(-1.05 * 0.5)), rel=1e-14)
+
+
+@pytest.mark.parametrize(("mode", "weight"), [("clip", 4.0), ("mask", 0.0)])
+def test_gspo_is_weighed_by_truncated_sequences_as_trl_does(mode: str, weight: float) -> None:
+    # trainer / sampler 2 and 3, so 6 of the sequence, above 4; rho is 1, as old is the current policy
+    old, rollout = logs(0.4, 0.6), logs(0.2, 0.2)
+    correction = {"level": "seq_product", "mode": mode, "threshold": (0.5, 4.0)}
+    out = loss_of(old.clone(), old, row(1, 1), rollout, kind="gspo", correction=correction)
+    assert out.loss.item() == pytest.approx(-weight)
+    assert out.ratio_mean.item() == pytest.approx(1.0)
+
+
+def test_a_threshold_that_nothing_passes_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing passes"):
+        OffPolicyCorrection(level="token", threshold=(-5, -1))

@@ -11,12 +11,12 @@ from rlf.algo.returns import from_returns
 
 
 class Gdpo(Estimator):
-    """A_i = S_i / (std(S) + 1e-9) over the batch;  S_i = sum_k w_k N(r_ik), N(x) = (x - mean(x)) / (std(x) + 1e-9).
+    """A_i = S_i / (std(S) + 1e-4) over the batch;  S_i = sum_k w_k N(r_ik), N(x) = (x - mean(x)) / (std(x) + 1e-9).
 
     r_ik is the value of term k, w_k its weight, N over those of the group that the term has a value for. A term whose
     values spread little counts as much as one whose values spread widely. With one term it is `grpo` up to the scale
     of the batch. Liu et al. 2026 (arXiv:2601.05242); S has the mean 0 by construction, so that the
-    batch's mean is not subtracted. TRL's `multi_objective_aggregation: normalize_then_sum`, verl's `gdpo`.
+    batch's mean is not subtracted. Where terms cancel, the 1e-4 keeps the rest of their rounding small. TRL's `multi_objective_aggregation: normalize_then_sum`, verl's `gdpo`.
     """
 
     needs_group: ClassVar[bool] = True
@@ -37,4 +37,4 @@ class Gdpo(Estimator):
                 normal_N = group_deviation(values_N, group_N) / (group_std(values_N, group_N) + 1e-9)
                 sums_B[is_scored_B] += (weight * normal_N).to(sums_B.dtype)
         deviation = (sums_B.square().sum() / max(len(sums_B) - 1, 1)).sqrt()
-        return from_returns(sums_B / (deviation + 1e-9), batch)
+        return from_returns(sums_B / (deviation + 1e-4), batch)

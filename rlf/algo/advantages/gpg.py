@@ -25,5 +25,5 @@ class Gpg(Estimator):
         """Mean-centred advantages times one factor of the whole batch, not whitened."""
         deviation_B = group_deviation(at_least_float32(batch.rewards_B), batch.group_B)
         teaches_B = group_sum(deviation_B.abs(), batch.group_B) > 0
-        factor = len(deviation_B) / teaches_B.sum().clamp(min=1)
+        factor = len(deviation_B) / teaches_B.sum().clamp(min=1).to(deviation_B.dtype)
         return from_returns(deviation_B * factor, batch)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlf.algo.loss_config import Aggregation, CorrectionLevel, OffPolicyCorrection
+from rlf.algo.loss_config import Aggregation, CorrectionGating, CorrectionLevel, OffPolicyCorrection
 from rlf.algo.schedule import LrSchedule
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.plan.layout import Layout
@@ -119,6 +119,12 @@ def _corrected(value: Callable[[OffPolicyCorrection], Value]) -> Callable[[Sourc
         return None if correction.level is CorrectionLevel.OFF else value(correction)
 
     return of
+
+
+def _bounds(correction: OffPolicyCorrection) -> Value:
+    """The thresholds; OpenRLHF holds the lower one against a KL that rounding can leave below 0."""
+    low, high = correction.threshold
+    return (-1.0 if correction.gating is CorrectionGating.BINARY_KL else low), high
 
 
 def _packed(value: Callable[[Source], Value], otherwise: Callable[[Source], Value]) -> Callable[[Source], Value]:
@@ -262,7 +268,8 @@ _LOSS = (
     Option(
         "algo.advantage.is_correction_threshold",
         "train.loss.correction.threshold",
-        _corrected(lambda c: c.threshold),
+        _corrected(_bounds),
+        "of `binary_kl` from -1, since rounding leaves the KL of near probabilities below 0",
     ),
 )
 _ADVANTAGE = (
@@ -408,6 +415,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     ),
     Elsewhere("rollout.max_tool_concurrency", "the agents: each vLLM engine for itself"),
     Elsewhere("report_to lineage", "rlf, which follows the job's steps"),
+    Elsewhere("limits", "rlf, which follows the job's steps; `max_usd_per_evaluation` is refused"),
     Elsewhere("health", "rlf, which follows the job's steps; `action: rollback` is refused"),
     Elsewhere(
         "eval.num_samples eval.greedy eval.limit",
