@@ -15,8 +15,9 @@ class Gdpo(Estimator):
 
     r_ik is the value of term k, w_k its weight, N over those of the group that the term has a value for. A term whose
     values spread little counts as much as one whose values spread widely. With one term it is `grpo` up to the scale
-    of the batch. Liu et al. 2026 (arXiv:2601.05242); S has the mean 0 by construction, so that the
-    batch's mean is not subtracted. Where terms cancel, the 1e-4 keeps the rest of their rounding small. TRL's `multi_objective_aggregation: normalize_then_sum`, verl's `gdpo`.
+    of the batch. Liu et al. 2026 (arXiv:2601.05242); S has the mean 0 by construction, so that the batch's mean is not
+    subtracted. Where terms cancel, the 1e-4 keeps what rounding leaves of them small. TRL's
+    `multi_objective_aggregation: normalize_then_sum`, verl's `gdpo`.
     """
 
     needs_group: ClassVar[bool] = True

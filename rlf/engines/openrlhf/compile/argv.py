@@ -415,7 +415,10 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     ),
     Elsewhere("rollout.max_tool_concurrency", "the agents: each vLLM engine for itself"),
     Elsewhere("report_to lineage", "rlf, which follows the job's steps"),
-    Elsewhere("limits", "rlf, which follows the job's steps; `max_usd_per_evaluation` is refused"),
+    Elsewhere(
+        "limits.max_usd limits.max_usd_per_evaluation",
+        "rlf, which follows the job's steps; `max_usd_per_evaluation` is refused",
+    ),
     Elsewhere("health", "rlf, which follows the job's steps; `action: rollback` is refused"),
     Elsewhere(
         "eval.num_samples eval.greedy eval.limit",
