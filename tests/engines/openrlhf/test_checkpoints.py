@@ -16,14 +16,17 @@ SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_st
 
 @pytest.fixture
 def folder(tmp_path):
+    folder = tmp_path / "r" / "checkpoint"
+    folder.mkdir(parents=True)
     for name in SHARDS:
-        torch.save({"module": torch.arange(1000.0)}, tmp_path / name)
-    return tmp_path
+        torch.save({"module": torch.arange(1000.0)}, folder / name)
+    return folder
 
 
 def damage(folder, sha256, engine="openrlhf", **keys):
     """What `rlf runs verify` says of a run with this checkpoint and an older one that was dropped."""
-    record = SimpleNamespace(id="r", engine=engine, plan={"spec": {"engine": {"kind": engine, **keys}}})
+    home = str(folder.parent)
+    record = SimpleNamespace(id="r", folder=home, engine=engine, plan={"spec": {"engine": {"kind": engine, **keys}}})
     saved = [Checkpoint(1, "/gone", "", 0.0, dropped=1.0), Checkpoint(2, str(folder), sha256, 0.0)]
     reader = SimpleNamespace(list_runs=lambda: [SimpleNamespace(record=record)], checkpoints=lambda run: saved)
     return list(damaged_checkpoints(reader))

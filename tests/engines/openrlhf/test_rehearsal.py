@@ -122,7 +122,9 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
 
 
 class Searches(Posts):
-    """The encyclopedia's search over HTTP."""
+    """The encyclopedia's search over HTTP, one call a connection: none outlives the server."""
+
+    protocol_version = "HTTP/1.0"
 
     def do_POST(self):
         Posts.num_calls += 1
@@ -136,7 +138,7 @@ class Searches(Posts):
 
 @contextmanager
 def search_server(port=0):
-    """A search server on a port, all of whose connections end with it."""
+    """A search server on a port."""
     with ThreadingHTTPServer(("127.0.0.1", port), Searches) as server:
         server.daemon_threads = True
         Thread(target=server.serve_forever, daemon=True).start()

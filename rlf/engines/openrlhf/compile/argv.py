@@ -425,12 +425,14 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "rows of data/eval.jsonl: one for each sample, and a greedy one",
     ),
     Elsewhere("engine.kind engine.ray_address engine.ingest", "how the job is started and followed"),
+    Elsewhere("limits.max_usd", "rlf, which follows the job's steps"),
     Elsewhere("engine.outage_s", "how long an agent waits for what is down"),
     Elsewhere("engine.extra_flags", "options as they are"),
     Elsewhere("rollout.schedule", "a warning: vLLM has no ticks"),
     Elsewhere(
         "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
-        "train.loss.off_policy_mask train.loss.probability_mask train.loss.top_entropy train.kl.sync_every",
+        "train.loss.off_policy_mask train.loss.probability_mask train.loss.top_entropy train.kl.sync_every "
+        "limits.max_usd_per_evaluation",
         "refused",
     ),
     Elsewhere("train.algorithm.observations", "`bootstrap` is OpenRLHF's only way; `skip` is refused"),
