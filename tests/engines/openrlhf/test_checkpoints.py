@@ -16,7 +16,7 @@ SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_st
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "r" / "checkpoint"
+    folder = tmp_path / "r" / "job" / "ckpt" / "step"
     folder.mkdir(parents=True)
     for name in SHARDS:
         torch.save({"module": torch.arange(1000.0)}, folder / name)
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 def damage(folder, sha256, engine="openrlhf", **keys):
     """What `rlf runs verify` says of a run with this checkpoint and an older one that was dropped."""
-    home = str(folder.parent)
+    home = str(folder.parents[2])
     record = SimpleNamespace(id="r", folder=home, engine=engine, plan={"spec": {"engine": {"kind": engine, **keys}}})
     saved = [Checkpoint(1, "/gone", "", 0.0, dropped=1.0), Checkpoint(2, str(folder), sha256, 0.0)]
     reader = SimpleNamespace(list_runs=lambda: [SimpleNamespace(record=record)], checkpoints=lambda run: saved)
