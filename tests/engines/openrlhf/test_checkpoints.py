@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 def damage(folder, sha256, engine="openrlhf", **keys):
     """What `rlf runs verify` says of a run with this checkpoint and an older one that was dropped."""
-    home = str(folder.parents[2])
+    home = next(str(path) for path in folder.parents if path.name == "r")
     record = SimpleNamespace(id="r", folder=home, engine=engine, plan={"spec": {"engine": {"kind": engine, **keys}}})
     saved = [Checkpoint(1, "/gone", "", 0.0, dropped=1.0), Checkpoint(2, str(folder), sha256, 0.0)]
     reader = SimpleNamespace(list_runs=lambda: [SimpleNamespace(record=record)], checkpoints=lambda run: saved)
