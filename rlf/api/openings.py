@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rlf.core.errors import RlfError
+from rlf.core.redact import Redactor
 from rlf.lineage.records import Run
 from rlf.reports.opening import opening
+from rlf.spec.dotenv import mentioned
 from rlf.types.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ class Openings:
 
     def __init__(self, run: Run) -> None:
         self._spec = run.record.plan.get("spec", {})
+        filled_in = run.record.plan.get("interpolated", ())
+        self._redactor = Redactor(os.environ, mentioned(item["text"] for item in filled_in))
 
     def __call__(self, trajectory: Trajectory) -> str:
         """The opening, or what the plan says of it where the tokenizer is not on this machine."""
@@ -28,7 +33,7 @@ class Openings:
         decode = self._decode
         if decode is None:
             return self._planned("the model's tokenizer is not on this machine")
-        return opening(trajectory, decode)
+        return opening(trajectory, lambda tokens: self._redactor.text(decode(tokens)))  # ids hold what texts do not
 
     @cached_property
     def _decode(self) -> Callable[[Sequence[int]], str] | None:

@@ -67,7 +67,7 @@ def export_runs(
     if as_json:
         print_envelope("runs export", ExportedRuns(tuple(ids), out, format_))
     else:
-        print(f"{len(ids)} runs written to {out}")
+        print(f"{len(ids)} run{'' if len(ids) == 1 else 's'} written to {out}")
 
 
 def import_runs(
@@ -94,4 +94,4 @@ def import_runs(
     if as_json:
         print_envelope("runs import", done)
     else:
-        print(f"{len(done.imported)} runs taken over, {len(done.present)} were here already")
+        print(f"{len(done.imported)} run{'' if len(done.imported) == 1 else 's'} taken over, {len(done.present)} were here already")
