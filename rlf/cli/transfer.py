@@ -94,4 +94,5 @@ def import_runs(
     if as_json:
         print_envelope("runs import", done)
     else:
-        print(f"{len(done.imported)} run{'' if len(done.imported) == 1 else 's'} taken over, {len(done.present)} were here already")
+        runs = "run" if len(done.imported) == 1 else "runs"
+        print(f"{len(done.imported)} {runs} taken over, {len(done.present)} were here already")
