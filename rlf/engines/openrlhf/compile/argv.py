@@ -437,7 +437,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     ),
     Elsewhere("train.algorithm.observations", "`bootstrap` is OpenRLHF's only way; `skip` is refused"),
     Elsewhere(
-        "train.loss.length train.loss.tau_pos train.loss.tau_neg train.kl.sync_mix train.algorithm.k",
+        "train.loss.length train.loss.tau_pos train.loss.tau_neg train.kl.sync_mix",
         "of losses and estimators that are refused",
     ),
 )

@@ -1,0 +1,41 @@
+"""The names that the table of estimators and losses gives, against the packages that have them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from rlf.spec.algorithm_names import ROWS
+
+
+def source(package: str, path: str) -> str:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        pytest.skip(f"{package} is not installed: its names are NOT checked")
+    return (Path(spec.origin).parent / path).read_text(encoding="utf-8")
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_each_name_of_trl_is_a_field_a_value_or_a_trainer_of_it() -> None:
+    text = source("trl", "trainer/grpo_trainer.py")
+    from trl import GRPOConfig
+
+    fields = {field.name for field in dataclasses.fields(GRPOConfig)}
+    for name in [name for row in ROWS for name in names(row.trl)]:
+        key, _, value = name.partition(": ")
+        quoted = value or key
+        is_field = key in fields and (not value or f'"{value}"' in text)
+        assert is_field or f'"{quoted}"' in text or name == "RLOOTrainer", name
+
+
+def test_each_name_of_openrlhf_is_a_choice_of_its_command() -> None:
+    text = source("openrlhf", "cli/train_ppo_ray.py")
+    for name in [name for row in ROWS for name in names(row.openrlhf)]:
+        assert f'"{name}"' in text, name
