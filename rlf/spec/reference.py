@@ -127,7 +127,7 @@ def _estimators() -> str:
         estimator = ESTIMATORS.get(name)
         group = "Compares the rollouts of one task: `rollout.num_generations` of at least 2. "
         needs = (group if estimator.needs_group else "") + ("Trains a critic." if estimator.needs_critic else "")
-        needs += "" if name in on_openrlhf else " Runs on `engine: local` only."
+        needs += "" if name in on_openrlhf else "Runs on `engine: local` only."
         parts += [f"## {name}\n", _words(estimator) + "\n", *([needs.strip() + "\n"] if needs else [])]
         parts += _table(key_facts(estimator))
     return "\n".join([*parts, *_elsewhere()])
@@ -138,8 +138,8 @@ def _elsewhere() -> Iterator[str]:
     yield "## Here and elsewhere\n"
     yield (
         "Names and formulas; what OpenRLHF does not have (-) runs on engine local only and is a fault on openrlhf. "
-        "Names of TRL 1.16 and OpenRLHF 0.11.2 are checked against their sources by a test. Names of verl, and the papers' "
-        "numbers of equations and sections, are not checked against their sources; formulas are checked by tests that "
+        "Names of TRL 1.16 and OpenRLHF 0.11.2 are checked against their sources by a test. Names of verl and the "
+        "papers' numbers of equations and sections are not checked against their sources; formulas are checked by tests that "
         "compute them again.\n"
     )
     yield "| here | TRL | verl | OpenRLHF | paper and equation |\n|---|---|---|---|---|"
