@@ -139,8 +139,8 @@ def _elsewhere() -> Iterator[str]:
     yield (
         "Names and formulas; what OpenRLHF does not have (-) runs on engine local only and is a fault on openrlhf. "
         "Names of TRL 1.16 and OpenRLHF 0.11.2 are checked against their sources by a test. Names of verl and the "
-        "papers' numbers of equations and sections are not checked against their sources; formulas are checked by tests that "
-        "compute them again.\n"
+        "papers' numbers of equations and sections are not checked against their sources; formulas are checked by "
+        "tests that compute them again.\n"
     )
     yield "| here | TRL | verl | OpenRLHF | paper and equation |\n|---|---|---|---|---|"
     for row in ROWS:
