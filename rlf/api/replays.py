@@ -14,6 +14,24 @@ from rlf.types import Outcome, ToolResult
 
 RECORDING = "tool_calls.jsonl"
 """The file in a run's folder that `--record` writes."""
+_PLAYED = "replay.txt"
+"""The file in a run's folder that names what its tool calls are answered from."""
+
+
+def keep_replay(folder: Path, name: str) -> None:
+    """Names in a run's folder what its calls are answered from, so that a resume does the same."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _PLAYED).write_text(str(Path(name).absolute()) if Path(name).is_file() else name, encoding="utf-8")
+
+
+def kept_replay(folder: Path, runs_folder: Path) -> Replay | None:
+    """What `keep_replay` named; None for a run that calls its tools.
+
+    Raises:
+        RlfError: it is gone.
+    """
+    path = folder / _PLAYED
+    return find_replay(path.read_text(encoding="utf-8"), runs_folder) if path.is_file() else None
 
 
 def find_replay(name: str, runs_folder: Path) -> Replay:

@@ -22,7 +22,7 @@ from rlf.api.places import Fitted, fit_here, place_here
 from rlf.api.planning import power_notices
 from rlf.api.plans import check_spec
 from rlf.api.provenance import code_patch, code_version, host, packages
-from rlf.api.replays import RECORDING, find_replay
+from rlf.api.replays import RECORDING, find_replay, keep_replay, kept_replay
 from rlf.api.restoring import Places, restore_plan, take_environment
 from rlf.api.signals import SignalWatch, show_command
 from rlf.api.tracking import Tracking
@@ -208,6 +208,8 @@ def start(
             )
         places = Places.of(record_of_run, store)
         start_run(store, record_of_run, code_patch(), source_texts(record_of_run.files, places))
+        if replay is not None:
+            keep_replay(folder, replay)
         info = _info(plan, run_id, folder, engine, resumed=False)
         return _to_the_end(store, plan, engine, sink, info, view)
 
@@ -271,10 +273,11 @@ def resume(
         had_signal = signal_so_far(reader, record.id)
         signals = SignalWatch(plan.spec, show, store.redactor.text, options=options, had_signal=had_signal)
         costs = reader.costs(record.id)
-        budget = open_budget(plan, sum(cost.cost_usd for cost in costs), max_usd)
+        played = kept_replay(folder, runs_folder)
+        budget = open_budget(plan, sum(cost.cost_usd for cost in costs), max_usd, is_played=played is not None)
         sink = _Sink(plan.spec, signals, budget)
         record_to = recording if recording.is_file() else None
-        engine = _engine(plan, folder, sink, Traffic(store.redactor.text, record_to, meter=budget.meter))
+        engine = _engine(plan, folder, sink, Traffic(store.redactor.text, record_to, played, budget.meter))
         engine.go_back(start_at, stored.last_step)
         begin_resume(store, record.id, engine.step, take_over=take_over)
         accept(store, record, changes, places, step=engine.step)

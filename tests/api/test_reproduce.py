@@ -7,13 +7,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from sqlalchemy import update
 from typer.testing import CliRunner
 
 from rlf.api import provenance
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import RunOutcome, run
+from rlf.api.runs import RunOutcome, resume, run
 from rlf.cli import app
+from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.differences import explain_differences
 from rlf.lineage.graph import differing, read_graph
@@ -70,6 +72,27 @@ def test_a_run_of_a_copied_project_is_reproduced_bit_for_bit_and_a_package_that_
     assert (differing.exit_code, equals in differing.stdout) == (3, True)
     assert f"differs: package torch  9.9 → {provenance.packages()['torch']}" in differing.stdout
     assert rlf("runs", "reproduce", run_id, "--verify", "--accept", "--runs", runs).exit_code == 0
+
+
+def test_a_resumed_run_with_played_back_calls_calls_no_tool(tmp_path):
+    count = "    with open(__file__ + '.calls', 'a') as calls:\n        calls.write('.')\n"
+    counted = SOURCE.replace("    return", f"{count}    return")
+    original = small_run(tmp_path, counted)
+    calls = (tmp_path / "search.py.calls").read_text()
+    assert calls
+
+    def stop(_info):
+        def see(event):
+            if isinstance(event, StepFinished) and event.step == 1:
+                raise RlfError("stopped here")
+
+        return see
+
+    sizes, runs = [*SMALL, "train.steps=2"], tmp_path / "runs"
+    with pytest.raises(RlfError, match="stopped here"):
+        run([tmp_path / "spec.yaml"], sizes, runs_folder=runs, view=stop, command=["rlf"], replay=original)
+    assert resume("latest", runs_folder=runs, view=Watch(), command=["rlf"]).status is RunStatus.FINISHED
+    assert (tmp_path / "search.py.calls").read_text() == calls
 
 
 def test_a_row_of_the_data_that_differs_is_named(tmp_path):
