@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.algo.health import Action, Alarm, Watch
-from rlf.api.budgets import Budget, BudgetSpent, open_budget
+from rlf.algo.health import Action
+from rlf.api.budgets import BudgetSpent, open_budget
 from rlf.api.certificates import certificate_notice
 from rlf.api.changes import InputsChanged, accept, change_notices, find_changes, source_texts
 from rlf.api.checkpoints import choose_start, drop_checkpoints
@@ -24,10 +24,11 @@ from rlf.api.plans import check_spec
 from rlf.api.provenance import code_patch, code_version, host, packages
 from rlf.api.replays import RECORDING, find_replay, keep_replay, kept_replay
 from rlf.api.restoring import Places, restore_plan, take_environment
+from rlf.api.run_sink import HealthStop, RunSink
 from rlf.api.signals import SignalWatch, show_command
 from rlf.api.tracking import Tracking
 from rlf.core import stops
-from rlf.core.errors import Fault, RlfError, RunError
+from rlf.core.errors import Fault, RlfError
 from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.core.redact import REDACTED
@@ -42,20 +43,14 @@ from rlf.lineage.run import begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
-from rlf.reports.quantities import visible
 from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
-from rlf.spec import RunSpec
 from rlf.spec.dotenv import mentioned
 from rlf.trackers import Tracked
 from rlf.types.events import (
     CheckpointSaved,
-    EvaluationFinished,
     EventSink,
     Notice,
-    RunEvent,
-    RunFinished,
     RunStatus,
-    StepFinished,
 )
 
 _SPENDING_S = 1.0
@@ -194,7 +189,7 @@ def start(
         show, options = show_command(run_id, runs_folder)
         signals = SignalWatch(plan.spec, show, store.redactor.text, options=options)
         budget = open_budget(plan, is_played=played is not None)
-        sink = _Sink(plan.spec, signals, budget)
+        sink = RunSink(plan.spec, signals, budget)
         traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played, budget.meter)
         engine = _engine(plan, folder, sink, traffic, place)
         unwise = [Notice("warning", str(warning), {"path": warning.path}) for warning in warnings]
@@ -275,7 +270,7 @@ def resume(
         costs = reader.costs(record.id)
         played = kept_replay(folder, runs_folder)
         budget = open_budget(plan, sum(cost.cost_usd for cost in costs), max_usd, is_played=played is not None)
-        sink = _Sink(plan.spec, signals, budget)
+        sink = RunSink(plan.spec, signals, budget)
         record_to = recording if recording.is_file() else None
         engine = _engine(plan, folder, sink, Traffic(store.redactor.text, record_to, played, budget.meter))
         engine.go_back(start_at, stored.last_step)
@@ -318,72 +313,7 @@ def declared(plan: Plan) -> list[Any]:
     return [item.model_dump(mode="json") for item in (*plan.spec.tools, *plan.spec.rewards)]
 
 
-class _Sink:
-    """Gives each event to the recorder first, then to the view, and steps to what watches over the run."""
-
-    def __init__(self, spec: RunSpec, signals: SignalWatch, budget: Budget) -> None:
-        self.budget = budget
-        self.recorder: Recorder | None = None
-        self.shown: EventSink | None = None
-        has_tools = any(not tool.hidden for tool in spec.tools)
-        self._watch = Watch(spec.health, has_tools=has_tools, by_group=spec.train.algorithm.needs_group)
-        self._signals = signals
-        self.tracking: Tracking | None = None
-        self.opening: list[RunEvent] = []
-        """What is recorded and shown before the engine runs."""
-
-    def __call__(self, event: RunEvent) -> None:
-        assert self.recorder and self.shown and self.tracking, "an event before the run is registered"
-        self.budget.note(event)
-        self.recorder(event)
-        self.shown(event)
-        for warning in self.tracking(event):
-            self(warning)
-        match event:
-            case StepFinished():
-                notices, alarm = self._signals.after_step(event)
-                self._emit_all(notices)
-                self._heed([*self._watch.after(event), *([] if alarm is None else [alarm])])
-            case EvaluationFinished():
-                notice = self._signals.after_evaluation(event)
-                self._emit_all([] if notice is None else [notice])
-
-    def _emit_all(self, notices: Sequence[Notice]) -> None:
-        for notice in notices:
-            self(notice)
-
-    def _heed(self, alarms: Sequence[Alarm]) -> None:
-        """Reports alarms, then does what the gravest of them asks for."""
-        for alarm in alarms:
-            data = {"guard": alarm.guard, "step": alarm.step, "since": alarm.since, "value": alarm.value}
-            self(Notice("alarm", f"health: {alarm.text}", data | {"trajectories": list(alarm.trajectories)}))
-        grave = [alarm for alarm in alarms if alarm.action is not Action.WARN]
-        if grave:
-            self.flush()
-            raise HealthStop(grave)
-
-    def end(self, status: RunStatus, step: int, error: str | None = None) -> RunFinished:
-        """The last event."""
-        return RunFinished(status, step, error)
-
-    def flush(self) -> None:
-        assert self.recorder is not None, "a flush before the run is registered"
-        self.recorder.flush()
-
-
-class HealthStop(RunError):
-    """A guard of `health:` ended the run."""
-
-    def __init__(self, alarms: Sequence[Alarm], verdict: Verdict | None = None) -> None:
-        """The verdict, of a run that has one by now, is the last line."""
-        self.alarms = alarms
-        words = "; ".join(alarm.text for alarm in alarms)
-        advice = "Look at the trajectories that the alarm names, then change the spec, or continue with `rlf resume`."
-        last = [] if verdict is None else [visible(verdict.line)]
-        super().__init__("\n".join([f"health: {words}. {advice}", *last]))
-
-
-def _to_the_end(store: Store, plan: Plan, engine: Engine, sink: _Sink, info: RunInfo, view: View) -> RunOutcome:
+def _to_the_end(store: Store, plan: Plan, engine: Engine, sink: RunSink, info: RunInfo, view: View) -> RunOutcome:
     """Runs an engine to its end, telling of it as the spec's `report_to` and `lineage` say."""
     tracked = Tracked(info.run_id, info.name, info.folder, info.first_step, json.loads(plan_to_json(plan))["spec"])
     outcome = _drive(store, engine, sink, info, view, Tracking(plan.spec.report_to, tracked, store.redactor))
@@ -392,7 +322,7 @@ def _to_the_end(store: Store, plan: Plan, engine: Engine, sink: _Sink, info: Run
     return outcome
 
 
-def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View, tracking: Tracking) -> RunOutcome:
+def _drive(store: Store, engine: Engine, sink: RunSink, info: RunInfo, view: View, tracking: Tracking) -> RunOutcome:
     """Runs an engine to its end, whatever that is, and writes the end down."""
     budget = sink.budget
     with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking:
@@ -432,7 +362,7 @@ def _drive(store: Store, engine: Engine, sink: _Sink, info: RunInfo, view: View,
         return RunOutcome(info.run_id, RunStatus.FINISHED, engine.step, verdict)
 
 
-def _report_verdict(store: Store, sink: _Sink, info: RunInfo) -> Verdict:
+def _report_verdict(store: Store, sink: RunSink, info: RunInfo) -> Verdict:
     """Judges the run by what is recorded of it, and records that too."""
     sink.flush()
     verdict = read_verdict(Reader(store), info.run_id)
@@ -441,7 +371,7 @@ def _report_verdict(store: Store, sink: _Sink, info: RunInfo) -> Verdict:
     return verdict
 
 
-async def _run_owned(store: Store, engine: Engine, sink: _Sink, run_id: str) -> None:
+async def _run_owned(store: Store, engine: Engine, sink: RunSink, run_id: str) -> None:
     """Runs an engine while this process owns the run and its budget lasts. Raises LeaseLost, BudgetSpent soon after."""
     task, loop, recorder = asyncio.current_task(), asyncio.get_running_loop(), sink.recorder
     assert task is not None and recorder is not None, "a run outside of a task, or not registered"
@@ -478,7 +408,7 @@ async def _note_spending(recorder: Recorder) -> None:
         recorder.note_spending()
 
 
-def _engine(plan: Plan, folder: Path, sink: _Sink, traffic: Traffic, place: Place | None = None) -> Engine:
+def _engine(plan: Plan, folder: Path, sink: RunSink, traffic: Traffic, place: Place | None = None) -> Engine:
     inputs = load_inputs(plan)
     if plan.spec.engine.kind == "openrlhf":
         if traffic.record is not None or traffic.replay is not None:

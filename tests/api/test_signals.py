@@ -7,7 +7,8 @@ import json
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import HealthStop, run
+from rlf.api.run_sink import HealthStop
+from rlf.api.runs import run
 from rlf.lineage import Reader
 from rlf.reports.report import read_report, shown_events
 from rlf.reports.verdict import VerdictKind
