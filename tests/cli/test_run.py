@@ -75,7 +75,7 @@ def test_json_is_one_object_per_event_and_the_outcome_last(rlf: Rlf, engine: Use
     assert lines[-1] == {
         "rlf": "1",
         "command": "run",
-        "data": {"run_id": RUN, "status": "finished", "step": 12},
+        "data": {"run_id": RUN, "status": "finished", "step": 12, "spent": None},
     }
 
 
