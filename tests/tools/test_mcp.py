@@ -330,6 +330,7 @@ def test_the_start_of_a_server_is_not_the_time_of_the_call_that_waits_for_it(rou
     async def story(executor: Executor) -> None:
         os.kill(int(log_of(tmp_path)[-1].split()[1]), signal.SIGKILL)
         await eventually(lambda: not processes(mark))
+        await asyncio.sleep(0.2)  # until the end of its output is read: a call before that is sent into the pipe
         result = await invoke(executor, "say", text="fine")
         assert (result.outcome, result.text) == (Outcome.OK, "fine")
         assert result.queue_s > 1.5
