@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from rlf.api.checkpoints import damaged_checkpoints
-from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash
+from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash, latest_checkpoint
+from rlf.engines.openrlhf.job.folder import Job
 from rlf.lineage import Checkpoint
 
 SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
@@ -71,3 +72,13 @@ def test_one_that_is_gone_is_told_unless_it_is_on_disks_of_the_nodes(folder):
     gone = folder / "gone"
     assert len(damage(gone, "")) == 1
     assert damage(gone, "", ingest={"host": "driver"}) == []
+
+
+@pytest.mark.parametrize(("tag", "found"), [("", None), ("global_st", None), ("global_step2", "global_step2")])
+def test_a_name_of_the_latest_that_is_being_written_is_none_yet(tag, found, tmp_path):
+    job = Job(tmp_path / "job", tmp_path / "job")
+    folder = job.checkpoints / "_actor"
+    (folder / "global_step2").mkdir(parents=True)
+    (folder / "latest").write_text(tag)
+    latest = latest_checkpoint(job)
+    assert (latest and latest.name) == found

@@ -21,8 +21,10 @@ def latest_checkpoint(job: Job) -> Path | None:
         tag = _latest(job).read_text().strip()
     except FileNotFoundError:
         return None
+    if not tag.startswith(_PREFIX):  # also a file that is being written and is empty so far
+        return None
     folder = _latest(job).with_name(tag)
-    return folder if tag.startswith(_PREFIX) and folder.is_dir() else None
+    return folder if folder.is_dir() else None
 
 
 def whole_checkpoints(job: Job) -> list[Path]:
