@@ -22,13 +22,13 @@ from transformers import AutoModelForCausalLM
 
 from rlf.api.inputs import load_inputs
 from rlf.api.plans import checked_plan
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.seeds import derive_seed
-from rlf.engines.harness import build_harness
 from rlf.engines.local.model import load_model
 from rlf.engines.local.sampler import Sampler
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.rollout.collect import collect
 from rlf.rollout.loop import Rollout
+from rlf.training.harness import build_harness
 
 ROOT = Path(__file__).parents[1]
 

@@ -26,9 +26,9 @@ from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolResult, Traj
 
 if TYPE_CHECKING:
     from rlf.chat.format import ChatFormat
-    from rlf.engines.harness import Harness
     from rlf.rollout.scripted import Line
     from rlf.spec.models import RunSpec
+    from rlf.training.harness import Harness
     from rlf.types.policy import SampleRequest
 
 _LOCAL = frozenset({"python", "sql", "code"})
@@ -192,9 +192,9 @@ def _played(name: str, kind: str, hidden: bool) -> ToolPlayed:
 @asynccontextmanager
 async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
     """Opens tools. Raises RlfError for a spec whose data or tokenizer is not here."""
-    from rlf.engines.harness import build_harness
-    from rlf.engines.tokenizer import load_tokenizer
+    from rlf.chat.tokenizer import load_tokenizer
     from rlf.spec.model_folder import model_location
+    from rlf.training.harness import build_harness
 
     tasks = _tasks(spec)
     tokenizer = load_tokenizer(model_location(spec.model.path))

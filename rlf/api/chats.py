@@ -61,8 +61,8 @@ def show_prompt(files: Sequence[Path], overrides: Sequence[str]) -> ShownPrompt:
     """The prompt of the first training row. Raises SpecError or RlfError for what is wrong."""
     from rlf.chat import detect_format, encode_data
     from rlf.chat.encoding import markup_ids
+    from rlf.chat.tokenizer import load_processor
     from rlf.chat.vision import Vision
-    from rlf.engines.tokenizer import load_processor
 
     spec, chat = _open(files, overrides)
     task = load_tasks(**spec.data.train.model_dump())[0]
@@ -93,8 +93,8 @@ def certify_spec(files: Sequence[Path], overrides: Sequence[str]) -> Certificate
 
 
 def _open(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec, ChatFormat]:
-    from rlf.engines.harness import build_chat
-    from rlf.engines.tokenizer import load_tokenizer
+    from rlf.chat.tokenizer import load_tokenizer
+    from rlf.training.harness import build_chat
 
     spec = checked_plan(files, overrides).spec
     return spec, build_chat(spec, load_tokenizer(model_location(spec.model.path)))

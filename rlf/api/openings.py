@@ -61,7 +61,7 @@ class Openings:
 
 def _slow_decoder(folder: str) -> Callable[[Sequence[int]], str] | None:
     """The decoder of a tokenizer without a fast form; None where there is none either."""
-    from rlf.engines.tokenizer import load_tokenizer
+    from rlf.chat.tokenizer import load_tokenizer
 
     try:
         tokenizer = load_tokenizer(folder)

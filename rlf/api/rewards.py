@@ -187,7 +187,7 @@ def _advantages(
 ) -> Iterator[float | None]:
     """Mean advantage over each trajectory's sampled tokens; None where there is no reward, or models are needed."""
     from rlf.algo.estimator import AdvantageInput
-    from rlf.engines.local.batch import make_batch, trainable
+    from rlf.training.batch import make_batch, trainable
 
     used = [item for item in scored if trainable(item)]
     if estimator.needs_critic or estimator.needs_greedy or not used:

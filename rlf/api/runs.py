@@ -33,7 +33,6 @@ from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.core.redact import REDACTED
 from rlf.engines.engine import Start
-from rlf.engines.harness import Traffic
 from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
@@ -46,6 +45,7 @@ from rlf.plan import Plan, plan_to_json
 from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
 from rlf.spec.dotenv import mentioned
 from rlf.trackers import Tracked
+from rlf.training.harness import Traffic
 from rlf.types.events import (
     CheckpointSaved,
     EventSink,

@@ -27,8 +27,8 @@ class ToolPrompt:
 def render_tool(name: str, spec_file: Path) -> ToolPrompt:
     """Renders a tool of a spec for the spec's model. Raises SpecError or RlfError for what is wrong."""
     from rlf.chat import detect_format
-    from rlf.engines.harness import build_chat
-    from rlf.engines.tokenizer import load_tokenizer
+    from rlf.chat.tokenizer import load_tokenizer
+    from rlf.training.harness import build_chat
 
     spec = checked_plan([spec_file], []).spec
     found = [tool for tool in spec.tools if tool.name == name]

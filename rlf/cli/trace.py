@@ -183,7 +183,7 @@ def show_trajectory(
 
 def _decoder(run: Run) -> Callable[[int], str]:
     """One token as text, by the tokenizer of the run's model."""
-    from rlf.engines.tokenizer import load_tokenizer
+    from rlf.chat.tokenizer import load_tokenizer
     from rlf.spec.model_folder import model_location
 
     tokenizer = load_tokenizer(model_location(run.record.plan["spec"]["model"]["path"]))

@@ -63,3 +63,8 @@ class SpecError(RlfError):
         self.faults = tuple(sorted(faults))
         assert self.faults, "a SpecError without a fault"
         super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first; its class where it says nothing."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.core.errors import RunError
-from rlf.engines.tokenizer import first_line
+from rlf.core.errors import RunError, first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

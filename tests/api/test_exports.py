@@ -8,9 +8,9 @@ import torch
 
 from rlf.api.exports import ORIGIN, PROCESSOR_FILES, export_model
 from rlf.api.lineage import open_lineage
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
 from rlf.spec.model_folder import model_location

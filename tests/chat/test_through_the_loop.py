@@ -10,10 +10,10 @@ import pytest
 from rlf.chat import FORMATS
 from rlf.chat.fuzz.operators import OPERATORS, Sample
 from rlf.core import RlfError
-from rlf.engines.local.batch import make_batch
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.testing.policy import ScriptedPolicy
 from rlf.tools import Executor, ToolDeclaration
+from rlf.training.batch import make_batch
 from rlf.types import (
     Finish,
     Message,

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from rlf.chat import FORMATS
+from rlf.chat.tokenizer import load_processor, load_tokenizer
 from rlf.chat.vision import Vision
 from rlf.core import RlfError
-from rlf.engines.tokenizer import load_processor, load_tokenizer
 from rlf.testing.vision import LLAVA_IMAGE, make_tiny_llava
 from rlf.types import Message, ToolDescription
 

@@ -43,7 +43,7 @@ def test_check_never_loads_torch() -> None:
 
 
 def test_check_loads_nothing_that_runs_a_plan() -> None:
-    running = ("rlf.engines.harness", "rlf.rollout", "rlf.rewards.function", "rlf.tools.execution.executor")
+    running = ("rlf.training.harness", "rlf.rollout", "rlf.rewards.function", "rlf.tools.execution.executor")
     assert loaded_by("check", str(SPEC), among=(*running, "rlf.lineage", "rlf.reports", "omegaconf", "rich")) == []
 
 

@@ -20,12 +20,10 @@ from statistics import fmean
 import torch
 
 from rlf.chat.format import ChatFormat
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.machine import usable_cores
 from rlf.core.seeds import derive_seed
 from rlf.engines.engine import Inputs, Start
-from rlf.engines.evaluate import evaluation_metrics, evaluation_rollouts
-from rlf.engines.harness import Harness, Traffic, build_harness, order_of_pass
-from rlf.engines.local.batch import make_batch, trainable
 from rlf.engines.local.checkpoint import (
     Progress,
     kept_steps,
@@ -37,7 +35,6 @@ from rlf.engines.local.checkpoint import (
     read_rewards,
     save_checkpoint,
 )
-from rlf.engines.local.filtering import keep_mixed_groups
 from rlf.engines.local.model import (
     PolicyModel,
     load_model,
@@ -47,12 +44,15 @@ from rlf.engines.local.model import (
 )
 from rlf.engines.local.sampler import Sampler
 from rlf.engines.local.update import Updater, UpdateResult
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.rollout.collect import Halt, collect
 from rlf.rollout.loop import Rollout
 from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
 from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.models import RunSpec, Schedule
+from rlf.training.batch import make_batch, trainable
+from rlf.training.evaluation import evaluation_metrics, evaluation_rollouts
+from rlf.training.filtering import keep_mixed_groups
+from rlf.training.harness import Harness, Traffic, build_harness, order_of_pass
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, StepFinished
 from rlf.types.policy import Sampling
 from rlf.types.score import Scored

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, first_line
 from rlf.engines.local.attention import ATTENTION, ragged_attention
 from rlf.engines.local.cache import KVCache
-from rlf.engines.tokenizer import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.hashing import hash_path
 from rlf.engines.local.checkpoint import load_weights, publish_folder, read_progress
 from rlf.engines.local.manifest import MANIFEST
 from rlf.engines.local.model import load_model, resolve_dtype, save_model
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.spec.model_folder import model_location
 from rlf.spec.models import ModelSpec
 

@@ -23,10 +23,10 @@ from rlf.algo.loss_masks import high_entropy
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, loss_denominator, policy_loss, value_loss
 from rlf.algo.schedule import lr_factor
 from rlf.core.seeds import derive_seed
-from rlf.engines.local.batch import Batch, micro_batches
 from rlf.engines.local.critic import Critic
 from rlf.engines.local.model import PolicyModel
 from rlf.spec.models import KlPlace, TrainSpec
+from rlf.training.batch import Batch, micro_batches
 
 T = TypeVar("T")
 

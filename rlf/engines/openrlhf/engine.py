@@ -17,9 +17,9 @@ from typing import Any
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.policy import HistoryPolicy
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
-from rlf.engines.harness import Harness, build_harness
 from rlf.engines.openrlhf.compile.emit import ENTRY, write_job
 from rlf.engines.openrlhf.follow.ingest import Ingest
 from rlf.engines.openrlhf.follow.log import LogReader, find_error
@@ -32,10 +32,10 @@ from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, submissi
 from rlf.engines.openrlhf.launch.nodes import COMMAND, read_answer
 from rlf.engines.openrlhf.launch.preflight import check_place, check_secrets
 from rlf.engines.openrlhf.launch.process import LOOPBACK_ONLY, local_ray, supervised
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.plan import Plan
 from rlf.plan.layout import Layout
 from rlf.spec.engines.openrlhf import INGEST_TOKEN, OpenRlhfEngineSpec
+from rlf.training.harness import Harness, build_harness
 from rlf.types.events import CheckpointSaved, EventSink, Notice
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlf.engines.local.batch import make_batch
+from rlf.training.batch import make_batch
 from rlf.types import SampleRequest, Sampling
 
 from .test_sampler import PLAIN, new_sampler, recomputed

@@ -10,11 +10,11 @@ from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.mt_grpo import MtGrpo
 from rlf.algo.loss_config import PolicyLossConfig
-from rlf.engines.local.batch import make_batch, micro_batches
 from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater
 from rlf.spec.models import KlSpec, TrainSpec
 from rlf.testing.models import save_random_model
+from rlf.training.batch import make_batch, micro_batches
 from rlf.types import Message, Score, Scored, StopReason, Task, Trajectory, Turn
 
 

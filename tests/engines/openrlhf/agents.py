@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rlf.api.inputs import load_inputs
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.engines.openrlhf.actor.agent import Agent
 from rlf.engines.openrlhf.actor.groups import Tally
 from rlf.engines.openrlhf.compile.emit import write_job
@@ -15,7 +16,6 @@ from rlf.engines.openrlhf.job.attempt import new_attempt, write_attempt
 from rlf.engines.openrlhf.job.dataset import Purpose, Row, write_row
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.spool.records import SpoolReader
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.plan import compile as compile_plan
 from rlf.types import Message, Task
 

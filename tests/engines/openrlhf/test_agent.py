@@ -10,13 +10,13 @@ import time
 
 import pytest
 
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RunError
 from rlf.engines.openrlhf.actor import outages
 from rlf.engines.openrlhf.actor.groups import Group, Tally, as_told, filler, is_kept
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplerError
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.openrlhf.spool.records import Record
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.spec.models import FilterSpec
 from rlf.types import Outcome, StopReason, Task, ToolCall, ToolResult
 from rlf.types.events import Notice

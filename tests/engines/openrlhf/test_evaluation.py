@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.engines.openrlhf.actor.evaluation import Ahead
-from rlf.engines.tokenizer import load_tokenizer
 
 from .agents import RIGHT, new_job, opened, records
 from .fakes import FakeEngine, Params

@@ -10,11 +10,11 @@ import pytest
 
 from rlf.api.inputs import load_inputs
 from rlf.chat.encoding import encode_template
+from rlf.chat.tokenizer import load_processor
 from rlf.engines.openrlhf.compile.emit import write_job
 from rlf.engines.openrlhf.job.attempt import new_attempt, write_attempt
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.job.images import found_images, keep_images
-from rlf.engines.tokenizer import load_processor
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.testing.vision import make_tiny_llava

@@ -11,7 +11,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlf.engines.local.batch import make_batch
 from rlf.engines.local.model import split
 from rlf.engines.local.update import Updater
 from rlf.engines.openrlhf.compile.argv import argv
@@ -19,6 +18,7 @@ from rlf.engines.openrlhf.compile.parser import parse_options
 from rlf.engines.openrlhf.spool.records import Record
 from rlf.plan.openrlhf import ESTIMATORS
 from rlf.spec import load_spec
+from rlf.training.batch import make_batch
 
 from ...algo.openrlhf_reference import experience_maker, openrlhf_trainer
 from .agents import CALL, RIGHT, SIZES, WRONG, new_job, play, records

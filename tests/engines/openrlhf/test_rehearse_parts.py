@@ -11,6 +11,7 @@ import pytest
 
 from rlf.api import rehearsals
 from rlf.chat.format import FORMATS
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RlfError
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf.compile.argv import argv
@@ -19,7 +20,6 @@ from rlf.engines.openrlhf.rehearse.env import TORCHVISION, RehearsalEnvironment
 from rlf.engines.openrlhf.rehearse.model import rehearsal_model
 from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
 from rlf.engines.openrlhf.rehearse.spec import place_changes, size_changes
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.testing.vision import make_tiny_qwen_vl

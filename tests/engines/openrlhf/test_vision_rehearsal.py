@@ -10,10 +10,10 @@ import pytest
 
 from rlf.api.inputs import load_inputs
 from rlf.api.places import cpu_place
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.engines.openrlhf.engine import OpenRlhfEngine
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.engines.openrlhf.rehearse.spec import place_changes
-from rlf.engines.tokenizer import load_tokenizer
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.testing.vision import make_tiny_qwen_vl

@@ -25,7 +25,6 @@ from rlf.chat.vision import Vision
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.core.seeds import derive_seed
-from rlf.engines.harness import Harness, Traffic, build_harness
 from rlf.engines.openrlhf.actor.evaluation import Ahead
 from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally, counts
 from rlf.engines.openrlhf.actor.outages import Outages, Tries
@@ -42,6 +41,7 @@ from rlf.plan.layout import Layout
 from rlf.rollout.loop import Rollout, play
 from rlf.spec.dotenv import mentioned
 from rlf.spec.engines.openrlhf import Mode, OpenRlhfEngineSpec
+from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.types.events import Notice
 from rlf.types.policy import Policy, SampleRequest, Sampling
 from rlf.types.score import Scored

@@ -14,7 +14,6 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlf.engines.evaluate import evaluation_metrics
 from rlf.engines.openrlhf.actor.groups import Group, is_kept
 from rlf.engines.openrlhf.follow.advantages import mean_advantages
 from rlf.engines.openrlhf.follow.log import EvaluationLine, LogReader, StepLine, parse_line
@@ -26,6 +25,7 @@ from rlf.engines.openrlhf.spool.records import Record, SpoolReader
 from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
+from rlf.training.evaluation import evaluation_metrics
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, RunEvent, StepFinished
 
 

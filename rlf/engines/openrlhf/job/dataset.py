@@ -53,7 +53,7 @@ def training_rows(tasks: Sequence[Task], spec: RunSpec) -> Iterator[Row]:
 
     OpenRLHF shuffles them all once more, so that only the first pass of a run of several is a pass.
     """
-    from rlf.engines.harness import order_of_pass
+    from rlf.training.harness import order_of_pass
 
     for index in range(spec.train.steps * spec.train.prompts_per_step):
         number, position = divmod(index, len(tasks))

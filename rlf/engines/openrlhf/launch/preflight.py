@@ -39,7 +39,7 @@ print(json.dumps(found))
 _SEE = """
 import sys
 from rlf.chat.vision import Vision
-from rlf.engines.tokenizer import load_processor
+from rlf.chat.tokenizer import load_processor
 Vision(load_processor(sys.argv[1]))
 print("sees")
 """

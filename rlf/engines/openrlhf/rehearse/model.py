@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, first_line
 from rlf.engines.saved_model import auto_model
-from rlf.engines.tokenizer import first_line
 from rlf.spec.model_folder import folder_on_disk
 
 _SMALL: Mapping[str, int] = {

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from zipfile import ZipFile
 
-from rlf.engines.tokenizer import load_tokenizer
+from rlf.chat.tokenizer import load_tokenizer
 from tests.engines.openrlhf.fakes import FakeEngine, Params
 
 parser = argparse.ArgumentParser()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -34,8 +34,3 @@ def load_processor(path: str) -> Any:
         ) from error
     except (OSError, ValueError) as error:
         raise RlfError(f"model.path: no processor at {path!r}: {first_line(error)}") from error
-
-
-def first_line(error: Exception) -> str:
-    """What an error says first; its class where it says nothing."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
