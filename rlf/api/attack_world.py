@@ -193,7 +193,7 @@ def _played(name: str, kind: str, hidden: bool) -> ToolPlayed:
 async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
     """Opens tools. Raises RlfError for a spec whose data or tokenizer is not here."""
     from rlf.chat.tokenizer import load_tokenizer
-    from rlf.spec.model_folder import model_location
+    from rlf.spec.looking.model_folder import model_location
     from rlf.training.harness import build_harness
 
     tasks = _tasks(spec)

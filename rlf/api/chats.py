@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rlf.api.certificates import certified
 from rlf.api.plans import checked_plan
 from rlf.data import load_tasks
-from rlf.spec.model_folder import model_location
+from rlf.spec.looking.model_folder import model_location
 
 if TYPE_CHECKING:
     from rlf.chat import ChatFormat

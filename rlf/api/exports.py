@@ -21,7 +21,7 @@ from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
-from rlf.spec.model_folder import folder_on_disk
+from rlf.spec.looking.model_folder import folder_on_disk
 
 ORIGIN = "rlf_run.json"
 """File beside the weights that says which run they are of."""

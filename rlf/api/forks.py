@@ -19,8 +19,8 @@ from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord
 from rlf.spec import InputFile
-from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
-from rlf.spec.reader import shown_path
+from rlf.spec.reading.nodes import OVERRIDE, KeyPath, dotted
+from rlf.spec.reading.reader import shown_path
 
 
 def fork(

@@ -11,9 +11,9 @@ from rlf.core.hashing import hash_bytes, hash_json, hash_path
 from rlf.data import load_tasks
 from rlf.lineage.records import FileRecord
 from rlf.plan import Plan
-from rlf.spec.layers import absolute
-from rlf.spec.model_folder import folder_on_disk, model_location, named_folder
-from rlf.spec.paths import identity
+from rlf.spec.looking.model_folder import folder_on_disk, model_location, named_folder
+from rlf.spec.reading.layers import absolute
+from rlf.spec.reading.paths import identity
 
 if TYPE_CHECKING:
     from rlf.engines.engine import Inputs

@@ -24,7 +24,7 @@ from rlf.core.errors import RlfError, RunError
 from rlf.endpoints.visitors import ALLOWED_HOSTS, VisitorGuard, own_names
 from rlf.rewards.judging.settings import Serve
 from rlf.rewards.kinds.judge import JudgeTerm
-from rlf.spec.model_folder import model_location
+from rlf.spec.looking.model_folder import model_location
 
 _GUARDED = ("--middleware", f"{VisitorGuard.__module__}.{VisitorGuard.__qualname__}")
 """vLLM's own server answers any Host and Origin."""

@@ -11,7 +11,7 @@ from rlf.core.errors import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage.records import Run
 from rlf.reports.opening import opening
-from rlf.spec.dotenv import mentioned
+from rlf.spec.reading.dotenv import mentioned
 from rlf.types.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Openings:
 
     @cached_property
     def _decode(self) -> Callable[[Sequence[int]], str] | None:
-        from rlf.spec.model_folder import folder_on_disk
+        from rlf.spec.looking.model_folder import folder_on_disk
 
         path = self._spec.get("model", {}).get("path")
         folder = None if path is None else folder_on_disk(path)

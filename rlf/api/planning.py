@@ -25,8 +25,8 @@ from rlf.reports.power import Power, power_of, power_words
 from rlf.spec import InputFile, LoadedSpec
 from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.model_folder import folder_on_disk
-from rlf.spec.weights import read_config, read_shapes
+from rlf.spec.looking.model_folder import folder_on_disk
+from rlf.spec.looking.weights import read_config, read_shapes
 from rlf.types.events import Notice
 
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)

@@ -17,10 +17,10 @@ from rlf.plan.compiler import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.inputs import Datasets, LookedAt, look
 from rlf.spec.load import PartlyWrong, unless_broken
-from rlf.spec.model_folder import folder_on_disk
-from rlf.spec.sweep import Overrides
+from rlf.spec.looking.inputs import Datasets, LookedAt, look
+from rlf.spec.looking.model_folder import folder_on_disk
+from rlf.spec.reading.sweep import Overrides
 
 
 def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
-from rlf.spec.schema import write_schemas
+from rlf.spec.meaning.schema import write_schemas
 
 _TEMPLATES = Path(__file__).parents[1] / "builtin" / "templates"
 _COMMON = "common"

@@ -22,8 +22,8 @@ from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.rehearse.env import TORCHVISION, RehearsalEnvironment, rehearsal_environment
 from rlf.engines.openrlhf.rehearse.spec import Change, place_changes, size_changes
 from rlf.plan import Plan
-from rlf.spec.model_folder import folder_on_disk, model_location
-from rlf.spec.weights import read_config
+from rlf.spec.looking.model_folder import folder_on_disk, model_location
+from rlf.spec.looking.weights import read_config
 from rlf.tools.failure import shorten
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
 from rlf.types.tool import Outcome, ToolResult

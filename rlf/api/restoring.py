@@ -16,7 +16,7 @@ from rlf.core.errors import Fault, SpecError
 from rlf.lineage.records import RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json
-from rlf.spec.dotenv import forget_env_files, take_env_file
+from rlf.spec.reading.dotenv import forget_env_files, take_env_file
 
 _CALLABLE = re.compile(r"(?P<file>/.+\.py)(?P<name>:[^:/]+)")
 _COMPUTED = ("source", "tokenizer", "template")

@@ -16,12 +16,12 @@ from rlf.rewards.function import RewardFunction
 from rlf.rewards.saved import read_saved
 from rlf.rewards.term import RewardContext, Term
 from rlf.spec import load_spec
-from rlf.spec.interpolation import interpolate
-from rlf.spec.layers import Reading, absolute
-from rlf.spec.literal_keys import literal_keys_of
+from rlf.spec.meaning.validate import validate_item
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import Node
-from rlf.spec.validate import validate_item
+from rlf.spec.reading.interpolation import interpolate
+from rlf.spec.reading.layers import Reading, absolute
+from rlf.spec.reading.literal_keys import literal_keys_of
+from rlf.spec.reading.nodes import Node
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types.score import Scored
 

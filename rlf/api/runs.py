@@ -43,7 +43,7 @@ from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
 from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
-from rlf.spec.dotenv import mentioned
+from rlf.spec.reading.dotenv import mentioned
 from rlf.trackers import Tracked
 from rlf.training.harness import Traffic
 from rlf.types.events import (

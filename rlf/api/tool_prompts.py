@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlf.api.plans import checked_plan
 from rlf.core import RlfError, nearest
-from rlf.spec.model_folder import model_location
+from rlf.spec.looking.model_folder import model_location
 from rlf.types import Message
 
 

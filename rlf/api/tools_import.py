@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from rlf.core.errors import Fault, Place, RlfError, SpecError
 from rlf.core.yaml_text import load_document
-from rlf.spec.interpolation import interpolate
-from rlf.spec.mcp_json import SERVERS, each_server, is_disabled, with_variables
-from rlf.spec.nodes import Node, plain, walk, wrap
-from rlf.spec.reader import read_file
+from rlf.spec.reading.interpolation import interpolate
+from rlf.spec.reading.mcp_json import SERVERS, each_server, is_disabled, with_variables
+from rlf.spec.reading.nodes import Node, plain, walk, wrap
+from rlf.spec.reading.reader import read_file
 from rlf.tools.imports.found import FromEnvironment, Imported, escape_all_but_variables, refuse_references
 from rlf.tools.imports.openai import read_functions
 from rlf.tools.imports.openapi import read_operations

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from rlf.core.errors import Fault, Place, RlfError
 from rlf.core.redact import is_secret_name
 from rlf.core.yaml_text import dump_yaml
-from rlf.spec.interpolation import interpolate
-from rlf.spec.nodes import plain
-from rlf.spec.reader import read_value
+from rlf.spec.reading.interpolation import interpolate
+from rlf.spec.reading.nodes import plain
+from rlf.spec.reading.reader import read_value
 from rlf.tools import ToolDeclaration
 from rlf.tools.imports.found import Imported, escaped, variables_of, with_stand_ins
 from rlf.tools.imports.names import unique_name

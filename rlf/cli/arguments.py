@@ -75,7 +75,7 @@ def _stands_alone(argument: str) -> bool:
 
 def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
     """The same faults, with `-m` named where an override was given values with commas, as a sweep is."""
-    from rlf.spec.sweep import alternatives
+    from rlf.spec.reading.sweep import alternatives
 
     swept = {text.partition("=")[0]: text for text in overrides if len(alternatives(text)) > 1}
     return SpecError(

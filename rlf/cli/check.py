@@ -37,7 +37,7 @@ def check(
     on stderr before it runs. Warnings go to stderr too and are no failure.
     """
     from rlf.api.plans import check_members
-    from rlf.spec.sweep import members_of
+    from rlf.spec.reading.sweep import members_of
 
     files, overrides = split_arguments(arguments)
     many = multirun or sweep is not None

@@ -97,7 +97,7 @@ def _keys() -> list[str]:
 
 
 def _keys_of(model: Any, prefix: str) -> Iterator[str]:
-    from rlf.spec.facts import submodels
+    from rlf.spec.meaning.facts import submodels
 
     below = {name: found for name, found in submodels(model) if found.model_fields}
     lists = {"tools", "rewards", "report_to"}
@@ -118,7 +118,7 @@ def _is_kind(model: Any) -> bool:
 
 def _values(incomplete: str) -> list[str]:
     """Values of an override that has a few: names of kinds and of choices, `true` and `false`."""
-    from rlf.spec.facts import key_facts
+    from rlf.spec.meaning.facts import key_facts
     from rlf.spec.models import RunSpec
 
     text, _, begun = incomplete.partition("=")
@@ -134,7 +134,7 @@ def _values(incomplete: str) -> list[str]:
 
 
 def _below(model: Any, name: str) -> Any:
-    from rlf.spec.facts import submodels
+    from rlf.spec.meaning.facts import submodels
 
     return None if model is None else dict(submodels(model)).get(name)
 

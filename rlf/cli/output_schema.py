@@ -20,7 +20,7 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 
 from rlf.cli.envelope import VERSION, json_fields
 from rlf.cli.outputs import EVENTS, OUTPUTS
-from rlf.spec.facts import attribute_docs, first_paragraph
+from rlf.spec.meaning.facts import attribute_docs, first_paragraph
 
 Schema = dict[str, Any]
 

@@ -43,7 +43,7 @@ from rlf.rewards.attack.findings import Finding as RewardFinding
 from rlf.rewards.attack.profit import Attempt
 from rlf.rollout.certificate import Certificate
 from rlf.sandbox.battery import AttackResult
-from rlf.spec.facts import KeyFact
+from rlf.spec.meaning.facts import KeyFact
 from rlf.tools.bench import BenchReport
 from rlf.tools.drill import DrillRun
 from rlf.types import CheckpointSaved, Notice, ParseFailure, RunFinished, Score, ToolCall, ToolResult

@@ -80,7 +80,7 @@ def show_reward(
     import inspect
 
     from rlf.rewards import Rule, Term
-    from rlf.spec.facts import key_facts
+    from rlf.spec.meaning.facts import key_facts
 
     found = _kinds_by_name()
     if name not in found:

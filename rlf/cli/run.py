@@ -96,7 +96,7 @@ def _run_sweep(
     as_json: bool,
 ) -> NoReturn:
     from rlf.api.sweeps import SweepOutcome, Watcher, run_sweep
-    from rlf.spec.sweep import members_of
+    from rlf.spec.reading.sweep import members_of
 
     fixed, members = members_of(overrides, file, commas=commas)
 

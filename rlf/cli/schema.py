@@ -49,14 +49,14 @@ def schema(
 
 def _text(role: Role) -> str:
     from rlf.cli.output_schema import output_schema_text
-    from rlf.spec.schema import schema_text
+    from rlf.spec.meaning.schema import schema_text
 
     return output_schema_text() if role is Role.OUTPUT else schema_text(role)
 
 
 def _write(folder: Path) -> list[Path]:
     from rlf.cli.output_schema import output_schema_text
-    from rlf.spec.schema import write_schemas
+    from rlf.spec.meaning.schema import write_schemas
 
     paths = [*write_schemas(folder), folder / f"{Role.OUTPUT}.json"]
     paths[-1].write_text(output_schema_text(), encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlf.core.errors import Fault, RlfError, SpecError
 
 if TYPE_CHECKING:
-    from rlf.spec.nodes import Node
+    from rlf.spec.reading.nodes import Node
     from rlf.tools import ToolDeclaration
 
 _FOLDER = Path("tool_specs")
@@ -53,8 +53,8 @@ def _tools_of_files(files: Sequence[Path]) -> list[tuple[Path, ToolDeclaration]]
 
 def holds_spec(file: Path) -> bool:
     """Whether a file that `load_tools` has read is a spec, and not one tool or MCP's servers."""
-    from rlf.spec.layers import Reading, absolute
-    from rlf.spec.servers import names_server
+    from rlf.spec.meaning.servers import names_server
+    from rlf.spec.reading.layers import Reading, absolute
 
     root = Reading().read(absolute(file, Path.cwd()), "tool", None)
     return root is not None and not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root)
@@ -62,8 +62,8 @@ def holds_spec(file: Path) -> bool:
 
 def _load_file(file: Path) -> Sequence[ToolDeclaration]:
     from rlf.spec import load_spec
-    from rlf.spec.layers import Reading, absolute
-    from rlf.spec.servers import names_server
+    from rlf.spec.meaning.servers import names_server
+    from rlf.spec.reading.layers import Reading, absolute
 
     reading = Reading()
     root = reading.read(absolute(file, Path.cwd()), "tool", None)
@@ -81,11 +81,11 @@ def _load_file(file: Path) -> Sequence[ToolDeclaration]:
 
 def _declared(root: Node) -> list[ToolDeclaration]:
     """The tool that a file declares, or those of the MCP servers that it names."""
-    from rlf.spec.interpolation import interpolate
-    from rlf.spec.literal_keys import literal_keys_of
-    from rlf.spec.mcp_json import with_variables
-    from rlf.spec.nodes import UNREADABLE
-    from rlf.spec.servers import tools_of
+    from rlf.spec.meaning.servers import tools_of
+    from rlf.spec.reading.interpolation import interpolate
+    from rlf.spec.reading.literal_keys import literal_keys_of
+    from rlf.spec.reading.mcp_json import with_variables
+    from rlf.spec.reading.nodes import UNREADABLE
 
     faults: list[Fault] = []
     item = interpolate(with_variables(root), faults)
@@ -104,9 +104,9 @@ def _tool(root: Node) -> ToolDeclaration:
     """The declaration that a tool file holds, filled in already: a text that it was filled in with is data."""
     from pydantic import ValidationError
 
-    from rlf.spec.nodes import plain
-    from rlf.spec.paths import resolve_callables, resolve_tool_files
-    from rlf.spec.validate import faults_of
+    from rlf.spec.meaning.validate import faults_of
+    from rlf.spec.reading.nodes import plain
+    from rlf.spec.reading.paths import resolve_callables, resolve_tool_files
     from rlf.tools import ToolDeclaration
 
     root = resolve_tool_files(resolve_callables(root))

@@ -184,7 +184,7 @@ def show_trajectory(
 def _decoder(run: Run) -> Callable[[int], str]:
     """One token as text, by the tokenizer of the run's model."""
     from rlf.chat.tokenizer import load_tokenizer
-    from rlf.spec.model_folder import model_location
+    from rlf.spec.looking.model_folder import model_location
 
     tokenizer = load_tokenizer(model_location(run.record.plan["spec"]["model"]["path"]))
     return lambda token: str(tokenizer.decode([token]))

@@ -11,7 +11,7 @@ from rlf.core import Fault
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.nodes import KeyPath
+from rlf.spec.reading.nodes import KeyPath
 
 
 def find_algorithm_faults(loaded: LoadedSpec) -> Iterator[Fault]:

@@ -19,8 +19,8 @@ from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
 from rlf.spec.load import unless_broken
 from rlf.spec.models import KlPlace
-from rlf.spec.nodes import dotted
-from rlf.spec.paths import is_local
+from rlf.spec.reading.nodes import dotted
+from rlf.spec.reading.paths import is_local
 
 Check = Callable[[LoadedSpec], Iterator[Fault]]
 

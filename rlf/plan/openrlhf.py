@@ -24,7 +24,7 @@ from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
 from rlf.spec.load import unless_broken
 from rlf.spec.models import Schedule
-from rlf.spec.nodes import KeyPath
+from rlf.spec.reading.nodes import KeyPath
 
 ESTIMATORS = {
     "gae": "gae",

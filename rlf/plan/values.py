@@ -9,7 +9,7 @@ from typing import Any
 
 from rlf.plan.plan import Plan
 from rlf.spec import LoadedSpec
-from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, walk
+from rlf.spec.reading.nodes import OVERRIDE, KeyPath, Node, dotted, walk
 
 _WHOLE = frozenset({"inputSchema", "tests"})
 """Keys whose values are one value each: the user's own JSON."""

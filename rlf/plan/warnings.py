@@ -19,8 +19,8 @@ from rlf.plan.pace import Latency, find_pace_warnings
 from rlf.plan.rewards import find_reward_warnings
 from rlf.rewards.term import Stage, Term
 from rlf.spec import LoadedSpec
-from rlf.spec.budget import PromptSizes
 from rlf.spec.engines.local import LocalEngineSpec
+from rlf.spec.looking.budget import PromptSizes
 from rlf.types import Task
 
 _WORDS = re.compile(r"[-+]?\d[\d.,]*|\w+|[-+*/%^=<>]")

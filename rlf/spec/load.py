@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from rlf.core import Fault, Place, SpecError
-from rlf.spec.dotenv import forget_env_files
-from rlf.spec.interpolation import Interpolated, interpolate
-from rlf.spec.layers import ITEM_LISTS, InputFile, Reading
-from rlf.spec.literal_keys import literal_keys
+from rlf.spec.meaning.servers import expand_servers
+from rlf.spec.meaning.validate import valid_part, validate_spec
 from rlf.spec.models import OUTSIDE, RunSpec
-from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
-from rlf.spec.overrides import apply_override, find_disagreements
-from rlf.spec.paths import local_inputs, resolve_paths
-from rlf.spec.servers import expand_servers
-from rlf.spec.validate import valid_part, validate_spec
+from rlf.spec.reading.dotenv import forget_env_files
+from rlf.spec.reading.interpolation import Interpolated, interpolate
+from rlf.spec.reading.layers import ITEM_LISTS, InputFile, Reading
+from rlf.spec.reading.literal_keys import literal_keys
+from rlf.spec.reading.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
+from rlf.spec.reading.overrides import apply_override, find_disagreements
+from rlf.spec.reading.paths import local_inputs, resolve_paths
 
 
 @dataclass(frozen=True, slots=True)

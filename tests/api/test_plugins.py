@@ -127,7 +127,7 @@ def test_its_kinds_are_in_the_schema_the_reference_and_completion(installed: Pat
     schema = json.loads(python(installed, "-m", "rlf", "schema", "spec").stdout)
     assert {"Brief", "Even", "Shout"} <= schema["$defs"].keys()
     code = (
-        "from rlf.spec.reference import pages; from rlf.cli.completion import complete_spec\n"
+        "from rlf.spec.meaning.reference import pages; from rlf.cli.completion import complete_spec\n"
         "names = {'reward.md': 'max_words', 'estimators.md': '## even', 'spec.md': 'loudness'}\n"
         "print(*(word in pages()[page] for page, word in names.items()))\n"
         "print(complete_spec('train.algorithm=ev'), complete_spec('report_to=sh'))"

@@ -11,7 +11,7 @@ from rlf.core import RlfError, SpecError
 from rlf.data import load_tasks
 from rlf.lineage import Reader
 from rlf.reports.sweep import read_sweep
-from rlf.spec import inputs
+from rlf.spec.looking import inputs
 from rlf.types import RunStatus, StepFinished
 
 TINY = ["train.prompts_per_step=1", "rollout.num_generations=4", "eval.limit=2", "eval.greedy=false"]

@@ -10,7 +10,7 @@ from rlf.core import RlfError
 from rlf.plan.estimate import PROCESS_BYTES, calls_per_trajectory, estimate_memory, estimate_work, micro_batch_tokens
 from rlf.plan.model_shape import ModelShape, adapter_parameters, shape_of
 from rlf.spec import RunSpec
-from rlf.spec.weights import read_config, read_shapes
+from rlf.spec.looking.weights import read_config, read_shapes
 
 SHAPE = ModelShape(
     num_parameters=1000,

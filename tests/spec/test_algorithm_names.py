@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.spec.algorithm_names import ROWS
+from rlf.spec.meaning.algorithm_names import ROWS
 
 
 def source(package: str, path: str) -> str:

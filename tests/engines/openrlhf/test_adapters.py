@@ -20,7 +20,7 @@ from rlf.core import supervise
 from rlf.engines.openrlhf.actor.adapters import SCALE, WORKER, AdapterMerge, let_vllm_merge, merge
 from rlf.engines.openrlhf.rehearse.env import SHIM, rehearsal_environment
 from rlf.engines.saved_model import load_saved
-from rlf.spec.model_folder import model_location
+from rlf.spec.looking.model_folder import model_location
 from rlf.testing.models import save_random_model
 
 RANK, ALPHA = 4, 6

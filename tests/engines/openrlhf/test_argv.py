@@ -21,7 +21,7 @@ from rlf.plan.layout import Layout
 from rlf.plan.openrlhf import ESTIMATORS as THEIR_ESTIMATORS
 from rlf.plan.openrlhf import LOSSES
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.facts import leaves
+from rlf.spec.meaning.facts import leaves
 from rlf.spec.models import RunSpec
 
 from .conftest import JOB

@@ -39,8 +39,8 @@ from rlf.engines.openrlhf.spool.send import Sender
 from rlf.plan import plan_from_json
 from rlf.plan.layout import Layout
 from rlf.rollout.loop import Rollout, play
-from rlf.spec.dotenv import mentioned
 from rlf.spec.engines.openrlhf import Mode, OpenRlhfEngineSpec
+from rlf.spec.reading.dotenv import mentioned
 from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.types.events import Notice
 from rlf.types.policy import Policy, SampleRequest, Sampling

@@ -18,7 +18,7 @@ from rlf.plan.layout import Layout
 from rlf.plan.model_shape import ALL_LINEAR
 from rlf.plan.openrlhf import ESTIMATORS, LOSSES
 from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
-from rlf.spec.model_folder import model_location
+from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import KlPlace, RunSpec, TrainSpec
 
 Value = bool | str | int | float | Sequence[str | int | float] | None

@@ -12,9 +12,9 @@ from rlf.engines.openrlhf.job.dataset import Row, evaluation_rows, training_rows
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.job.images import keep_images
 from rlf.plan import Plan, plan_to_json
-from rlf.spec.dotenv import mentioned
 from rlf.spec.engines.openrlhf import INGEST_TOKEN, OpenRlhfEngineSpec
 from rlf.spec.models import LoraSpec
+from rlf.spec.reading.dotenv import mentioned
 from rlf.types.task import Task
 
 ENTRY = ("python", "-m", "openrlhf.cli.train_ppo_ray")

@@ -20,7 +20,7 @@ from rlf.engines.openrlhf.compile.options import TAKES, VERSION
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.spec import LoadedSpec
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.nodes import KeyPath
+from rlf.spec.reading.nodes import KeyPath
 
 _SCRIPT = Path(__file__).with_name("parse.py")
 _TIMEOUT_S = 60

@@ -14,7 +14,7 @@ from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.plan.layout import Layout
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.model_folder import model_location
+from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import RunSpec
 
 PINS = {"openrlhf": "0.11.2", "vllm": "0.29.0", "ray": "2.55.0", "deepspeed": "0.19.6"}

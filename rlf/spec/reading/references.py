@@ -11,8 +11,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
-from rlf.spec.interpolation import UnresolvedError
-from rlf.spec.nodes import KeyPath
+from rlf.spec.reading.interpolation import UnresolvedError
+from rlf.spec.reading.nodes import KeyPath
 
 
 class References:

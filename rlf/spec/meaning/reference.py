@@ -1,4 +1,4 @@
-"""`python -m rlf.spec.reference [FOLDER]` writes the reference of every key, kind and metric, from the code itself."""
+"""`python -m rlf.spec.meaning.reference [FOLDER]` writes the reference of every key, kind and metric from the code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rlf.chat import FORMATS
 from rlf.core import Registry
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
-from rlf.spec.algorithm_names import ROWS
-from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, Source
 from rlf.spec.engine import ENGINES, EngineSpec
-from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
+from rlf.spec.meaning.algorithm_names import ROWS
+from rlf.spec.meaning.facts import KeyFact, first_paragraph, key_facts, submodels
 from rlf.spec.models import RunSpec
+from rlf.spec.reading.aliases import ALIASES, NEAR_MISSES, Alias, Source
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import TOOL_KINDS, ToolKind
 from rlf.tools.mcp.entry import ToolServer
@@ -28,7 +28,7 @@ from rlf.trackers import TRACKERS, Tracker
 from rlf.types.metrics import METRICS
 
 FOLDER = Path("docs/reference")
-_MADE = "<!-- Made by `python -m rlf.spec.reference` from the code; edits here are lost. -->\n"
+_MADE = "<!-- Made by `python -m rlf.spec.meaning.reference` from the code; edits here are lost. -->\n"
 _HEADER = "| key | type | unit | default | range | meaning |\n|---|---|---|---|---|---|"
 _ELSEWHERE: dict[type[BaseModel], str] = {
     ToolDeclaration: "Keys: [tool files](tool.md).",

@@ -13,12 +13,12 @@ from rlf.data.source import READERS
 from rlf.data.template import TEMPLATE_SUFFIXES
 from rlf.rewards.judging.settings import is_folder_name
 from rlf.rewards.kinds.judge import JudgeTerm
-from rlf.spec.code import project_code
-from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
+from rlf.spec.looking.code import project_code
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import KeyPath, Node, find
-from rlf.spec.reader import shown_path
-from rlf.spec.sentences import show
+from rlf.spec.reading.layers import ITEM_LISTS, InputFile, absolute
+from rlf.spec.reading.nodes import KeyPath, Node, find
+from rlf.spec.reading.reader import shown_path
+from rlf.spec.reading.sentences import show
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kinds.agent import AgentTool
 from rlf.tools.kinds.mcp import McpTool

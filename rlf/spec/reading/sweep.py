@@ -8,10 +8,10 @@ from itertools import product
 from pathlib import Path
 
 from rlf.core import Fault, RlfError, SpecError
-from rlf.spec.layers import absolute
-from rlf.spec.nodes import Node, plain
-from rlf.spec.reader import read_file
-from rlf.spec.sentences import show, unknown
+from rlf.spec.reading.layers import absolute
+from rlf.spec.reading.nodes import Node, plain
+from rlf.spec.reading.reader import read_file
+from rlf.spec.reading.sentences import show, unknown
 
 MAX_MEMBERS = 1000
 Overrides = tuple[str, ...]

@@ -15,8 +15,8 @@ from rlf.core import Registry, UnknownKind
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
 from rlf.spec.engine import ENGINES, EngineSpec
-from rlf.spec.facts import field_doc
-from rlf.spec.nodes import Key, Node
+from rlf.spec.meaning.facts import field_doc
+from rlf.spec.reading.nodes import Key, Node
 from rlf.tools.kind import TOOL_KINDS, ToolKind
 from rlf.trackers import TRACKERS, Tracker
 

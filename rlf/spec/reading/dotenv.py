@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlf.core import Fault, Place
-from rlf.spec.reader import MAX_BYTES, shown_path
+from rlf.spec.reading.reader import MAX_BYTES, shown_path
 
 _NAME = ".env"
 _LINE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)")

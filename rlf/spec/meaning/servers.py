@@ -8,9 +8,9 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from rlf.core import Fault, RlfError, nearest
-from rlf.spec.mcp_json import SERVERS, each_server
-from rlf.spec.nodes import UNREADABLE, Node, plain, wrap
-from rlf.spec.validate import faults_of
+from rlf.spec.meaning.validate import faults_of
+from rlf.spec.reading.mcp_json import SERVERS, each_server
+from rlf.spec.reading.nodes import UNREADABLE, Node, plain, wrap
 from rlf.tools.mcp.entry import ToolServer
 from rlf.tools.mcp.listing import Entry, Listing, listing_of
 from rlf.tools.mcp.server import McpServer

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from rlf.core import Fault
 from rlf.core.redact import SECRET_FIELDS, secret_parameters
-from rlf.spec.layers import ITEM_LISTS
-from rlf.spec.nodes import Node
+from rlf.spec.reading.layers import ITEM_LISTS
+from rlf.spec.reading.nodes import Node
 
 _NOT_SENT = frozenset({"inputSchema", "outputSchema", "tests", "response_schema", "schema"})
 """Keys whose values are the user's own JSON."""

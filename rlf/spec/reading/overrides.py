@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.core import Fault, Place, nearest
-from rlf.spec.layers import ITEM_LISTS
-from rlf.spec.names import Move, aliased, take_aliases
-from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, merge, plain
-from rlf.spec.reader import read_value
-from rlf.spec.sentences import show
+from rlf.spec.reading.layers import ITEM_LISTS
+from rlf.spec.reading.names import Move, aliased, take_aliases
+from rlf.spec.reading.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, merge, plain
+from rlf.spec.reading.reader import read_value
+from rlf.spec.reading.sentences import show
 
 _FORM = re.compile(r"(?P<sign>[+~]?)(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
 _PLACE = Place(OVERRIDE)

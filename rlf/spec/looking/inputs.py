@@ -23,16 +23,16 @@ from rlf.data import load_tasks
 from rlf.endpoints import EndpointSpec
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
-from rlf.spec.budget import PromptSizes, check_budget
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.load import LoadedSpec, unless_broken
-from rlf.spec.model_folder import folder_on_disk, named_folder
+from rlf.spec.looking.budget import PromptSizes, check_budget
+from rlf.spec.looking.model_folder import folder_on_disk, named_folder
+from rlf.spec.looking.near_files import missing_file
+from rlf.spec.looking.weights import read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
-from rlf.spec.near_files import missing_file
-from rlf.spec.nodes import KeyPath, find
-from rlf.spec.paths import declared_files, is_local
-from rlf.spec.reader import shown_path
-from rlf.spec.weights import read_config, read_context, read_shapes
+from rlf.spec.reading.nodes import KeyPath, find
+from rlf.spec.reading.paths import declared_files, is_local
+from rlf.spec.reading.reader import shown_path
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 

@@ -14,7 +14,7 @@ import yaml
 
 from rlf.core import Fault, Place, nearest
 from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoader, read_integer
-from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
+from rlf.spec.reading.nodes import KeyPath, Node, Scalar, dotted
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 50_000

@@ -1,4 +1,4 @@
-"""Values said under another library's name, moved to where the spec has them. The names are in `rlf.spec.aliases`.
+"""Values said under another library's name, moved to where the spec has them; `rlf.spec.reading.aliases` has the names.
 
 Invariant: a value keeps its place and the path under which it was said, so that faults name what the user wrote.
 """
@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rlf.core import Fault
-from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, names_below, sections
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import KeyPath, Node, dotted, find, plain, walk, wrap
-from rlf.spec.sentences import show, unknown
+from rlf.spec.reading.aliases import ALIASES, NEAR_MISSES, Alias, names_below, sections
+from rlf.spec.reading.nodes import KeyPath, Node, dotted, find, plain, walk, wrap
+from rlf.spec.reading.sentences import show, unknown
 
 Path = tuple[str, ...]
 

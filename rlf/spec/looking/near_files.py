@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rlf.core.registry import close_names
 from rlf.data.source import READERS
-from rlf.spec.layers import absolute
-from rlf.spec.nodes import OVERRIDE, Node
-from rlf.spec.reader import shown_path
+from rlf.spec.reading.layers import absolute
+from rlf.spec.reading.nodes import OVERRIDE, Node
+from rlf.spec.reading.reader import shown_path
 
 
 def missing_file(node: Node, file: Path) -> str:

@@ -26,12 +26,12 @@ from rlf.chat import FORMATS
 from rlf.core import Registry
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS, Term
-from rlf.spec.aliases import ALIASES, Alias, sections
 from rlf.spec.engine import ENGINES
-from rlf.spec.facts import first_paragraph, leaves, meaning, member_docs, submodels
-from rlf.spec.layers import BARE_KIND_LISTS, BARE_KINDS, ITEM_LISTS
-from rlf.spec.mcp_json import SERVERS
+from rlf.spec.meaning.facts import first_paragraph, leaves, meaning, member_docs, submodels
 from rlf.spec.models import RunSpec
+from rlf.spec.reading.aliases import ALIASES, Alias, sections
+from rlf.spec.reading.layers import BARE_KIND_LISTS, BARE_KINDS, ITEM_LISTS
+from rlf.spec.reading.mcp_json import SERVERS
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import TOOL_KINDS
 from rlf.tools.mcp.entry import ToolServer
@@ -242,7 +242,7 @@ def _name_markers(defs: Defs) -> None:
 
 
 def _accept_other_names(defs: Defs) -> None:
-    """Keys under the names that other libraries give them, where `rlf.spec.aliases` has them."""
+    """Keys under the names that other libraries give them, where `rlf.spec.reading.aliases` has them."""
     for section in _FOREIGN:
         defs["RunSpec"]["properties"][section] = {"type": "object", "description": "Another library's section."}
     for alias in ALIASES:

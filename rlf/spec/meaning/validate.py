@@ -11,13 +11,13 @@ from pydantic_core import ErrorDetails
 from rlf.core import Fault, nearest
 from rlf.core.registry import close_names
 from rlf.rewards.term import Term
-from rlf.spec.aliases import NEAR_MISSES, foreign_names, names_below
-from rlf.spec.fields import doc_at, field_at, known_keys, known_kinds, meant_kind
-from rlf.spec.layers import ITEM_LISTS
+from rlf.spec.meaning.fields import doc_at, field_at, known_keys, known_kinds, meant_kind
 from rlf.spec.models import RunSpec
-from rlf.spec.names import aliased, unknown_key
-from rlf.spec.nodes import UNREADABLE, Key, KeyPath, Node, dotted, find, plain, walk
-from rlf.spec.sentences import boolean_for_number, missing, own_words, show, unknown, wrong_value
+from rlf.spec.reading.aliases import NEAR_MISSES, foreign_names, names_below
+from rlf.spec.reading.layers import ITEM_LISTS
+from rlf.spec.reading.names import aliased, unknown_key
+from rlf.spec.reading.nodes import UNREADABLE, Key, KeyPath, Node, dotted, find, plain, walk
+from rlf.spec.reading.sentences import boolean_for_number, missing, own_words, show, unknown, wrong_value
 from rlf.tools.declaration import ToolDeclaration
 
 M = TypeVar("M", bound=BaseModel)

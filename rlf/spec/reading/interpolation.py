@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import Fault, RlfError
-from rlf.spec.names import aliased
-from rlf.spec.nodes import KeyPath, Node, dotted, plain, walk, wrap
+from rlf.spec.reading.names import aliased
+from rlf.spec.reading.nodes import KeyPath, Node, dotted, plain, walk, wrap
 
 if TYPE_CHECKING:
-    from rlf.spec.references import References
+    from rlf.spec.reading.references import References
 
 _KEY = re.compile(r"(?<!\\)\$\{([A-Za-z_][\w.]*)\}")
 """A reference to a key, by its whole path."""
@@ -26,7 +26,7 @@ def interpolate(root: Node, faults: list[Fault]) -> Node:
     """The tree with every `${...}` replaced by what it stands for."""
     if not any(_refers(node.value) for _, node in walk(root)):
         return root
-    from rlf.spec.references import References
+    from rlf.spec.reading.references import References
 
     root = _with_our_names(root)
     return _resolve_tree(root, (), References(plain(root)), faults)
@@ -74,7 +74,7 @@ def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> Non
     """Undoes `write_back` with the environment as it is now. Raises RlfError where it lacks a variable."""
     if not interpolated:
         return
-    from rlf.spec.references import References
+    from rlf.spec.reading.references import References
 
     references = References(values)
     for item in interpolated:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rlf.builtin.names import BUILTIN, builtin_path
-from rlf.spec.paths import is_local
+from rlf.spec.reading.paths import is_local
 
 
 def named_folder(path: str) -> Path | None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlf.core import Fault, hash_bytes
-from rlf.spec.dotenv import take_env_file
-from rlf.spec.interpolation import interpolate_path
-from rlf.spec.mcp_json import with_variables
-from rlf.spec.names import canonical_names
-from rlf.spec.nodes import UNREADABLE, Key, Node, find, merge, plain
-from rlf.spec.reader import read_file, shown_path
-from rlf.spec.sentences import show
+from rlf.spec.reading.dotenv import take_env_file
+from rlf.spec.reading.interpolation import interpolate_path
+from rlf.spec.reading.mcp_json import with_variables
+from rlf.spec.reading.names import canonical_names
+from rlf.spec.reading.nodes import UNREADABLE, Key, Node, find, merge, plain
+from rlf.spec.reading.reader import read_file, shown_path
+from rlf.spec.reading.sentences import show
 
 ITEM_LISTS = {"tools": "tool", "rewards": "reward"}
 """Lists of the spec whose items may be files, with the role of such a file."""

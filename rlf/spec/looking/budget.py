@@ -15,9 +15,9 @@ from rlf.chat.on_disk import read_tokenizer
 from rlf.core import Fault, RlfError
 from rlf.rewards.answers import golds
 from rlf.spec.load import LoadedSpec
-from rlf.spec.model_folder import folder_on_disk
+from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import KeyPath
+from rlf.spec.reading.nodes import KeyPath
 from rlf.types import Task, ToolCall, ToolDescription
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""From files, overrides and the environment to one tree of values that know their places."""
