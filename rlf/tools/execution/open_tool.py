@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from rlf.core import derive_seed
 from rlf.core.meter import Meter
 from rlf.core.pauses import clock
-from rlf.core.quick import quickly
 from rlf.core.timers import Hold, Timers
 from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.breaker import FAILURES, Breaker
@@ -251,7 +250,7 @@ class OpenTool:
             if ending.outcome is Outcome.TIMEOUT and clock.num_pauses > num_pauses:
                 ending = Ending(Outcome.INFRA, f"{ending.text}; rlf was stopped or the machine asleep meanwhile")
             if ending.outcome is Outcome.OK:
-                course.attempts.append(_new_attempt(Outcome.OK, perf_counter() - started, None, meter.usage))
+                course.attempts.append(Attempt(Outcome.OK, perf_counter() - started, None, meter.usage))
                 return ending
             words = self._around.redact(ending.text)
             course.attempts.append(Attempt(ending.outcome, perf_counter() - started, words, meter.usage))
@@ -332,7 +331,7 @@ class OpenTool:
         else:
             text, truncated, sha256, original = error_text(self._around.redact(ending.text)), False, "", None
             size = size_bytes(ending.text)
-        return _new_result(
+        return ToolResult(
             ending.outcome,
             text,
             tuple(course.attempts),
@@ -368,7 +367,6 @@ class OpenTool:
             return None
 
 
-_new_result, _new_attempt = quickly(ToolResult), quickly(Attempt)
 _NOTHING = ToolOutput("")
 _CUT_OFF = Ending(Outcome.CANCELLED, "the trajectory was cancelled while the call ran")
 

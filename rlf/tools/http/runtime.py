@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from pydantic_core import from_json
 
-from rlf.core.quick import quickly
 from rlf.core.timers import Timers
 from rlf.endpoints import EndpointFailure
 from rlf.endpoints.guard import Guard, trusted_hosts
@@ -156,7 +155,4 @@ class HttpRuntime:
             return ToolOutput("", images=(answer,))
         part = answer if self._response is None else part_at(answer, self._response)
         text = to_text(part) if self._result is None else self._rendered(self._result, part, arguments)
-        return _new_output(text, (), part if isinstance(part, _STRUCTURED) else None)
-
-
-_new_output = quickly(ToolOutput)
+        return ToolOutput(text, (), part if isinstance(part, _STRUCTURED) else None)
