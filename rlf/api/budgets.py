@@ -71,7 +71,7 @@ def open_budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None
 
 
 def _spent(trajectories: Sequence[Scored], *, is_played: bool) -> dict[str, float]:
-    tools = [] if is_played else [r.result for scored in trajectories for r in scored.trajectory.calls]
+    tools = [] if is_played else [r.result for scored in trajectories for r in scored.trajectory.played_calls]
     paid = [result.usage for result in tools if not result.cached]
     scores = [score.usage for scored in trajectories for score in scored.scores if score.usage is not None]
     spent = {

@@ -33,7 +33,7 @@ def spent_by(trajectories: Sequence[Scored], redactor: Redactor, *, is_played: b
     """
     sums: dict[tuple[str, str], Counter[str]] = {}
     for scored in trajectories:
-        for record in scored.trajectory.calls:
+        for record in scored.trajectory.played_calls:
             usage = {unit: record.result.usage[unit] for unit in _UNITS if record.result.usage.get(unit)}
             if usage and not record.result.cached and not is_played:
                 sums.setdefault((TOOL, redactor.text(record.call.name)), Counter()).update(usage)

@@ -1,6 +1,6 @@
 """The growing token record of one trajectory: the mask is right by construction.
 
-Tokens enter by exactly two doors: `act` for what the policy sampled, `observe` for everything else. Nothing is
+Tokens enter by `act` where the policy sampled them, by `observe` else, and whole in a prefix that is kept. Nothing is
 ever decoded and encoded again, so each turn's prompt extends the one before it token for token. A fork begins a new
 stretch, whose first tokens are its context; the stretches stand one after the other.
 """
@@ -8,6 +8,8 @@ stretch, whose first tokens are its context; the stretches stand one after the o
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from rlf.types.trajectory import Trajectory
 
 
 class TokenRecord:
@@ -22,6 +24,16 @@ class TokenRecord:
         self.forks: list[int] = []
         """Where stretches begin, the first one left out."""
         self.observe(prompt)
+
+    @classmethod
+    def of_prefix(cls, trajectory: Trajectory, end: int, *, is_trained: bool) -> TokenRecord:
+        """The first `end` tokens of a trajectory as they are; masked, they are a context that nothing samples."""
+        record = cls(trajectory.tokens[:end])
+        if is_trained:
+            record.action_mask = list(trajectory.action_mask[:end])
+            record.rollout_logprobs = list(trajectory.rollout_logprobs[:end])
+        record.forks = [offset for offset in trajectory.forks if offset < end]
+        return record
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -40,6 +40,39 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """The first turns of a trajectory, from which another one goes on: tokens, log-probabilities and turns are kept."""
+
+    trajectory: Trajectory
+    num_turns: int
+    """Turns that are kept, each of which was answered by an observation; 0 keeps the prompt alone."""
+    is_trained: bool = True
+    """Whether tokens that were sampled in it stay actions; else they are masked, as observations are."""
+    replays_calls: bool = True
+    """Whether its calls are made again first, so that tools are in the state they were in. Without that they must keep
+    no state: it is the caller who declares so."""
+
+    def __post_init__(self) -> None:
+        kept = self.trajectory.turns[: self.num_turns]
+        if len(kept) != self.num_turns or any(turn.observation_end == turn.end for turn in kept):
+            raise ValueError(
+                f"trajectory {self.trajectory.id}: a prefix of {self.num_turns} turns was asked for; it has "
+                f"{len(self.trajectory.turns)}, and the last one can be no part of it. Keep fewer turns."
+            )
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Those that are kept."""
+        return self.trajectory.turns[: self.num_turns]
+
+    def record(self) -> TokenRecord:
+        """Its tokens: up to the end of the last observation, or of the prompt."""
+        ends = [turn.observation_end for turn in self.turns]
+        prompt_end = self.trajectory.turns[0].start if self.trajectory.turns else len(self.trajectory.tokens)
+        return TokenRecord.of_prefix(self.trajectory, [prompt_end, *ends][-1], is_trained=self.is_trained)
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """One trajectory to make."""
 
@@ -48,6 +81,9 @@ class Rollout:
     task: Task
     sample_index: int
     seed: int
+    """With the seed and the policy of the trajectory that a prefix is of, that trajectory is played again."""
+    prefix: Prefix | None = None
+    """What it goes on from; None: it begins with the task's prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +130,17 @@ class _Play:
         self.setting = setting
         self.limits = setting.limits
         self.tools = tuple(tool for tool in setting.tools.descriptions if rollout.task.may_use(tool.name))
-        self.record = TokenRecord(setting.chat.prompt(rollout.task.messages, self.tools))
         self.chat = setting.chat
         """As it reads the turn under way."""
         self.images = list(rollout.task.images)
         """What the tokens hold places of."""
-        self.turns: list[Turn] = []
+        self.prefix = rollout.prefix
+        if self.prefix is None:
+            self.record = TokenRecord(setting.chat.prompt(rollout.task.messages, self.tools))
+        else:
+            self.record = self.prefix.record()
+        self.turns: list[Turn] = [] if self.prefix is None else [*self.prefix.turns]
+        self.num_prefix_turns = len(self.turns)
         self.num_calls = 0
         self.num_sampled = 0
         self.num_failed_turns = 0
@@ -107,15 +148,33 @@ class _Play:
         self.error: str | None = None
 
     async def run(self, cut_off: Callable[[Trajectory], None] | None) -> Trajectory:
-        stop = None
         try:
+            stop = None if self.prefix is None else await self._go_through(self.prefix)
             while stop is None:
                 stop = await self._turn()
         except asyncio.CancelledError:
-            if cut_off is not None and self.turns:
+            if cut_off is not None and len(self.turns) > self.num_prefix_turns:
                 cut_off(self._trajectory(StopReason.CANCELLED))
             raise
         return self._trajectory(stop)
+
+    async def _go_through(self, prefix: Prefix) -> StopReason | None:
+        """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to go on from."""
+        for turn in prefix.turns:
+            records = [CallRecord(record.call, _NOT_RUN) for record in turn.calls]
+            if prefix.replays_calls:
+                await self._invoke(records)
+            else:
+                self.num_calls += sum(record.result.outcome is not Outcome.LIMIT_REACHED for record in turn.calls)
+            self.num_sampled += turn.end - turn.start
+            self.num_failed_turns += bool(turn.failures and not turn.calls)
+            self.images += [image for shown in self._images(turn.calls) for image in shown]
+            for before, now in zip(turn.calls, records, strict=True) if prefix.replays_calls else ():
+                if (before.result.outcome, before.result.text) != (now.result.outcome, now.result.text):
+                    self.error = _difference(before, now)
+                    return StopReason.INFRA_FAILURE
+        await _make_ready(self.chat, self.images)
+        return None
 
     def _trajectory(self, stop: StopReason) -> Trajectory:
         return Trajectory(
@@ -132,6 +191,7 @@ class _Play:
             duration_s=time.perf_counter() - self.started,
             forks=tuple(self.record.forks),
             images=tuple(self.images),
+            num_prefix_turns=self.num_prefix_turns,
         )
 
     async def _turn(self) -> StopReason | None:
@@ -296,8 +356,10 @@ class _Play:
         """Feeds results and corrections back, in the order of the turn's text."""
         results = iter(record.result.text for record in records)
         texts = [next(results) if isinstance(item, ToolCall) else item.message for item in parsed.observed]
-        images = self._images(parsed, records)
-        shown = [image for of_one in images for image in of_one]
+        of_calls = self._images(records)
+        shown = [image for of_one in of_calls for image in of_one]
+        of_each = iter(of_calls)
+        images = [next(of_each) if isinstance(item, ToolCall) else [] for item in parsed.observed] if of_calls else []
         await _make_ready(self.chat, shown)
         closed = bool(sample.tokens) and sample.tokens[-1] in self.chat.stop_token_ids
         observation = self.chat.observation(texts, closed=closed, turn=text, images=images)
@@ -307,18 +369,22 @@ class _Play:
         self.images += shown
         return None
 
-    def _images(self, parsed: Parsed, records: Sequence[CallRecord]) -> list[list[str]]:
-        """The pictures that go with each observed item, as many as the trajectory may still hold; empty without any."""
+    def _images(self, records: Sequence[CallRecord]) -> list[list[str]]:
+        """The pictures that go with each call's result, as many as the trajectory may still hold; empty without any."""
         left = self.limits.max_images - len(self.images)
         if left <= 0 or not self.chat.shows_results or not any(record.result.images for record in records):
             return []
-        results = iter(record.result.images for record in records)
         images: list[list[str]] = []
-        for item in parsed.observed:
-            taken = next(results)[:left] if isinstance(item, ToolCall) else ()
-            images.append([image.reference for image in taken])
-            left -= len(taken)
+        for record in records:
+            images.append([image.reference for image in record.result.images[:left]])
+            left -= len(images[-1])
         return images
+
+
+def _difference(before: CallRecord, now: CallRecord) -> str:
+    """How a call of a prefix ended when it was made again."""
+    was, found = (f"{record.result.outcome} {record.result.text!r:.120}" for record in (before, now))
+    return f"tool {before.call.name!r}: called again for the trajectory's prefix: {found}; before: {was}"
 
 
 _NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")

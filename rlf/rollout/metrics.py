@@ -38,7 +38,7 @@ def dead_share(scored: Sequence[Scored]) -> float:
 def wait_share(scored: Sequence[Scored]) -> float:
     """Share of the trajectories' time that went into waiting for their tools."""
     trajectories = [item.trajectory for item in scored]
-    waiting_s = sum(turn.tools_s for trajectory in trajectories for turn in trajectory.turns)
+    waiting_s = sum(turn.tools_s for each in trajectories for turn in each.turns[each.num_prefix_turns :])
     alive_s = sum(trajectory.duration_s for trajectory in trajectories)
     return waiting_s / alive_s if alive_s else 0.0
 

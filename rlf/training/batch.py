@@ -124,7 +124,7 @@ def make_batch(
         logprobs_BT[row, :length] = torch.tensor(trajectory.rollout_logprobs)
         if observations_in_loss:
             for start, end in trajectory.stretches:
-                first = min((turn.start for turn in trajectory.turns if turn.start >= start), default=end)
+                first = min((begin for begin, _ in trajectory.action_ranges if begin >= start), default=end)
                 loss_mask_BT[row, first:end] = True
     groups = {task: index for index, task in enumerate(dict.fromkeys(_group(item) for item in scored))}
     return Batch(

@@ -79,7 +79,7 @@ def costs_by_name(trajectories: Iterable[Scored]) -> dict[str, float]:
     """US dollars by tool and by judged term, those that cost something. What a cache gave again cost nothing."""
     found: dict[str, float] = {}
     for scored in trajectories:
-        for record in scored.trajectory.calls:
+        for record in scored.trajectory.played_calls:
             cost_usd = record.result.usage.get("cost_usd", 0.0)
             if cost_usd and not record.result.cached:
                 found[record.call.name] = found.get(record.call.name, 0.0) + cost_usd

@@ -164,12 +164,20 @@ class Trajectory:
     """Offsets where the policy's context began anew (`chat.history: fork`); each stretch is a sequence by itself."""
     images: tuple[str, ...] = ()
     """The pictures that `tokens` hold places of, in order: those of the prompt, then those of tools' results."""
+    num_prefix_turns: int = 0
+    """Turns that it began with: they were played in another trajectory, which paid for them."""
 
     @property
     def stretches(self) -> list[tuple[int, int]]:
         """Start and end of each sequence of tokens that the policy saw as one, in order."""
         bounds = (0, *self.forks, len(self.tokens))
         return list(pairwise(bounds))
+
+    @property
+    def action_ranges(self) -> list[tuple[int, int]]:
+        """Start and end of what was sampled in each turn, without the turns of a prefix that is masked."""
+        bounds = [(turn.start, turn.end) for turn in self.turns]
+        return [(start, end) for start, end in bounds if all(self.action_mask[start:end])]
 
     @property
     def scorable(self) -> bool:
@@ -180,6 +188,11 @@ class Trajectory:
     def calls(self) -> list[CallRecord]:
         """Every call of every turn, in order."""
         return [record for turn in self.turns for record in turn.calls]
+
+    @property
+    def played_calls(self) -> list[CallRecord]:
+        """The calls of the turns after the prefix."""
+        return [record for turn in self.turns[self.num_prefix_turns :] for record in turn.calls]
 
     @property
     def failures(self) -> list[ParseFailure]:

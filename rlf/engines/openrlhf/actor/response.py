@@ -47,7 +47,7 @@ class StandIn:
         """The trajectory itself with only its first sampled token in the loss; None when nothing was sampled."""
         if not trajectory.num_sampled:
             return None
-        first = trajectory.turns[0].start
+        first = trajectory.action_ranges[0][0]
         return cls(trajectory.tokens, trajectory.rollout_logprobs, first, trajectory.images)
 
 
@@ -82,7 +82,7 @@ def evaluation_response(scored: Scored, reward: RewardFunction, params: Any) -> 
 
 def _response(scored: Scored, value: float, reward: RewardFunction, params: Any) -> dict[str, Any]:
     trajectory = scored.trajectory
-    ranges = [(turn.start, turn.end) for turn in trajectory.turns]
+    ranges = trajectory.action_ranges
     num_actions = sum(end - start for start, end in ranges)
     assert num_actions == trajectory.num_sampled, f"{num_actions} in {ranges} of {trajectory.id}"
     return {

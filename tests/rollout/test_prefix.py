@@ -1,0 +1,174 @@
+"""Trajectories that go on from a prefix of another: kept as it is, trained on or masked, with tools in their state."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from rlf.chat.policy import ChatPolicy
+from rlf.rollout import Limits, Prefix, Rollout, Setting, play
+from rlf.rollout.metrics import wait_share
+from rlf.testing.policy import ScriptedPolicy
+from rlf.types import Message, Outcome, Sampling, Scored, StopReason, Task, ToolResult
+from rlf.types.score import costs_by_name
+
+from .conftest import TEMPLATE, TOOLS, Echo
+from .test_fork import CONTENT, DROPPED
+
+STOP = "<|im_end|>"
+CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "QUERY"}}\n</tool_call>' + STOP
+THOUGHT = "<think>\nhm\n</think>\n\n"
+SCRIPT = [CALL.replace("QUERY", "a"), "<tool_call>\n{" + STOP, THOUGHT + CALL.replace("QUERY", "b"), f"Vell.{STOP}"]
+
+
+class Counter(Echo):
+    """A tool with state: it says how many calls a trajectory has made."""
+
+    def __init__(self):
+        self.calls = {}
+
+    async def invoke(self, call, *, trajectory_id):
+        self.calls.setdefault(trajectory_id, []).append(call)
+        text = f"call {len(self.calls[trajectory_id])}"
+        return ToolResult(Outcome.OK, text, usage={"cost_usd": 1.0})
+
+
+@pytest.fixture
+def go_on(chat):
+    """Plays the rest of a script, from a prefix or from the task."""
+
+    def run(script, prefix=None, tools=None, chat=chat, handling=None, **limits):
+        policy = ScriptedPolicy(chat.tokenizer, script)
+        setting = Setting(
+            policy,
+            chat,
+            tools or Counter(),
+            Limits(**({"max_turns": 6, "max_total_tokens": 9999, "max_parse_failures": 3} | limits)),
+            Sampling(stop_token_ids=chat.stop_token_ids),
+            handling or ChatPolicy(),
+        )
+        rollout = Rollout("t", Task("t", (Message("user", "Where?"),)), 0, seed=0, prefix=prefix)
+        return asyncio.run(play(rollout, setting)), policy
+
+    return run
+
+
+def timeless(trajectory):
+    """The trajectory without what measures time, and without its origin."""
+    turns = tuple(replace(turn, sample_s=0.0, tools_s=0.0) for turn in trajectory.turns)
+    return replace(trajectory, turns=turns, duration_s=0.0, num_prefix_turns=0)
+
+
+@pytest.mark.parametrize("num_turns", range(4))
+@pytest.mark.parametrize("replays_calls", [True, False])
+def test_what_goes_on_as_before_is_the_trajectory_itself(go_on, num_turns, replays_calls):
+    whole, asked = go_on(SCRIPT)
+    tools = Counter()
+    if not replays_calls:
+        tools.calls["t"] = [record.call for turn in whole.turns[:num_turns] for record in turn.calls]
+    prefix = Prefix(whole, num_turns, replays_calls=replays_calls)
+    again, policy = go_on(SCRIPT[num_turns:], prefix, tools)
+    assert timeless(again) == timeless(whole)
+    assert again.num_prefix_turns == num_turns
+    assert again.turns[:num_turns] == whole.turns[:num_turns], "kept with their times"
+    assert [replace(r, tokens=()) for r in policy.requests] == [
+        replace(r, tokens=()) for r in asked.requests[num_turns:]
+    ], "the n-th sampled token keeps its number"
+
+
+@pytest.mark.parametrize("num_turns", range(4))
+def test_forks_of_a_prefix_are_kept(go_on, make_chat, num_turns):
+    chat = make_chat(TEMPLATE.replace(CONTENT, DROPPED))
+    script = [THOUGHT + line for line in SCRIPT]
+    forks = ChatPolicy(forks=True)
+    whole, asked = go_on(script, chat=chat, handling=forks)
+    again, policy = go_on(script[num_turns:], Prefix(whole, num_turns), chat=chat, handling=forks)
+    assert len(whole.forks) == 3 and timeless(again) == timeless(whole)
+    assert policy.requests == asked.requests[num_turns:]
+
+
+def test_another_continuation_shares_the_tokens_of_the_prefix_alone(go_on):
+    whole, _ = go_on(SCRIPT)
+    other, _ = go_on([f"Bell.{STOP}"], Prefix(whole, 3))
+    end = whole.turns[2].observation_end
+    assert other.tokens[:end] == whole.tokens[:end] and other.action_mask[:end] == whole.action_mask[:end]
+    assert other.rollout_logprobs[:end] == whole.rollout_logprobs[:end]
+    assert (other.answer, whole.answer) == ("Bell.", "Vell.")
+    assert other.action_ranges == [*whole.action_ranges[:3], (end, len(other.tokens))]
+
+
+def test_a_masked_prefix_is_context_in_which_nothing_is_an_action(go_on):
+    whole, _ = go_on(SCRIPT)
+    masked, _ = go_on(SCRIPT[2:], Prefix(whole, 2, is_trained=False))
+    end = whole.turns[1].observation_end
+    assert masked.tokens == whole.tokens and masked.turns[:2] == whole.turns[:2]
+    assert not any(masked.action_mask[:end]) and not any(masked.rollout_logprobs[:end])
+    assert masked.action_mask[end:] == whole.action_mask[end:]
+    assert masked.rollout_logprobs[end:] == whole.rollout_logprobs[end:]
+    assert masked.action_ranges == whole.action_ranges[2:]
+    assert masked.num_sampled == sum(stop - start for start, stop in masked.action_ranges)
+
+
+def test_a_prefix_counts_against_every_limit(go_on):
+    whole, _ = go_on(SCRIPT)
+    turns, _ = go_on(SCRIPT[2:], Prefix(whole, 2), max_turns=3)
+    calls, _ = go_on(SCRIPT[2:], Prefix(whole, 2), max_tool_calls=1)
+    failures, _ = go_on([SCRIPT[1]], Prefix(whole, 2), max_parse_failures=1)
+    tokens, _ = go_on([SCRIPT[0]], Prefix(whole, 2), max_total_tokens=whole.turns[1].observation_end + 5)
+    assert turns.stop is StopReason.MAX_TURNS and failures.stop is StopReason.PARSE_FAILURE_LIMIT
+    assert calls.calls[-1].result.outcome is Outcome.LIMIT_REACHED
+    assert tokens.stop is StopReason.LENGTH and len(tokens.tokens) == whole.turns[1].observation_end + 5
+
+
+def test_calls_made_again_bring_tools_to_their_state_and_are_paid_for_once(go_on):
+    whole, _ = go_on(SCRIPT)
+    tools = Counter()
+    again, _ = go_on(SCRIPT[2:], Prefix(whole, 2), tools)
+    assert [record.result.text for record in again.calls] == ["call 1", "call 2"]
+    assert [call.arguments["query"] for call in tools.calls["t"]] == ["a", "b"]
+    assert [record.result.text for record in again.played_calls] == ["call 2"]
+    assert costs_by_name([Scored(again, (), None, None)]) == {"search": 1.0}
+
+
+def test_time_that_the_prefix_waited_is_not_waited_again(go_on):
+    whole, _ = go_on(SCRIPT)
+    slow = replace(whole, turns=(replace(whole.turns[0], tools_s=99.0), *whole.turns[1:]))
+    again, _ = go_on(SCRIPT[1:], Prefix(slow, 1))
+    assert wait_share([Scored(again, (), None, None)]) < 1
+
+
+def test_a_tool_that_gives_something_else_makes_the_trajectory_unscorable(go_on):
+    whole, _ = go_on(SCRIPT)
+    tools = Counter()
+    tools.calls["t"] = [None]
+    broken, policy = go_on(SCRIPT[3:], Prefix(whole, 3), tools)
+    assert broken.stop is StopReason.INFRA_FAILURE and not broken.scorable and not policy.requests
+    assert broken.error == "tool 'search': called again for the trajectory's prefix: ok 'call 2'; before: ok 'call 1'"
+
+
+@pytest.mark.parametrize("num_turns", [4, 5])
+def test_the_turn_that_ended_a_trajectory_is_part_of_no_prefix(go_on, num_turns):
+    whole, _ = go_on(SCRIPT)
+    with pytest.raises(ValueError, match="the last one can be no part of it"):
+        Prefix(whole, num_turns)
+
+
+def test_pictures_of_a_prefix_are_those_that_it_showed(go_on, chat):
+    from rlf.types import Image
+
+    class Painter(Counter):
+        async def invoke(self, call, *, trajectory_id):
+            result = await super().invoke(call, trajectory_id=trajectory_id)
+            return replace(result, images=(Image(result.text.encode(), "image/png"),) * 2)
+
+    class Seeing(type(chat)):
+        shows_results = True
+
+        def observation(self, texts, *, closed, turn, images=()):
+            return super().observation(texts, closed=closed, turn=turn)
+
+    seeing = Seeing(chat.tokenizer, TOOLS)
+    whole, asked = go_on(SCRIPT, tools=Painter(), chat=seeing, max_images=3)
+    again, policy = go_on(SCRIPT[2:], Prefix(whole, 2), Painter(), seeing, max_images=3)
+    assert len(whole.images) == 3 and again.images == whole.images
+    assert policy.requests == asked.requests[2:]
