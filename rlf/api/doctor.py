@@ -19,6 +19,7 @@ from pathlib import Path
 from rlf.api.planning import machine_memory_bytes
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
+from rlf.reports.quantities import counted
 from rlf.sandbox.level import LevelReport
 
 _GIB = 2**30
@@ -178,7 +179,7 @@ def _lineage(file: Path, found: str) -> Finding:
     with sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True) as connection:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     connection.close()
-    told = f"{found}; {file} opens, {num_runs} runs, journal {mode}"
+    told = f"{found}; {file} opens, {counted(num_runs, 'run')}, journal {mode}"
     if mode != "wal":
         return Finding("database", Status.WARN, told, "Keep runs on a local disk: WAL needs shared memory.")
     return Finding("database", Status.OK, told)

@@ -90,10 +90,11 @@ class SignalWatch:
         kinds = tuple(cause.kind for cause in found.causes)
         is_known, self._kinds = kinds == self._kinds, kinds
         command = f"{self._show} --phase {phase} --step {step} --trajectory {found.k}{self._options}"
-        causes = f"Likely, as before: {', '.join(kinds)}." if is_known else f"Likely: {found.causes_words}"
+        likely = "Likely, as before" if is_known else "Likely"
+        words = f"{', '.join(kind.words for kind in kinds)}." if is_known else found.causes_words
         parts = [
             f"{place}: {found.figures}.",
-            causes if kinds else "",
+            f"{likely}: {words}" if kinds else "",
             f"Example: {found.example}",
             f"Look: {command}",
         ]

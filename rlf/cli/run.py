@@ -25,7 +25,7 @@ from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.cli.sweep import watch_sweep
-from rlf.cli.view import RunView, choose_view
+from rlf.cli.view import RunView, WithoutVerdict, choose_view
 from rlf.core.errors import RlfError, SpecError
 from rlf.types.events import RunStatus
 
@@ -111,6 +111,8 @@ def watch(command: str, work: Callable[[RunView], RunOutcome], runs_folder: Path
     """Lets `work` run under a view, tells how it ended, and exits with its code."""
     console = stdout_console()
     view = choose_view(console, command, as_json=as_json)
+    if not as_json:
+        view = WithoutVerdict(view)
     try:
         outcome = work(view)
     finally:
@@ -131,7 +133,8 @@ def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None
     with open_reader(runs_folder) as reader:
         summary = read_summary(reader, outcome.run_id)
         opening = Openings(reader.get_run(outcome.run_id))
-    console.print(Rule(style="dim"), summary_view(summary, runs_option(runs_folder), opening), Text(), crop=False)
+    shown = summary_view(summary, runs_option(runs_folder), opening, below=outcome.verdict.line)
+    console.print(Rule(style="dim"), shown, Text(), crop=False)
     console.print(_commands(outcome, runs_folder), soft_wrap=True)
     console.print(verdict_text(outcome.verdict), soft_wrap=True)
 

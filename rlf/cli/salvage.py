@@ -10,6 +10,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
 from rlf.cli.envelope import print_envelope
 from rlf.cli.output import stdout_console
+from rlf.reports.quantities import counted
 
 if TYPE_CHECKING:
     from rlf.api.verification import Verification
@@ -31,19 +32,20 @@ def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = Fal
 def _print(found: Verification) -> None:
     notes = (f"note: {remark}" for remark in found.remarks)
     readable = (
-        f"readable: {item.table}: {item.num_rows} rows{_losses(item.num_damaged, item.num_gaps)}"
+        f"readable: {item.table}: {counted(item.num_rows, 'row')}{_losses(item.num_damaged, item.num_gaps)}"
         for item in found.readable
     )
     for line in (*found.faults, *notes, *readable):
         stdout_console().print(line, markup=False, soft_wrap=True)
-    print(f"{found.num_runs} runs, {len(found.faults)} faults" if found.faults else f"{found.num_runs} runs, all whole")
+    num_runs = counted(found.num_runs, "run")
+    print(f"{num_runs}, {counted(len(found.faults), 'fault')}" if found.faults else f"{num_runs}, all whole")
     if found.readable:
         print("`rlf runs salvage` saves what is readable into a new database.")
 
 
 def _losses(num_damaged: int, num_gaps: int) -> str:
     damaged = f"; {num_damaged} more are damaged" if num_damaged else ""
-    return damaged + (f"; {num_gaps} places cannot be read" if num_gaps else "")
+    return damaged + (f"; {counted(num_gaps, 'place')} cannot be read" if num_gaps else "")
 
 
 def salvage_runs(
@@ -66,5 +68,6 @@ def salvage_runs(
         return
     for item in done.tables:
         if item.num_rows or item.num_damaged or item.num_gaps:
-            print(f"{item.table}: {item.num_rows} rows saved{_losses(item.num_damaged, item.num_gaps)}")
-    print(f"{len(done.run_ids)} runs saved to {done.target}; {done.num_thinned} trajectories lost a part")
+            print(f"{item.table}: {counted(item.num_rows, 'row')} saved{_losses(item.num_damaged, item.num_gaps)}")
+    lost = "trajectory" if done.num_thinned == 1 else "trajectories"
+    print(f"{counted(len(done.run_ids), 'run')} saved to {done.target}; {done.num_thinned:,} {lost} lost a part")

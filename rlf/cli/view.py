@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
-from rlf.types.events import RunEvent
+from rlf.types.events import Notice, RunEvent
 
 if TYPE_CHECKING:
     from rlf.api.runs import RunInfo
@@ -23,6 +23,27 @@ class RunView(Protocol):
 
     def close(self) -> None:
         """Gives the terminal back. Safe to call when `open` never was, and twice."""
+
+
+class WithoutVerdict:
+    """A view that leaves a run's verdict to who prints the run's end."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+
+    def open(self, info: RunInfo) -> WithoutVerdict:
+        """Shows what is about to run."""
+        self._view = self._view.open(info)
+        return self
+
+    def __call__(self, event: RunEvent) -> None:
+        """Takes one event."""
+        if not (isinstance(event, Notice) and "verdict" in event.data):
+            self._view(event)
+
+    def close(self) -> None:
+        """Gives the terminal back."""
+        self._view.close()
 
 
 def choose_view(console: Console, command: str, *, as_json: bool) -> RunView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,9 @@ logger = logging.getLogger(__name__)
 _REPORT_S = 3.0
 """Time after which a wait is reported."""
 _PAUSE_S = 0.01
+_reported: set[str] = set()
+"""Files whose wait some thread of this process has reported and not ended."""
+_reporting = threading.Lock()
 
 
 def use_wal(database: sqlite3.Connection, patience_s: float) -> None:
@@ -34,25 +38,40 @@ def use_wal(database: sqlite3.Connection, patience_s: float) -> None:
 def wait_while_busy(database: sqlite3.Connection, action: Callable[[], object], patience_s: float) -> None:
     """Tries an action until no other process is in its way, and reports a wait that takes long.
 
+    Threads that wait for the same file at once report it once.
+
     Raises:
         Exception: the action's own, also that it is still in the way after so long.
     """
-    started, is_reported = time.monotonic(), False
-    while True:
-        try:
-            action()
-            break
-        except Exception as error:
-            waited_s = time.monotonic() - started
-            if not _is_busy(error) or waited_s > patience_s:
-                raise
-        if not is_reported and waited_s > _REPORT_S:
-            is_reported = True
-            what = "another process is writing to it; waiting for that, at most"
-            logger.warning("%s: %s %g minutes", _file(database), what, patience_s / 60)
-        time.sleep(_PAUSE_S)
-    if is_reported:
-        logger.warning("%s: free again after %.0f s", _file(database), time.monotonic() - started)
+    started, reported = time.monotonic(), None
+    try:
+        while True:
+            try:
+                action()
+                break
+            except Exception as error:
+                waited_s = time.monotonic() - started
+                if not _is_busy(error) or waited_s > patience_s:
+                    raise
+            if reported is None and waited_s > _REPORT_S:
+                reported = _report(_file(database), patience_s)
+            time.sleep(_PAUSE_S)
+        if reported is not None:
+            logger.warning("%s: free again after %.0f s", reported, time.monotonic() - started)
+    finally:
+        if reported is not None:
+            _reported.discard(reported)
+
+
+def _report(file: str, patience_s: float) -> str | None:
+    """Reports that a file is waited for. Returns the file, or None where another thread has reported it."""
+    with _reporting:
+        if file in _reported:
+            return None
+        _reported.add(file)
+    what = "another process is writing to it; waiting for that, at most"
+    logger.warning("%s: %s %g minutes", file, what, patience_s / 60)
+    return file
 
 
 def _is_busy(error: Exception) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rlf.core import Place
+from rlf.core import Place, SpecError
 from rlf.data.rows import Row, fail
 
 
@@ -19,12 +20,17 @@ def read_jsonl(path: Path, shown: str) -> Iterator[Row]:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 place = Place(shown, number, 1)
-                yield Row(place, _object(_parse(line.strip(), place), place, "the line"))
+                value, repeated = _parse(line.strip(), place)
+                if repeated:
+                    _refuse_repeated_keys(place, repeated + _count_repeated(file))
+                yield Row(place, _object(value, place, "the line"))
 
 
 def read_json(path: Path, shown: str) -> Iterator[Row]:
     """A list of objects."""
-    rows = _parse(path.read_bytes(), Place(shown))
+    rows, repeated = _parse(path.read_bytes(), Place(shown))
+    if repeated:
+        _refuse_repeated_keys(Place(shown), repeated)
     if not isinstance(rows, list):
         raise fail(Place(shown), "", f"the file holds {_name(rows)}; expected a list of objects. Write [{{...}}, ...].")
     for index, row in enumerate(rows):
@@ -65,12 +71,21 @@ def _refuse_repeated(columns: list[str], shown: str) -> None:
 _NOT_UTF8 = "this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."
 
 
-def _parse(text: bytes, place: Place) -> Any:
+def _parse(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
+    """The value, and in how many objects of it each key stands more than once."""
+    repeated: Counter[str] = Counter()
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.update(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return found
+
     try:
-        value = _JSON.decode(text.decode().removeprefix("\ufeff"))
+        value = json.loads(text.decode().removeprefix("\ufeff"), parse_constant=_refuse, object_pairs_hook=build)
         if b"\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
-        return value
+        return value, repeated
     except UnicodeDecodeError as error:
         raise fail(place, "", _NOT_UTF8) from error
     except UnicodeEncodeError as error:
@@ -87,16 +102,19 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"got {constant}, which JSON does not have")
 
 
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a key that is written twice only the last value would be read."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        repeated = [f"{name!r} {count} times" for name, count in Counter(key for key, _ in pairs).items() if count > 1]
-        raise ValueError(f"an object has the key {', '.join(repeated)}")
+def _count_repeated(lines: Iterable[bytes]) -> Counter[str]:
+    """In how many objects of the lines, those left out that are not JSON, each key stands more than once."""
+    found: Counter[str] = Counter()
+    for line in lines:
+        with suppress(SpecError):
+            found += _parse(line, Place(""))[1]
     return found
 
 
-_JSON = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_each_key_once)
+def _refuse_repeated_keys(place: Place, repeated: Counter[str]) -> NoReturn:
+    """Of a key that is written twice only the last value would be read."""
+    keys = ", ".join(f"{key!r} in {count} object{'' if count == 1 else 's'}" for key, count in repeated.most_common())
+    raise fail(place, "", f"keys are written more than once: {keys}, the first here. Write each once.")
 
 
 def _object(row: Any, place: Place, what: str) -> dict[str, Any]:

@@ -61,6 +61,11 @@ def count(value: float | None) -> str:
     return f"{value:.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `1,024 runs`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def duration(seconds: float | None) -> str:
     """`1:52`, `2:03:07`."""
     if seconds is None or not math.isfinite(seconds):

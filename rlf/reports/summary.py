@@ -51,27 +51,30 @@ def read_summary(reader: Reader, run_id: str) -> Summary:
     return Summary(run_id, changes, None if pair is None else read_example(reader, run_id, pair))
 
 
-def summary_view(summary: Summary, options: str = "", opening: ReadOpening = no_opening) -> RenderableType:
+def summary_view(
+    summary: Summary, options: str = "", opening: ReadOpening = no_opening, below: str = ""
+) -> RenderableType:
     """Renders a summary. Print it with `crop=False`: the commands in it are lines that must not be broken.
 
     Args:
         options: What the commands in it need beside the run, e.g. ` --runs elsewhere`.
         opening: Reads what the policy saw before the question.
+        below: A line that stands under it; its sentence is not repeated.
     """
-    return Group(change_view(summary), *example_parts(summary, options, opening))
+    return Group(change_view(summary, below), *example_parts(summary, options, opening))
 
 
-def change_view(summary: Summary, above: str = "") -> RenderableType:
+def change_view(summary: Summary, verdict: str = "") -> RenderableType:
     """What the run changed: a sentence for each mode, then the rates.
 
     Args:
-        above: A line that stands over it; its sentence is not repeated.
+        verdict: A line that stands above or below; its sentence is not repeated.
     """
     if not summary.changes:
         return Text("no evaluation yet", style="dim")
     found = shifts(summary.changes)
     parts: list[RenderableType] = [
-        Text(words, "bold") for words in shift_lines(summary.changes, found) if words not in above
+        Text(words, "bold") for words in shift_lines(summary.changes, found) if words not in verdict
     ]
     parts += [_table(summary.changes, found), Text("in brackets: 95 % confidence intervals", style="dim")]
     return Group(*parts)

@@ -1,4 +1,4 @@
-"""A trajectory for people: what was fed in and what the policy sampled, turn by turn, then the scores.
+"""A trajectory for people: what the policy saw and what it sampled, turn by turn, then the scores.
 
 Sampled text has a solid margin mark and its own colour, everything else a dotted one, so the two are told apart
 on any terminal. Observations are shown as the texts that were fed back, not decoded from tokens.
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.reports.margin import Margin
-from rlf.reports.quantities import decimal, dollars, latency, visible
+from rlf.reports.quantities import counted, decimal, dollars, latency, visible
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.tool import Outcome, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Trajectory, Turn
@@ -28,7 +28,7 @@ _SAMPLED_STYLE = "green"
 _FED_STYLE = "cyan"
 _PROMPT_STYLE = "dim"
 _SPECIAL = re.compile(r"<\|[^|<>\n]{1,64}\|>|</?(?:tool_call|tool_response|think|s)>")
-_LABEL_WIDTH = 7
+_LABEL_WIDTH = 11
 
 
 def trajectory_view(
@@ -56,7 +56,7 @@ def legend() -> Text:
     """One line that explains the margin marks."""
     text = Text(" " * (_LABEL_WIDTH + 1))
     text.append(SAMPLED_MARK, _SAMPLED_STYLE).append("sampled by the policy   ", "dim")
-    return text.append(FED_MARK, _FED_STYLE).append("fed in, never in the loss", "dim")
+    return text.append(FED_MARK, _FED_STYLE).append("observation, never in the loss", "dim")
 
 
 def _heading(trajectory: Trajectory) -> Text:
@@ -67,8 +67,8 @@ def _heading(trajectory: Trajectory) -> Text:
 def _end(scored: Scored) -> Text:
     """How the trajectory ended, its size, its reward."""
     trajectory = scored.trajectory
-    text = Text(f"{trajectory.stop} after {_plural(len(trajectory.turns), 'turn')}")
-    text.append(f" · {_plural(len(trajectory.tokens), 'token')}, {trajectory.num_sampled:,} sampled", "dim")
+    text = Text(f"{trajectory.stop} after {counted(len(trajectory.turns), 'turn')}")
+    text.append(f" · {counted(len(trajectory.tokens), 'token')}, {trajectory.num_sampled:,} sampled", "dim")
     reward = "unscorable" if scored.reward is None else f"reward {decimal(scored.reward)}"
     return text.append(" · ", "dim").append(reward, "yellow" if scored.reward is None else "none")
 
@@ -106,7 +106,7 @@ def _sampled(text: str, style: str = _SAMPLED_STYLE) -> Text:
 def _after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
     """What a turn led to: results and corrections, or calls and failures that ended the trajectory."""
     fed = turn.observation_end > turn.end
-    label = "fed in" if fed else "not fed"
+    label = "observation" if fed else "not seen"
     contents = [
         *(_call(record, fed, max_lines) for record in turn.calls),
         *(_failure(failure) for failure in turn.failures),
@@ -146,7 +146,7 @@ def _inside(result: ToolResult) -> Iterator[RenderableType]:
 def _spent(usage: Mapping[str, float]) -> Iterator[str]:
     num_tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
     if num_tokens:
-        yield _plural(int(num_tokens), "token")
+        yield counted(int(num_tokens), "token")
     if usage.get("cost_usd"):
         yield dollars(usage["cost_usd"])
 
@@ -161,7 +161,7 @@ def _circumstances(record: CallRecord) -> Iterator[str]:
         yield "cached"
     yield from _spent(result.usage)
     if result.truncated:
-        yield f"cut from {_plural(result.size_bytes, 'byte')}"
+        yield f"cut from {counted(result.size_bytes, 'byte')}"
 
 
 def _failure(failure: ParseFailure) -> RenderableType:
@@ -181,7 +181,7 @@ def _score(score: Score) -> Text:
 
 def _taken(usage: ScoreUsage) -> Iterator[str]:
     """What a judge took, in words."""
-    yield _plural(usage.num_tokens, "token")
+    yield counted(usage.num_tokens, "token")
     if usage.cost_usd:
         yield dollars(usage.cost_usd)
     if usage.num_cached:
@@ -190,7 +190,3 @@ def _taken(usage: ScoreUsage) -> Iterator[str]:
 
 def _plain(answer: object) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

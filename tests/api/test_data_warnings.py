@@ -37,12 +37,24 @@ def test_repeated_questions_with_different_golds_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.csv", "prompt,answer,answer\nq,a,b\n", "a.csv:1:1: the header has 'answer' 2 times"),
-        ("a.jsonl", '{"prompt": "q", "answer": "a", "answer": "b"}\n', "the key 'answer' 2 times"),
-        ("a.json", '[{"prompt": "q", "answer": {"x": 1, "x": 2}}]', "the key 'x' 2 times"),
+        (
+            "a.csv",
+            "prompt,b,answer,answer,b,b\nq,1,a,b,2,3\n",
+            "a.csv:1:1: the header has 'b' 3 times, 'answer' 2 times",
+        ),
+        (
+            "a.jsonl",
+            '{"prompt": "q"}\n{"prompt": "q", "a": "a", "a": "b"}\nno json\n{"a": 1, "a": 2, "b": {"c": 1, "c": 1}}\n',
+            "a.jsonl:2:1: keys are written more than once: 'a' in 2 objects, 'c' in 1 object, the first here",
+        ),
+        (
+            "a.json",
+            '[{"prompt": "q", "answer": {"x": 1, "x": 2}}, {"x": 0, "x": 0, "x": 0, "y": 1, "y": 2}]',
+            "'x' in 2 objects, 'y' in 1 object",
+        ),
     ],
 )
-def test_a_column_or_key_given_twice_is_a_fault(tmp_path, monkeypatch, name, text, said):
+def test_columns_and_keys_given_twice_are_a_fault_that_counts_them_all(tmp_path, monkeypatch, name, text, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(text)
     with pytest.raises(SpecError, match=said):

@@ -59,6 +59,13 @@ def test_every_step_without_signal_is_diagnosed_with_figures_an_example_and_a_co
         assert notice.data["command"].endswith(f"--runs {folder}")
 
 
+def test_causes_that_were_named_before_are_repeated_in_words(without_signal):
+    _, watch, _ = without_signal
+    texts = [notice.text for notice in notices(watch, "signal")]
+    again = [text for text in texts if "Likely, as before: " in text]
+    assert again and all("Likely, as before: the policy calls no tool" in text for text in again)
+
+
 def test_a_wrong_answer_column_is_named_by_the_run(without_signal):
     _, watch, _ = without_signal
     causes = [cause for notice in notices(watch, "signal") for cause in notice.data["causes"]]

@@ -16,7 +16,7 @@ from rlf.api.runs import RunInfo, RunOutcome, View
 from rlf.cli import app, envelope
 from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.reports.verdict import read_verdict
-from rlf.types import RunEvent, RunFinished, RunStatus
+from rlf.types import Notice, RunEvent, RunFinished, RunStatus
 
 from ..reports.synthetic import events, run_record
 
@@ -64,6 +64,7 @@ def play(
 def script_of(status: RunStatus, error: str | None = None) -> Callable[[], Sequence[RunEvent]]:
     """A whole run, or one that ends after its fourth step."""
     whole = list(events())
+    whole.insert(-1, Notice("info", "verdict: learned: much", {"verdict": "learned", "reason": "much"}))
     if status is RunStatus.FINISHED:
         return lambda: whole
     return lambda: [*whole[:9], RunFinished(status, 4, error)]

@@ -36,6 +36,14 @@ def test_a_finished_run_prints_its_steps_its_summary_and_what_to_do_next(rlf: Rl
     assert result.stderr == ""
 
 
+def test_the_last_line_of_a_run_is_its_verdict_which_is_said_once(rlf: Rlf, engine: UseEngine) -> None:
+    engine()
+    stdout = rlf("run", "search.yaml").stdout
+    last = stdout.splitlines()[-1]
+    assert last.startswith("verdict: learned: ")
+    assert stdout.count("verdict:") == stdout.count(last.removeprefix("verdict: learned: ")) == 1
+
+
 def test_an_interrupted_run_exits_with_130_and_says_how_to_go_on(rlf: Rlf, engine: UseEngine) -> None:
     engine(RunStatus.INTERRUPTED)
     result = rlf("run", "search.yaml")

@@ -1,8 +1,11 @@
 """SQLite files that many processes share."""
 
+import logging
 import sqlite3
+import threading
 
-from rlf.core.wal import use_wal
+from rlf.core import wal
+from rlf.core.wal import use_wal, wait_while_busy
 
 
 class Contended(sqlite3.Connection):
@@ -25,3 +28,34 @@ def test_the_switch_to_wal_is_tried_again_when_another_process_switches_too(tmp_
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert connection.refusals == 0
     connection.close()
+
+
+def test_threads_that_wait_for_one_file_report_it_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(wal, "_REPORT_S", 0.02)
+    is_free = threading.Event()
+
+    def act():
+        if not is_free.is_set():
+            busy = sqlite3.OperationalError("database is locked")
+            busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise busy
+
+    def wait():
+        connection = sqlite3.connect(tmp_path / "rlf.db")
+        wait_while_busy(connection, act, 60.0)
+        connection.close()
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            threads = [threading.Thread(target=wait) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            threading.Timer(0.3, is_free.set).start()
+            for thread in threads:
+                thread.join()
+            is_free.clear()
+    assert [record.args[1].startswith("another") for record in caplog.records if "waiting" in record.getMessage()] == [
+        True,
+        True,
+    ]
+    assert sum("free again" in record.getMessage() for record in caplog.records) == 2

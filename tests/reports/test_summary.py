@@ -168,7 +168,7 @@ def test_a_report_begins_with_its_result_and_ends_with_what_it_was_made_from(rea
 
 def test_the_example_shows_the_system_text_and_the_tools_that_the_policy_saw(reader: Reader) -> None:
     text = rendered(summary_view(read_summary(reader, RUN), opening=lambda _: "Tools: search, calculator"))
-    assert text.count("system  ┊ Tools: search, calculator") == 2
+    assert text.count("system      ┊ Tools: search, calculator") == 2
 
 
 def test_an_overview_has_one_line_per_run(reader: Reader) -> None:

@@ -50,7 +50,7 @@ def test_what_broke_is_told_and_unscorable_is_no_zero() -> None:
     assert "infra_failure after 3 turns" in text
     assert "· unscorable" in text
     assert "judge  unscorable × 1  the judge did not answer" in text
-    assert "broken  no host" in text
+    assert "broken      no host" in text
     assert "parse failure: bad_json" in text
 
 
@@ -60,10 +60,10 @@ def test_a_term_that_was_not_asked_is_told_apart_from_one_that_could_not_say() -
     assert "brief  gated × 0  not asked: 'right' is 0, below 1" in text
 
 
-def test_a_result_that_never_reached_the_model_is_not_shown_as_fed_in() -> None:
+def test_a_result_that_never_reached_the_model_is_not_shown_as_an_observation() -> None:
     text = rendered(trajectory_view(broken(1)))
-    assert text.count("not fed ┊") == 1
-    assert text.count("fed in  ┊") == 2
+    assert text.count("not seen    ┊") == 1
+    assert text.count("observation ┊") == 2
 
 
 def test_hostile_text_is_shown_and_does_nothing() -> None:
@@ -92,4 +92,4 @@ def test_one_unbroken_string_wraps_within_the_width(width: int) -> None:
 def test_the_legend_names_both_marks() -> None:
     text = rendered(legend())
     assert f"{SAMPLED_MARK}sampled by the policy" in text
-    assert f"{FED_MARK}fed in" in text
+    assert f"{FED_MARK}observation" in text

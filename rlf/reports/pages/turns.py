@@ -1,4 +1,4 @@
-"""A trajectory as the parts of a page: what was fed in, what was sampled, turn beside turn."""
+"""A trajectory as the parts of a page: what the policy saw, what it sampled, turn beside turn."""
 
 from __future__ import annotations
 
