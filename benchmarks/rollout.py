@@ -20,8 +20,8 @@ from statistics import median
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlf.api.inputs import load_inputs
-from rlf.api.plans import checked_plan
+from rlf.api.specs.inputs import load_inputs
+from rlf.api.specs.plans import checked_plan
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.seeds import derive_seed
 from rlf.engines.local.model import load_model

@@ -18,7 +18,7 @@ from rlf.core.errors import RlfError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.api.chats import ShownPrompt
+    from rlf.api.chat.prompts import ShownPrompt
     from rlf.chat import Parsed
 
 chat_app = typer.Typer(name="chat", help="Look at prompts, and at how turns are read.", no_args_is_help=True)
@@ -27,7 +27,7 @@ chat_app = typer.Typer(name="chat", help="Look at prompts, and at how turns are 
 @chat_app.command("show")
 def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show the exact prompt of the first training row: its tokens, with special ones marked, and its sizes."""
-    from rlf.api.chats import show_prompt
+    from rlf.api.chat.prompts import show_prompt
 
     with announced(no_import=no_import):
         prompt = show_prompt(*split_arguments(arguments))
@@ -120,7 +120,7 @@ def _verdicts(parsed: Parsed) -> Table:
 @chat_app.command("certify")
 def certify(arguments: SpecArguments, as_json: AsJson = False) -> None:
     """Play every tool through tokenizer, template and loop and check every token; exit code 3 when one is wrong."""
-    from rlf.api.chats import certify_spec
+    from rlf.api.chat.prompts import certify_spec
 
     certificate = certify_spec(*split_arguments(arguments))
     if as_json:

@@ -16,7 +16,7 @@ from rlf.cli.foreign import NoImport, announced
 from rlf.core.errors import SpecError
 
 if TYPE_CHECKING:
-    from rlf.api.plans import Checked
+    from rlf.api.specs.plans import Checked
 
 
 def check(
@@ -36,7 +36,7 @@ def check(
     Python that the spec names is imported and its MCP servers are started, unless `--no-import` is given; each is named
     on stderr before it runs. Warnings go to stderr too and are no failure.
     """
-    from rlf.api.plans import check_members
+    from rlf.api.specs.plans import check_members
     from rlf.spec.reading.sweep import members_of
 
     files, overrides = split_arguments(arguments)

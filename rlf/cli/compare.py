@@ -121,7 +121,7 @@ def compare_runs(
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
-    from rlf.api.openings import Openings
+    from rlf.api.runs.openings import Openings
     from rlf.reports.compare.arms import read_arms
     from rlf.reports.compare.comparison import compare
     from rlf.reports.compare.examples import read_examples

@@ -29,7 +29,7 @@ def doctor(
     """Look at Python, packages, machine, lineage and sandbox; exit code 1 when something keeps runs from working."""
     if attack:
         _attack(as_json)
-    from rlf.api.doctor import examine
+    from rlf.api.doctor.findings import examine
 
     findings = examine(runs_folder)
     failed = any(finding.status == "fail" for finding in findings)
@@ -48,7 +48,7 @@ def doctor(
 
 def _attack(as_json: bool) -> NoReturn:
     """Runs the attacks and shows each as it ends."""
-    from rlf.api.attacks import run_attacks
+    from rlf.api.doctor.attacks import run_attacks
 
     console = stdout_console()
 

@@ -24,7 +24,7 @@ def export(
 
     The final model, or while there is none that of the newest checkpoint; a run that was stopped has one too.
     """
-    from rlf.api.exports import export_model
+    from rlf.api.runs.exports import export_model
 
     done = export_model(name, folder, runs_folder=runs_folder, step=step)
     if as_json:

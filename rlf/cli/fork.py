@@ -13,7 +13,7 @@ from rlf.cli.run import watch
 from rlf.cli.view import RunView
 
 if TYPE_CHECKING:
-    from rlf.api.runs import RunOutcome
+    from rlf.api.running.start import RunOutcome
 
 
 def fork_run(
@@ -43,7 +43,7 @@ def fork_run(
     The child keeps the parent's weights, optimizer and place in the data, counts its steps on from there, and is
     evaluated before its first one. Code and data are those that are there now.
     """
-    from rlf.api.forks import fork
+    from rlf.api.running.forks import fork
 
     files, overrides = split_arguments(arguments or [], need_file=False)
 

@@ -14,7 +14,7 @@ from rlf.cli.envelope import print_envelope
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.api.judge_serve import ServedModel
+    from rlf.api.judges.serve import ServedModel
 
 judge_app = typer.Typer(name="judge", help="Serve the models that judge.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def serve_judge(
     as_json: AsJson = False,
 ) -> None:
     """Serve judges behind the OpenAI protocol until Ctrl-C: by vLLM where it is installed, else by transformers."""
-    from rlf.api.judge_serve import judges_of, serve_judges
+    from rlf.api.judges.serve import judges_of, serve_judges
     from rlf.rewards.judging.settings import Serve
 
     numbers = [number.strip() for number in gpus.split(",") if number.strip()]

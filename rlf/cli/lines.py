@@ -11,7 +11,7 @@ from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFini
 from rlf.types.score import costs_by_name
 
 if TYPE_CHECKING:
-    from rlf.api.runs import RunInfo
+    from rlf.api.running.start import RunInfo
 
 _NAMES = {
     "StepFinished": "step",

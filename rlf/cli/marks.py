@@ -14,7 +14,7 @@ from rlf.cli.lineage import open_reader
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.api.removal import Leftover, Removed
+    from rlf.api.runs.removal import Leftover, Removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def remove_runs(
     as_json: AsJson = False,
 ) -> None:
     """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
-    from rlf.api.removal import remove_with_folders
+    from rlf.api.runs.removal import remove_with_folders
 
     with open_reader(runs_folder) as reader:
         runs = [reader.get_run(name) for name in names]
@@ -141,7 +141,7 @@ def thin_runs(
     Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
     trajectories stay, so that every report goes on working.
     """
-    from rlf.api.removal import finish_removals
+    from rlf.api.runs.removal import finish_removals
     from rlf.lineage.upkeep import drop_unnamed_blobs, parse_keep, thin
 
     if bool(names) != bool(keep):

@@ -9,21 +9,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from rlf.api.attack_world import ToolPlayed
-from rlf.api.calibration import Calibration
-from rlf.api.chats import ShownPrompt
-from rlf.api.doctor import Finding
-from rlf.api.exports import Exported
-from rlf.api.judge_serve import ServedModel
-from rlf.api.planning import PlanDifference, PlanReport
+from rlf.api.chat.prompts import ShownPrompt
+from rlf.api.doctor.findings import Finding
+from rlf.api.judges.serve import ServedModel
 from rlf.api.projects import Project
-from rlf.api.rehearsals import Rehearsal, Stage
-from rlf.api.reproduce import Agreement
-from rlf.api.runs import RunInfo, RunOutcome
-from rlf.api.sweeps import Member
-from rlf.api.tool_prompts import ToolPrompt
-from rlf.api.tools_write import Written
-from rlf.api.verification import Verification
+from rlf.api.rewards.attack_world import ToolPlayed
+from rlf.api.rewards.calibration import Calibration
+from rlf.api.running.reproduce import Agreement
+from rlf.api.running.start import RunInfo, RunOutcome
+from rlf.api.running.sweeps import Member
+from rlf.api.runs.exports import Exported
+from rlf.api.runs.verification import Verification
+from rlf.api.specs.planning import PlanDifference, PlanReport
+from rlf.api.specs.rehearsals import Rehearsal, Stage
+from rlf.api.tools.prompts import ToolPrompt
+from rlf.api.tools.write import Written
 from rlf.chat.fuzz.foreign import ForeignTally
 from rlf.chat.fuzz.report import Tally
 from rlf.cli.compare import ShownComparison

@@ -20,7 +20,7 @@ from rlf.core.errors import RlfError
 from rlf.reports.quantities import duration, visible
 
 if TYPE_CHECKING:
-    from rlf.api.planning import PlanDifference, PlanReport
+    from rlf.api.specs.planning import PlanDifference, PlanReport
     from rlf.engines.openrlhf.compile.memory import GpuMemory
     from rlf.plan.estimate import Part, Work
     from rlf.plan.values import PlannedValue
@@ -44,7 +44,7 @@ def plan(
     Python that the spec names is imported and its MCP servers are started, unless `--no-import` is given; each is named
     on stderr before it runs.
     """
-    from rlf.api.planning import compare_plans, report_plan
+    from rlf.api.specs.planning import compare_plans, report_plan
 
     files, overrides = split_arguments(arguments)
     if diff and len(files) != 2:

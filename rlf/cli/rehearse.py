@@ -15,8 +15,8 @@ from rlf.cli.view import RunView
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.api.rehearsals import Rehearsal, Stage
-    from rlf.api.runs import RunOutcome
+    from rlf.api.running.start import RunOutcome
+    from rlf.api.specs.rehearsals import Rehearsal, Stage
 
 
 def rehearse(
@@ -36,7 +36,7 @@ def rehearse(
 
     Reports each stage that works, what was replaced, and what a CPU cannot show.
     """
-    from rlf.api import rehearsals
+    from rlf.api.specs import rehearsals
 
     if setup:
         environment = rehearsals.setup(vllm=vllm, tell=lambda words: print(words, file=sys.stderr))

@@ -17,8 +17,8 @@ from rlf.core.hashing import short
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
-    from rlf.api.reproduce import Agreement
-    from rlf.api.runs import RunOutcome
+    from rlf.api.running.reproduce import Agreement
+    from rlf.api.running.start import RunOutcome
 
 _SHOWN = 10
 
@@ -44,7 +44,7 @@ def reproduce_run(
 
     On a CPU the local engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
     """
-    from rlf.api.reproduce import compare_with_original, reproduce
+    from rlf.api.running.reproduce import compare_with_original, reproduce
 
     def work(view: RunView) -> RunOutcome:
         command = ["rlf", *sys.argv[1:]]

@@ -15,7 +15,7 @@ from rlf.cli.view import RunView
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.api.runs import RunOutcome
+    from rlf.api.running.start import RunOutcome
 
 
 def resume(
@@ -64,7 +64,7 @@ def resume(
     A cluster's OpenRLHF job that continued, or ended, while nobody followed it is found again, and nothing is run
     twice.
     """
-    from rlf.api import runs, sweeps
+    from rlf.api.running import start, sweeps
 
     if sweeps.is_sweep(name, runs_folder):
         if from_step is not None:
@@ -74,7 +74,7 @@ def resume(
         _resume_sweep(name, runs_folder, accept_changes=accept_changes, take_over=take_over, as_json=as_json)
 
     def work(view: RunView) -> RunOutcome:
-        return runs.resume(
+        return start.resume(
             name,
             runs_folder=runs_folder,
             view=view.open,
@@ -89,7 +89,7 @@ def resume(
 
 
 def _resume_sweep(name: str, runs_folder: Path, *, accept_changes: bool, take_over: bool, as_json: bool) -> NoReturn:
-    from rlf.api import sweeps
+    from rlf.api.running import sweeps
 
     def work(watcher: sweeps.Watcher) -> sweeps.SweepOutcome:
         command = ["rlf", *sys.argv[1:]]

@@ -23,7 +23,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards import Rescored, Saved
+    from rlf.api.rewards.scoring import Rescored, Saved
     from rlf.rewards import Term
     from rlf.rewards.examples import Trial
     from rlf.types import Score
@@ -56,7 +56,7 @@ def list_rewards(
     if kinds:
         _list_kinds(as_json=as_json)
         return
-    from rlf.api.rewards import load_rewards
+    from rlf.api.rewards.scoring import load_rewards
 
     with announced(no_import=no_import):
         found = load_rewards(files or ())
@@ -107,7 +107,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
 
     Exit code 3 when a trial fails, or a term is untested because nothing shows its best value.
     """
-    from rlf.api.rewards import load_rewards, try_rewards
+    from rlf.api.rewards.scoring import load_rewards, try_rewards
 
     found = load_rewards(files or ())
     trials = asyncio.run(try_rewards(found))
@@ -143,7 +143,7 @@ def score_rewards(
     as_json: AsJson = False,
 ) -> None:
     """Score saved trajectories with a spec's terms: what moved, by which term, and what it does to advantages."""
-    from rlf.api.rewards import rescore, rescoring_spec, saved_in_file, saved_in_run, why_no_advantages
+    from rlf.api.rewards.scoring import rescore, rescoring_spec, saved_in_file, saved_in_run, why_no_advantages
 
     if (run is None) == (file is None):
         raise RlfError("got both --run and --file, or neither; expected one. Write e.g. `--run latest`.")

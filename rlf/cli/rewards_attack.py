@@ -17,7 +17,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import decimal, percent, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards_attack import Attack
+    from rlf.api.rewards.attack import Attack
     from rlf.rewards.attack.profit import Attempt
 
 _MAX_SHOWN_CHARS = 200
@@ -40,8 +40,8 @@ def attack_rewards(
     as_json: AsJson = False,
 ) -> None:
     """Play behaviours without skill against a spec's reward; exit code 3 when one earns too much of it."""
-    from rlf.api.rewards import rescoring_spec
-    from rlf.api.rewards_attack import attack
+    from rlf.api.rewards.attack import attack
+    from rlf.api.rewards.scoring import rescoring_spec
 
     files, overrides = split_arguments(arguments)
     found: dict[str, Attack] = {}

@@ -16,7 +16,7 @@ from rlf.cli.output import stdout_console
 from rlf.reports.quantities import decimal, visible
 
 if TYPE_CHECKING:
-    from rlf.api.calibration import Calibration
+    from rlf.api.rewards.calibration import Calibration
     from rlf.reports.agreement import Estimate
 
 _MOST_SHOWN = 3
@@ -37,7 +37,7 @@ def calibrate_rewards(
     as_json: AsJson = False,
 ) -> None:
     """Hold a judge against human labels: agreement, bias by position, length and authorship, cost."""
-    from rlf.api.calibration import calibrate, judge_in
+    from rlf.api.rewards.calibration import calibrate, judge_in
 
     judge, seed = judge_in(spec, term)
     found = asyncio.run(calibrate(judge, labels, seed=seed, threshold=threshold))

@@ -30,7 +30,7 @@ from rlf.core.errors import RlfError, SpecError
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
-    from rlf.api.runs import RunOutcome
+    from rlf.api.running.start import RunOutcome
 
 _EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
 
@@ -57,7 +57,7 @@ def run(
 
     Ctrl-C stops at once and keeps everything; `rlf resume` goes on from there.
     """
-    from rlf.api import runs
+    from rlf.api.running import start
 
     files, overrides = split_arguments(arguments)
     if record and replay is not None:
@@ -71,7 +71,7 @@ def run(
 
     def work(view: RunView) -> RunOutcome:
         try:
-            return runs.run(
+            return start.run(
                 files,
                 overrides,
                 runs_folder=runs_folder,
@@ -95,7 +95,7 @@ def _run_sweep(
     commas: bool,
     as_json: bool,
 ) -> NoReturn:
-    from rlf.api.sweeps import SweepOutcome, Watcher, run_sweep
+    from rlf.api.running.sweeps import SweepOutcome, Watcher, run_sweep
     from rlf.spec.reading.sweep import members_of
 
     fixed, members = members_of(overrides, file, commas=commas)
@@ -126,7 +126,7 @@ def watch(command: str, work: Callable[[RunView], RunOutcome], runs_folder: Path
 
 def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None:
     """The summary, the commands to use next, and the verdict."""
-    from rlf.api.openings import Openings
+    from rlf.api.runs.openings import Openings
     from rlf.reports.summary import read_summary, summary_view
     from rlf.reports.verdict import verdict_text
 

@@ -142,7 +142,7 @@ def _show_lineage(reader: Reader, run_id: str, step: int | None, *, as_json: boo
 
 
 def _write_run(reader: Reader, run: Run, html: Path) -> None:
-    from rlf.api.openings import Openings
+    from rlf.api.runs.openings import Openings
     from rlf.reports.pages.run import run_page
     from rlf.reports.report import read_report
     from rlf.reports.sweep import is_sweep
@@ -154,7 +154,7 @@ def _write_run(reader: Reader, run: Run, html: Path) -> None:
 
 
 def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
-    from rlf.api.openings import Openings
+    from rlf.api.runs.openings import Openings
     from rlf.reports.report import read_report, report_view
     from rlf.reports.sweep import is_sweep, read_sweep, sweep_view
 

@@ -13,12 +13,12 @@ from rlf.cli.output import stdout_console
 from rlf.reports.quantities import counted
 
 if TYPE_CHECKING:
-    from rlf.api.verification import Verification
+    from rlf.api.runs.verification import Verification
 
 
 def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
     """Read the whole lineage and print what is damaged, checkpoints included; exit code 3 when something is."""
-    from rlf.api.verification import verify_folder
+    from rlf.api.runs.verification import verify_folder
 
     found = verify_folder(runs_folder)
     if as_json:

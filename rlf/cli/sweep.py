@@ -20,8 +20,8 @@ from rlf.cli.view import RunView, choose_view
 from rlf.types.events import EventSink, RunStatus
 
 if TYPE_CHECKING:
-    from rlf.api.runs import RunInfo
-    from rlf.api.sweeps import Member, MemberOutcome, SweepOutcome, Watcher
+    from rlf.api.running.start import RunInfo
+    from rlf.api.running.sweeps import Member, MemberOutcome, SweepOutcome, Watcher
 
 _EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
 
@@ -64,7 +64,7 @@ class _Screen:
 
 def watch_sweep(command: str, work: Callable[[Watcher], SweepOutcome], runs_folder: Path, *, as_json: bool) -> NoReturn:
     """Lets `work` run under views, prints the table of members, and exits with the sweep's code."""
-    from rlf.api.sweeps import Watcher
+    from rlf.api.running.sweeps import Watcher
     from rlf.reports.sweep import read_sweep, sweep_view
 
     console = stdout_console()

@@ -29,7 +29,7 @@ from rlf.core.registry import nearest
 from rlf.reports.quantities import latency, visible
 
 if TYPE_CHECKING:
-    from rlf.api.tool_prompts import ToolPrompt
+    from rlf.api.tools.prompts import ToolPrompt
     from rlf.tools import ExampleRun, ToolDeclaration
     from rlf.tools.bench import BenchReport
     from rlf.tools.drill import DrillRun
@@ -287,7 +287,7 @@ def _named(tools: Sequence[ToolDeclaration], name: str) -> ToolDeclaration:
 
 
 def _rendered(name: str, file: Path) -> ToolPrompt:
-    from rlf.api.tool_prompts import render_tool
+    from rlf.api.tools.prompts import render_tool
 
     return render_tool(name, file)
 

@@ -55,11 +55,11 @@ def import_tools(
 
     A module is imported and a server's command is started; each is named on stderr before it runs.
     """
-    from rlf.api import tools_import as api
-    from rlf.api.tools_write import write_tools
+    from rlf.api.tools import importing
+    from rlf.api.tools.write import write_tools
 
     with announced(no_import=None):
-        found = api.read_source(kind, api.ImportRequest(source, out, target, url))
+        found = importing.read_source(kind, importing.ImportRequest(source, out, target, url))
     written = write_tools(found, out, source=f"{kind}: {source}", force=force, prefix=prefix)
     if as_json:
         print_envelope("tools import", written)

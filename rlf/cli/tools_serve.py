@@ -52,12 +52,12 @@ def serve_tools(
     if search is not None:
         if files:
             raise RlfError("--search serves a corpus and no tools; leave out the files.")
-        from rlf.api.search_serve import serve_search
+        from rlf.api.tools.search import serve_search
 
         asyncio.run(serve_search(search, host, port, _tell))
         raise KeyboardInterrupt  # nothing else ends it
     tools = load_tools(files or ())
-    from rlf.api.tools_serve import serve_http, serve_stdio
+    from rlf.api.tools.serve import serve_http, serve_stdio
 
     if mcp is McpTransport.STDIO:
         asyncio.run(serve_stdio(tools))

@@ -165,7 +165,7 @@ def show_trajectory(
     command: str, run: Run, stored: StoredTrajectory, *, heat: bool = False, as_json: bool = False
 ) -> None:
     """Prints a trajectory, as a page or as the JSON of a command."""
-    from rlf.api.openings import Openings
+    from rlf.api.runs.openings import Openings
     from rlf.reports.trace import heat_legend, heated
     from rlf.reports.trajectory import legend, trajectory_view
 

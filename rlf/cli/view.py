@@ -9,7 +9,7 @@ from rich.console import Console
 from rlf.types.events import Notice, RunEvent
 
 if TYPE_CHECKING:
-    from rlf.api.runs import RunInfo
+    from rlf.api.running.start import RunInfo
 
 
 class RunView(Protocol):

@@ -1,7 +1,7 @@
 """What a tracker is: a place outside of the lineage that is told a run's events as they happen.
 
 A kind is one file of `rlf.trackers.kinds`; its package is imported when a run begins. What happens when one fails is
-not its concern: the run goes on, see `rlf.api.tracking`.
+not its concern: the run goes on, see `rlf.api.running.tracking`.
 """
 
 from __future__ import annotations

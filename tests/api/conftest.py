@@ -51,7 +51,7 @@ def interrupted(tmp_path_factory):
     (folder / "search.yaml").write_text(TOOL)
     (folder / "spec.yaml").write_text(SPEC)
 
-    from rlf.api.runs import run
+    from rlf.api.running.start import run
     from rlf.types import StepFinished
 
     from .test_runs import Watch

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlf.api.certificates import certificate_notice
-from rlf.api.chats import _open
+from rlf.api.chat.prompts import _open
+from rlf.api.specs.certificates import certificate_notice
 
 
 @pytest.fixture(scope="module")

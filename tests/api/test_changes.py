@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.changes import InputsChanged
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import resume
+from rlf.api.running.changes import InputsChanged
+from rlf.api.running.start import resume
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import Reader
@@ -70,7 +70,7 @@ def test_a_runs_folder_that_was_moved_alone_finds_its_project_where_that_is(inte
 
 
 def test_a_changed_package_is_refused_by_its_versions(project, monkeypatch):
-    monkeypatch.setattr("rlf.api.changes.packages", lambda: {"torch": "9.9"})
+    monkeypatch.setattr("rlf.api.running.changes.packages", lambda: {"torch": "9.9"})
     with pytest.raises(InputsChanged, match=r"package torch: 2\.\S+ → 9\.9"):
         resumed(project)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.checkpoints import choose_start, damaged_checkpoints
 from rlf.api.lineage import open_lineage
+from rlf.api.running.checkpoints import choose_start, damaged_checkpoints
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.manifest import find_damage
 from rlf.lineage import Reader, Recorder, start_run

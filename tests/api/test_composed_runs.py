@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import run
+from rlf.api.running.start import run
 from rlf.lineage import Reader
 from rlf.types import ScoreState, StepFinished
 

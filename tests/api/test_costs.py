@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.budgets import Budget
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import resume, run
+from rlf.api.running.budgets import Budget
+from rlf.api.running.start import resume, run
 from rlf.cli import app
 from rlf.core import SpecError
 from rlf.lineage import Reader
@@ -125,7 +125,7 @@ def test_an_evaluation_ends_with_what_it_has_when_its_budget_is_spent(tmp_path: 
 
 
 def test_openrlhf_refuses_a_budget_that_it_cannot_keep(tmp_path: Path) -> None:
-    from rlf.api.plans import check_spec
+    from rlf.api.specs.plans import check_spec
 
     (tmp_path / "run.yaml").write_text(SPEC.format(url="http://h/v1", limits="{max_usd_per_evaluation: 1}"))
     with pytest.raises(SpecError, match="max_usd_per_evaluation: got 1; OpenRLHF evaluates in processes"):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.planning import power_notices
-from rlf.api.plans import check_spec
+from rlf.api.specs.planning import power_notices
+from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 from rlf.data import load_tasks
 

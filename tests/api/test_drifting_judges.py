@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import run
+from rlf.api.running.start import run
 from rlf.core import RunError
 from rlf.lineage import Reader
 from rlf.lineage.records import LoggedEvent, Run, Step

@@ -4,7 +4,7 @@ import os
 import signal
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import resume, run
+from rlf.api.running.start import resume, run
 from rlf.lineage import Reader
 from rlf.spec.reading.dotenv import forget_env_files
 from rlf.types import RunStatus, StepFinished

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlf.api.exports import ORIGIN, PROCESSOR_FILES, export_model
 from rlf.api.lineage import open_lineage
+from rlf.api.runs.exports import ORIGIN, PROCESSOR_FILES, export_model
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model

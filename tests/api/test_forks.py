@@ -8,9 +8,9 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from rlf.api.exports import export_model
-from rlf.api.forks import fork
 from rlf.api.lineage import open_lineage
+from rlf.api.running.forks import fork
+from rlf.api.runs.exports import export_model
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.engines.local.manifest import find_damage

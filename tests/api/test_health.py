@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.run_sink import HealthStop
-from rlf.api.runs import resume, run
+from rlf.api.running.sink import HealthStop
+from rlf.api.running.start import resume, run
 from rlf.lineage import Reader
 from rlf.types import Notice, RunStatus
 

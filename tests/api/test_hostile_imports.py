@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.tools_import import IMPORTERS, ImportRequest, read_source
-from rlf.api.tools_write import file_text
+from rlf.api.tools.importing import IMPORTERS, ImportRequest, read_source
+from rlf.api.tools.write import file_text
 from rlf.cli.main import app
 from rlf.cli.tool_files import load_tools
 from rlf.cli.tools_import import Source

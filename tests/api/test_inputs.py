@@ -2,9 +2,9 @@
 
 import shutil
 
-from rlf.api.inputs import model_files
-from rlf.api.plans import checked_plan
-from rlf.api.provenance import packages
+from rlf.api.running.provenance import packages
+from rlf.api.specs.inputs import model_files
+from rlf.api.specs.plans import checked_plan
 from rlf.builtin.names import builtin_path
 
 

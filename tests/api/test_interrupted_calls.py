@@ -16,7 +16,7 @@ import yaml
 from safetensors.torch import load_file
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import resume, run
+from rlf.api.running.start import resume, run
 from rlf.builtin.encyclopedia import search
 from rlf.cli.plain import event_line
 from rlf.lineage import Reader, TrajectoryFilter

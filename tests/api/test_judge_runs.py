@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from rlf.api.judges.model_server import serving
 from rlf.api.lineage import open_lineage
-from rlf.api.model_server import serving
-from rlf.api.runs import run
+from rlf.api.running.start import run
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.cli import app
 from rlf.core import RunError

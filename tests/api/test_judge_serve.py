@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import pytest
 
-from rlf.api.judge_serve import ServedModel, _command, _share, judges_of, serve_judges
+from rlf.api.judges.serve import ServedModel, _command, _share, judges_of, serve_judges
 from rlf.api.serving import listening
 from rlf.core import RlfError, RunError
 from rlf.core.supervise import descendants
@@ -94,7 +94,7 @@ def test_a_run_serves_its_judge_and_ends_it_however_it_ends_itself(number: signa
     with started("run", str(SPEC), "train.steps=500", "--json", folder=tmp_path) as process:
         metrics = first_step(process)
         below = descendants(process.pid)
-        assert any(b"rlf.api.judge_worker" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in below)
+        assert any(b"rlf.api.judges.worker" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in below)
         process.send_signal(number)
         process.communicate(timeout=60)
     assert metrics.keys() >= {"rewards/writing/tokens", "rewards/writing/cost_usd", "rewards/writing/unscorable"}
@@ -131,7 +131,7 @@ def test_a_server_that_ends_is_told_with_what_it_said(
     (tmp_path / "health").write_text("ok")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "rlf.api.judge_serve._command", lambda serve, host, port, num: [sys.executable, "-c", program, str(port)]
+        "rlf.api.judges.serve._command", lambda serve, host, port, num: [sys.executable, "-c", program, str(port)]
     )
     served: list[ServedModel] = []
     with pytest.raises(RunError, match=f"(?s){words}"):
@@ -141,7 +141,7 @@ def test_a_server_that_ends_is_told_with_what_it_said(
 
 def test_each_server_sees_its_share_of_the_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     tell = "import os, sys; sys.exit('sees ' + os.environ['CUDA_VISIBLE_DEVICES'])"
-    monkeypatch.setattr("rlf.api.judge_serve._command", lambda serve, host, port, num: [sys.executable, "-c", tell])
+    monkeypatch.setattr("rlf.api.judges.serve._command", lambda serve, host, port, num: [sys.executable, "-c", tell])
     with pytest.raises(RunError, match=r"sees (2,3|5,7)$"):
         asyncio.run(serve_judges([Serve(model="m", num=2, gpus=(2, 3, 5, 7))], "127.0.0.1", 0, print))
 
@@ -177,7 +177,7 @@ def test_vllm_serves_where_it_is_installed_and_never_a_builtin_model(monkeypatch
         *("--middleware", "rlf.endpoints.visitors.VisitorGuard"),
         *("--tensor-parallel-size", "2", "--max-model-len", "8192"),
     ]
-    assert "rlf.api.judge_worker" in _command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)
+    assert "rlf.api.judges.worker" in _command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)
 
 
 def test_a_vllm_whose_package_has_another_name_is_started_without_its_command_line(

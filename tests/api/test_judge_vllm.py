@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from rlf.api.judges.model_server import serving
 from rlf.api.lineage import open_lineage
-from rlf.api.model_server import serving
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.core.supervise import descendants
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import torch
 
-from rlf.api.model_server import ChatDialogue, serving
+from rlf.api.judges.model_server import ChatDialogue, serving
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.core import RunError
 from rlf.endpoints.generate import Generation, TextModel

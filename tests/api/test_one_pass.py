@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.plans import check_spec
+from rlf.api.specs.plans import check_spec
 from rlf.core.errors import SpecError
 
 SPEC = """name: broken

@@ -24,8 +24,8 @@ from urllib.parse import parse_qsl
 import pytest
 import yaml
 
-from rlf.api.tools_import import ImportRequest, read_source
-from rlf.api.tools_write import Written, write_tools
+from rlf.api.tools.importing import ImportRequest, read_source
+from rlf.api.tools.write import Written, write_tools
 from rlf.cli.tool_files import load_tools
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import load_document

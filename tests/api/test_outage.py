@@ -6,7 +6,7 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from rlf.api.runs import run
+from rlf.api.running.start import run
 from rlf.builtin.encyclopedia import search
 from rlf.types import RunStatus
 from rlf.types.events import StepFinished

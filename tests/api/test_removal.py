@@ -5,11 +5,11 @@ import sqlite3
 import pytest
 from sqlalchemy import delete, insert
 
-from rlf.api.checkpoints import drop_checkpoints
-from rlf.api.exports import export_model
 from rlf.api.lineage import open_lineage
-from rlf.api.removal import finish_removals, remove_with_folders
-from rlf.api.verification import verify
+from rlf.api.running.checkpoints import drop_checkpoints
+from rlf.api.runs.exports import export_model
+from rlf.api.runs.removal import finish_removals, remove_with_folders
+from rlf.api.runs.verification import verify
 from rlf.core import RlfError
 from rlf.core.inside import path_inside, run_folder
 from rlf.lineage import Reader, Recorder, start_run, tables
@@ -119,7 +119,7 @@ class Killed(BaseException):
 
 
 def test_a_removal_that_is_killed_before_its_commit_is_undone_by_gc(runs, monkeypatch):
-    monkeypatch.setattr("rlf.api.removal._move_aside", lambda folder, aside: (folder.rename(aside), stop()))
+    monkeypatch.setattr("rlf.api.runs.removal._move_aside", lambda folder, aside: (folder.rename(aside), stop()))
 
     def stop():
         raise Killed
@@ -138,7 +138,9 @@ def test_a_removal_that_is_killed_after_its_commit_is_finished_by_gc(runs, monke
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr("rlf.api.removal.shutil.rmtree", lambda path, ignore_errors=False: ignore_errors or stop(path))
+        patched.setattr(
+            "rlf.api.runs.removal.shutil.rmtree", lambda path, ignore_errors=False: ignore_errors or stop(path)
+        )
         with pytest.raises(Killed):
             remove(runs)
     with open_lineage(runs) as store:

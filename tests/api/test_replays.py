@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.replays import find_replay
+from rlf.api.running.replays import find_replay
 from rlf.core import RlfError
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.tools.execution.tape import AnsweredCall, ReplayMiss, TapeWriter, arguments_text

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import run
+from rlf.api.running.start import run
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.types import Notice, ScoreState
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.rewards import rescoring_spec
-from rlf.api.rewards_attack import Attack, attack
+from rlf.api.rewards.attack import Attack, attack
+from rlf.api.rewards.scoring import rescoring_spec
 from rlf.cli import app
 from rlf.rewards.attack.causes import Cause
 from rlf.rewards.attack.questions import draw_questions

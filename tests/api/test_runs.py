@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import resume, run
+from rlf.api.running.start import resume, run
 from rlf.core import RlfError
 from rlf.engines.local.update import Updater
 from rlf.lineage import Reader, TrajectoryFilter

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import resume, run
+from rlf.api.running.start import resume, run
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import Reader, TrajectoryFilter

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.run_sink import HealthStop
-from rlf.api.runs import run
+from rlf.api.running.sink import HealthStop
+from rlf.api.running.start import run
 from rlf.lineage import Reader
 from rlf.reports.report import read_report, shown_events
 from rlf.reports.verdict import VerdictKind
@@ -99,7 +99,7 @@ def test_a_run_can_be_stopped_where_there_is_nothing_to_learn_from(small, tmp_pa
 
 
 def test_only_a_setting_that_can_stop_a_run_changes_the_plan(small):
-    from rlf.api.plans import checked_plan
+    from rlf.api.specs.plans import checked_plan
 
     def plan_hash(*overrides):
         return checked_plan(small[0], [*small[1], *overrides]).plan_hash
@@ -126,8 +126,8 @@ def test_a_tool_that_always_fails_is_the_cause_that_is_named(small, tmp_path):
 
 
 def test_time_that_the_schedule_took_is_reported_once_with_its_share():
-    from rlf.api.plans import checked_plan
-    from rlf.api.signals import SignalWatch
+    from rlf.api.running.signals import SignalWatch
+    from rlf.api.specs.plans import checked_plan
     from rlf.types import StepFinished
 
     from .conftest import ROOT
@@ -145,7 +145,7 @@ def test_time_that_the_schedule_took_is_reported_once_with_its_share():
 
 
 def test_a_check_knows_the_latency_of_a_tool_from_earlier_runs(small, tmp_path):
-    from rlf.api.plans import check_spec
+    from rlf.api.specs.plans import check_spec
 
     (tmp_path / "search.yaml").write_text(TOOL)
     (tmp_path / "search.py").write_text("import time\n\n\ndef search(query):\n    time.sleep(0.06)\n    return 'x'\n")

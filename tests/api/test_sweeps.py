@@ -5,8 +5,8 @@ import signal
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.plans import check_members
-from rlf.api.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
+from rlf.api.running.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
+from rlf.api.specs.plans import check_members
 from rlf.core import RlfError, SpecError
 from rlf.data import load_tasks
 from rlf.lineage import Reader

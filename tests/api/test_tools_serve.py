@@ -125,7 +125,7 @@ def tool_file(folder: Path) -> Path:
 
 
 def test_the_state_of_a_served_tool_is_kept_by_trajectory_and_dropped_at_its_end(tmp_path: Path) -> None:
-    from rlf.api.tools_serve import mcp_server
+    from rlf.api.tools.serve import mcp_server
 
     ended: list[str] = []
 

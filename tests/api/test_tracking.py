@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.plans import checked_plan
-from rlf.api.runs import resume, run
-from rlf.api.tracking import Tracking
+from rlf.api.running.start import resume, run
+from rlf.api.running.tracking import Tracking
+from rlf.api.specs.plans import checked_plan
 from rlf.core import RlfError, SpecError
 from rlf.core.redact import Redactor
 from rlf.lineage import Reader

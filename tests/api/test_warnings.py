@@ -1,7 +1,7 @@
 """What is unwise about a run is told before its first step, and kept with it."""
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import run
+from rlf.api.running.start import run
 from rlf.lineage import Reader
 from rlf.types import Notice, StepFinished
 

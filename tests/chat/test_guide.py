@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.plans import checked_plan
+from rlf.api.specs.plans import checked_plan
 from rlf.types import RepairKind
 
 ROOT = Path(__file__).parents[2]

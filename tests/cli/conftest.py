@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from typer.testing import CliRunner, Result
 
-from rlf.api.runs import RunInfo, RunOutcome, View
+from rlf.api.running.start import RunInfo, RunOutcome, View
 from rlf.cli import app, envelope
 from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.reports.verdict import read_verdict
@@ -48,7 +48,7 @@ def play(
     script: Callable[[], Sequence[RunEvent]],
     **_options: object,
 ) -> RunOutcome:
-    """Stands in for `rlf.api.runs.run`: records and shows scripted events."""
+    """Stands in for `rlf.api.running.start.run`: records and shows scripted events."""
     assert command
     with open_store(runs_folder / "rlf.db") as store, Recorder(store, RUN) as recorder:
         start_run(store, run_record())
@@ -99,7 +99,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def use(status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
         for name in ("run", "resume"):
-            monkeypatch.setattr(f"rlf.api.runs.{name}", functools.partial(play, script=script_of(status, error)))
+            monkeypatch.setattr(
+                f"rlf.api.running.start.{name}", functools.partial(play, script=script_of(status, error))
+            )
 
     return use
 

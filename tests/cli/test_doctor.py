@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rlf.api import doctor
-from rlf.api.doctor import Finding, Status, disk_finding, examine, package_finding
+from rlf.api.doctor.findings import Finding, Status, disk_finding, examine, findings, package_finding
 from rlf.lineage import open_store
 
 Rlf = Callable[..., Result]
@@ -27,7 +26,7 @@ def test_this_environment_is_told_in_full(rlf: Rlf) -> None:
 
 def test_a_failure_exits_with_1_and_says_what_to_do(rlf: Rlf, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Finding("torch", Status.FAIL, "2.12.0, pinned to ==2.13.0", "pip install 'torch==2.13.0'")
-    monkeypatch.setattr(doctor, "CHECKS", (lambda _: iter([broken]),))
+    monkeypatch.setattr(findings, "CHECKS", (lambda _: iter([broken]),))
     result = rlf("doctor")
     assert result.exit_code == 1
     assert "fail" in result.stdout and "pip install 'torch==2.13.0'" in result.stdout
@@ -74,14 +73,14 @@ def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkey
         raise OSError(24, "Too many open files")
         yield
 
-    monkeypatch.setattr("rlf.api.doctor.CHECKS", (_memory,))
+    monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (_memory,))
     (found,) = examine(tmp_path)
     assert (found.name, found.status) == ("memory", Status.FAIL)
     assert "Too many open files" in found.found
 
 
 def test_a_home_that_cannot_be_written_is_seen(monkeypatch, tmp_path):
-    monkeypatch.setattr("rlf.api.doctor.os.access", lambda path, mode: False)
-    monkeypatch.setattr("rlf.api.doctor.CHECKS", (doctor._home,))
+    monkeypatch.setattr("rlf.api.doctor.findings.os.access", lambda path, mode: False)
+    monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (findings._home,))
     (found,) = examine(tmp_path)
     assert (found.name, found.status) == ("home", Status.WARN)

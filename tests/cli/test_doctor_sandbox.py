@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from typer.testing import Result
 
-from rlf.api import attacks
-from rlf.api.doctor import Status, sandbox_finding
+from rlf.api.doctor.findings import Status, attacks, sandbox_finding
 from rlf.sandbox import Level, LevelReport, Outcome
 from rlf.sandbox.battery import AttackResult
 

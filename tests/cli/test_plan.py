@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rlf.api.plans import checked_plan
+from rlf.api.specs.plans import checked_plan
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.types import StepFinished
 
@@ -98,7 +98,7 @@ def test_faults_are_told_as_check_tells_them(rlf: Rlf) -> None:
 
 def test_it_loads_no_torch() -> None:
     code = (
-        "import sys; from pathlib import Path; from rlf.api.planning import report_plan; "
+        "import sys; from pathlib import Path; from rlf.api.specs.planning import report_plan; "
         f"report_plan([Path({str(SPEC)!r})], [], gpu='24GB', runs_folder=Path('none')); "
         "print({'torch', 'transformers', 'sqlalchemy'} & set(sys.modules))"
     )

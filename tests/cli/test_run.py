@@ -102,7 +102,7 @@ def test_what_the_user_can_mend_is_told_without_a_traceback(
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("rlf.api.runs.run", fail)
+    monkeypatch.setattr("rlf.api.running.start.run", fail)
     result = rlf("run", "search.yaml")
     assert result.exit_code == exit_code
     assert result.stderr.startswith(said)
@@ -113,7 +113,7 @@ def test_a_defect_keeps_its_traceback(rlf: Rlf, monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("rlf.api.runs.run", fail)
+    monkeypatch.setattr("rlf.api.running.start.run", fail)
     assert isinstance(rlf("run", "search.yaml").exception, ZeroDivisionError)
 
 

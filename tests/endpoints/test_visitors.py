@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from rlf.api.search_serve import search_app
+from rlf.api.tools.search import search_app
 from rlf.endpoints.server import ModelServer
 from rlf.endpoints.visitors import VisitorGuard, own_names, refusal
 from rlf.engines.openrlhf.follow.receive import Receiver

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.plans import checked_plan
+from rlf.api.specs.plans import checked_plan
 from rlf.core import SpecError
 
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"

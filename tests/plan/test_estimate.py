@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from rlf.api.planning import parse_size
+from rlf.api.specs.planning import parse_size
 from rlf.core import RlfError
 from rlf.plan.estimate import PROCESS_BYTES, calls_per_trajectory, estimate_memory, estimate_work, micro_batch_tokens
 from rlf.plan.model_shape import ModelShape, adapter_parameters, shape_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlf.api.rewards import load_rewards, try_rewards
+from rlf.api.rewards.scoring import load_rewards, try_rewards
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.rewards.comparisons import NO_ROWS, told_in
 from rlf.sandbox import LevelChoice

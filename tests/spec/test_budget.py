@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from rlf.api.plans import check_spec
+from rlf.api.specs.plans import check_spec
 from rlf.builtin.names import builtin_path
 from rlf.data import load_tasks
 from rlf.spec import check_inputs, load_spec

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rlf.api.plans import check_spec
+from rlf.api.specs.plans import check_spec
 from rlf.core import Place, RlfError, yaml_text
 from rlf.data.rows import fail
 from rlf.spec.looking.inputs import Datasets

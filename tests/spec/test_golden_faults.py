@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rlf.algo import ESTIMATORS
-from rlf.api.plans import check_spec
+from rlf.api.specs.plans import check_spec
 from rlf.chat import FORMATS
 from rlf.core import SpecError
 from rlf.plan.warnings import Subject, find_warnings

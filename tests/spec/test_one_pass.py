@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rlf.api.plans import check_spec
+from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 
 from .project import FILES, SPEC, write_project

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rlf.api.model_server import serving as serving_model
+from rlf.api.judges.model_server import serving as serving_model
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.core import SpecError
 from rlf.tools import Executor, ToolDeclaration

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from rlf.api.model_server import serving as serving_model
+from rlf.api.judges.model_server import serving as serving_model
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration

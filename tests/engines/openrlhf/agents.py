@@ -7,7 +7,7 @@ import json
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rlf.api.inputs import load_inputs
+from rlf.api.specs.inputs import load_inputs
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.engines.openrlhf.actor.agent import Agent
 from rlf.engines.openrlhf.actor.groups import Tally

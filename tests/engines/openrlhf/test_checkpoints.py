@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlf.api.checkpoints import damaged_checkpoints
+from rlf.api.running.checkpoints import damaged_checkpoints
 from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash, latest_checkpoint
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.lineage import Checkpoint

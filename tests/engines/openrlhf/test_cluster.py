@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import resume
+from rlf.api.running.start import resume
 from rlf.core import RlfError, RunError
 from rlf.lineage import Reader
 from rlf.types import RunStatus, StepFinished

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.planning import report_plan
-from rlf.api.plans import check_spec
+from rlf.api.specs.planning import report_plan
+from rlf.api.specs.plans import check_spec
 from rlf.cli.arguments import split_arguments
 from rlf.engines.openrlhf.compile.reference import FILE, page
 

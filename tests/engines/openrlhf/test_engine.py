@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs import resume, run
+from rlf.api.running.start import resume, run
 from rlf.core import RlfError, RunError
 from rlf.core.supervise import descendants
 from rlf.engines.openrlhf.job.place import Place

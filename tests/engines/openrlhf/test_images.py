@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.inputs import load_inputs
+from rlf.api.specs.inputs import load_inputs
 from rlf.chat.encoding import encode_template
 from rlf.chat.tokenizer import load_processor
 from rlf.engines.openrlhf.compile.emit import write_job

@@ -129,7 +129,7 @@ def test_without_openrlhf_its_options_are_held_against_the_list(load, monkeypatc
 CHECK = """
 import json, sys
 from pathlib import Path
-from rlf.api.plans import check_spec
+from rlf.api.specs.plans import check_spec
 check_spec([Path(sys.argv[1])], ["engine.kind=openrlhf"])
 print(json.dumps(sorted(sys.modules)))
 """

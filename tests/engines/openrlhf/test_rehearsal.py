@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from rlf.api.rehearsals import rehearse
+from rlf.api.specs.rehearsals import rehearse
 from rlf.builtin.encyclopedia import search
 from rlf.core import RlfError
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment

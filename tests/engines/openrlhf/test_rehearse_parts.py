@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api import rehearsals
+from rlf.api.specs import rehearsals
 from rlf.chat.format import FORMATS
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RlfError
@@ -163,7 +163,7 @@ def test_weights_that_saving_alone_rounds_have_not_moved(tmp_path):
     import torch
     from transformers import AutoModelForCausalLM
 
-    from rlf.api.rehearsals import _changed
+    from rlf.api.specs.rehearsals import _changed
 
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.bfloat16)
     model.save_pretrained(tmp_path)

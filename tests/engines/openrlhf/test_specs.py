@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rlf.api.plans import check_spec
+from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 from rlf.plan.layout import Layout
 from rlf.spec import load_spec

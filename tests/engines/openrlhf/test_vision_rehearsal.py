@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.inputs import load_inputs
-from rlf.api.places import cpu_place
+from rlf.api.specs.inputs import load_inputs
+from rlf.api.specs.places import cpu_place
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.engines.openrlhf.engine import OpenRlhfEngine
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlf.algo.health import Action, Alarm, Watch
-from rlf.api.budgets import Budget
-from rlf.api.signals import SignalWatch
+from rlf.api.running.budgets import Budget
+from rlf.api.running.signals import SignalWatch
 from rlf.core.errors import RunError
 from rlf.reports.quantities import visible
 from rlf.reports.verdict import Verdict
 from rlf.types.events import EvaluationFinished, EventSink, Notice, RunEvent, RunFinished, RunStatus, StepFinished
 
 if TYPE_CHECKING:
-    from rlf.api.tracking import Tracking
+    from rlf.api.running.tracking import Tracking
     from rlf.lineage.recorder import Recorder
     from rlf.spec.models import RunSpec
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlf.api.inputs import builtin_files, model_files, source_files
-from rlf.api.provenance import code_patch, code_version, packages, same_code
-from rlf.api.restoring import Places
+from rlf.api.running.provenance import code_patch, code_version, packages, same_code
+from rlf.api.running.restoring import Places
+from rlf.api.specs.inputs import builtin_files, model_files, source_files
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_bytes, short
 from rlf.core.redact import Redactor

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.latencies import measured_latencies
+from rlf.api.specs.latencies import measured_latencies
 from rlf.core.errors import Fault, Place, SpecError
 from rlf.engines.openrlhf.compile.parser import check_options, find_flag_faults
 from rlf.engines.openrlhf.job.dataset import find_row_fault

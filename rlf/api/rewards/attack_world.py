@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlf.api.rewards import tell
+from rlf.api.rewards.scoring import tell
 from rlf.core.errors import RlfError, RunError
 from rlf.rewards.answers import golds
 from rlf.rewards.attack.questions import draw_questions

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlf.api.checkpoints import find_damage, job_of, kept_checkpoints
 from rlf.api.lineage import open_lineage
-from rlf.api.restoring import Places
+from rlf.api.running.checkpoints import find_damage, job_of, kept_checkpoints
+from rlf.api.running.restoring import Places
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_path
 from rlf.core.inside import path_inside, run_folder

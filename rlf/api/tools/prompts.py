@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.plans import checked_plan
+from rlf.api.specs.plans import checked_plan
 from rlf.core import RlfError, nearest
 from rlf.spec.looking.model_folder import model_location
 from rlf.types import Message

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from time import perf_counter
 
-from rlf.api.rewards import load_rewards, tell
+from rlf.api.rewards.scoring import load_rewards, tell
 from rlf.core.errors import RlfError
 from rlf.reports.agreement import (
     Estimate,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rlf.api.rewards import load_rewards
+from rlf.api.rewards.scoring import load_rewards
 from rlf.api.serving import listening, stopping
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError
@@ -188,7 +188,7 @@ def _command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str]:
             raise RlfError(
                 f"serve.args: {' '.join(serve.args)} is for `vllm serve`; {serve.model} is served without it."
             )
-        return [sys.executable, "-m", "rlf.api.judge_worker", path, serve.model, host, str(port)]
+        return [sys.executable, "-m", "rlf.api.judges.worker", path, serve.model, host, str(port)]
     parallel = ["--tensor-parallel-size", str(num_gpus)] if num_gpus > 1 else []
     named = ["--served-model-name", serve.model, "--host", host, "--port", str(port)]
     return [sys.executable, "-m", *_vllm(path), *named, *_GUARDED, *parallel, *serve.args]

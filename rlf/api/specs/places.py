@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rlf
-from rlf.api.plans import Checked, check_spec
+from rlf.api.specs.plans import Checked, check_spec
 from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.rehearse.env import SHIM, STANDIN, RehearsalEnvironment, environment_here
 from rlf.engines.openrlhf.rehearse.spec import Change, place_changes

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.inputs import load_inputs
 from rlf.api.lineage import check_runs_folder
-from rlf.api.places import cpu_place, fit_to_cpu
-from rlf.api.plans import Checked, check_spec
-from rlf.api.runs import RunOutcome, View, start
+from rlf.api.running.start import RunOutcome, View, start
+from rlf.api.specs.inputs import load_inputs
+from rlf.api.specs.places import cpu_place, fit_to_cpu
+from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.rehearse.env import TORCHVISION, RehearsalEnvironment, rehearsal_environment

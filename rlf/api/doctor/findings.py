@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from rlf.api.planning import machine_memory_bytes
+from rlf.api.specs.planning import machine_memory_bytes
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
 from rlf.reports.quantities import counted

@@ -1,11 +1,11 @@
-"""`python -m rlf.api.judge_worker FOLDER NAME HOST PORT`: one model behind the OpenAI protocol, by transformers."""
+"""`python -m rlf.api.judges.worker FOLDER NAME HOST PORT`: one model behind the OpenAI protocol, by transformers."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 
-from rlf.api.model_server import serving
+from rlf.api.judges.model_server import serving
 from rlf.api.serving import stopping
 
 

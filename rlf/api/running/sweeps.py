@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlf.api.changes import InputsChanged, accept, as_they_are, find_changes, source_texts
 from rlf.api.lineage import check_runs_folder, open_lineage
-from rlf.api.places import fit_here
-from rlf.api.plans import Checked, check_members
-from rlf.api.provenance import code_version, host, packages
-from rlf.api.restoring import Places, restore_plan, take_environment
-from rlf.api.runs import Parent, RunOutcome, View, declared, environment, resume, start
+from rlf.api.running.changes import InputsChanged, accept, as_they_are, find_changes, source_texts
+from rlf.api.running.provenance import code_version, host, packages
+from rlf.api.running.restoring import Places, restore_plan, take_environment
+from rlf.api.running.start import Parent, RunOutcome, View, declared, environment, resume, start
+from rlf.api.specs.places import fit_here
+from rlf.api.specs.plans import Checked, check_members
 from rlf.core import stops
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import ClassVar
 
-from rlf.api.plans import Checked, check_spec
+from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
 from rlf.engines.openrlhf.compile.argv import argv

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlf.api.changes import as_they_are, find_changes
 from rlf.api.lineage import open_lineage
-from rlf.api.replays import RECORDING
-from rlf.api.restoring import Places, restore_plan, take_environment
-from rlf.api.runs import Parent, RunOutcome, View, start
+from rlf.api.running.changes import as_they_are, find_changes
+from rlf.api.running.replays import RECORDING
+from rlf.api.running.restoring import Places, restore_plan, take_environment
+from rlf.api.running.start import Parent, RunOutcome, View, start
 from rlf.core.inside import run_folder
 from rlf.lineage.differences import explain_differences
 from rlf.lineage.graph import NodeDifference, differing, read_graph

@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.algo.health import Action
-from rlf.api.budgets import BudgetSpent, open_budget
-from rlf.api.certificates import certificate_notice
-from rlf.api.changes import InputsChanged, accept, change_notices, find_changes, source_texts
-from rlf.api.checkpoints import choose_start, drop_checkpoints
-from rlf.api.inputs import builtin_files, load_inputs, model_files, source_files
 from rlf.api.lineage import check_runs_folder, open_lineage
-from rlf.api.places import Fitted, fit_here, place_here
-from rlf.api.planning import power_notices
-from rlf.api.plans import check_spec
-from rlf.api.provenance import code_patch, code_version, host, packages
-from rlf.api.replays import RECORDING, find_replay, keep_replay, kept_replay
-from rlf.api.restoring import Places, restore_plan, take_environment
-from rlf.api.run_sink import HealthStop, RunSink
-from rlf.api.signals import SignalWatch, show_command
-from rlf.api.tracking import Tracking
+from rlf.api.running.budgets import BudgetSpent, open_budget
+from rlf.api.running.changes import InputsChanged, accept, change_notices, find_changes, source_texts
+from rlf.api.running.checkpoints import choose_start, drop_checkpoints
+from rlf.api.running.provenance import code_patch, code_version, host, packages
+from rlf.api.running.replays import RECORDING, find_replay, keep_replay, kept_replay
+from rlf.api.running.restoring import Places, restore_plan, take_environment
+from rlf.api.running.signals import SignalWatch, show_command
+from rlf.api.running.sink import HealthStop, RunSink
+from rlf.api.running.tracking import Tracking
+from rlf.api.specs.certificates import certificate_notice
+from rlf.api.specs.inputs import builtin_files, load_inputs, model_files, source_files
+from rlf.api.specs.places import Fitted, fit_here, place_here
+from rlf.api.specs.planning import power_notices
+from rlf.api.specs.plans import check_spec
 from rlf.core import stops
 from rlf.core.errors import Fault, RlfError
 from rlf.core.ids import new_run_id

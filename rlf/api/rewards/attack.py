@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rlf.api.attack_world import ToolPlayed, World, open_world
+from rlf.api.rewards.attack_world import ToolPlayed, World, open_world
 from rlf.rewards.answers import golds
 from rlf.rewards.attack.causes import Cause
 from rlf.rewards.attack.findings import Finding, Standard, find_causes

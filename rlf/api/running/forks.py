@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlf.api.changes import YAML_ROLES
-from rlf.api.checkpoints import choose_start, kept_checkpoints
 from rlf.api.lineage import open_lineage
-from rlf.api.plans import Checked, check_spec
-from rlf.api.restoring import Places, take_environment
-from rlf.api.runs import Origin, Parent, RunOutcome, View, start
+from rlf.api.running.changes import YAML_ROLES
+from rlf.api.running.checkpoints import choose_start, kept_checkpoints
+from rlf.api.running.restoring import Places, take_environment
+from rlf.api.running.start import Origin, Parent, RunOutcome, View, start
+from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord

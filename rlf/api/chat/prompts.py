@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.api.certificates import certified
-from rlf.api.plans import checked_plan
+from rlf.api.specs.certificates import certified
+from rlf.api.specs.plans import checked_plan
 from rlf.data import load_tasks
 from rlf.spec.looking.model_folder import model_location
 

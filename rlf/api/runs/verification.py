@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlf.api.checkpoints import damaged_checkpoints
 from rlf.api.lineage import open_lineage
-from rlf.api.removal import find_leftovers, stray_folders
+from rlf.api.running.checkpoints import damaged_checkpoints
+from rlf.api.runs.removal import find_leftovers, stray_folders
 from rlf.core.errors import RlfError, RunError
 from rlf.core.inside import is_run_id
 from rlf.lineage.reader import Reader

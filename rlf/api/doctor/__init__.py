@@ -1,0 +1,1 @@
+"""What `rlf doctor` finds."""

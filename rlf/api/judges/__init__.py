@@ -1,0 +1,1 @@
+"""Judges and models served on this machine."""

@@ -1,0 +1,1 @@
+"""Starting and continuing runs, and what watches over them."""
