@@ -14,67 +14,61 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
 from rlf.core.meter import Meter
-from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, image_part, text_part
+from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.tools.agent_text import TextCalls
+from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.failure import ToolFailure
-from rlf.tools.kind import CallContext, CallOrigin
+from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
 from rlf.tools.model import shown_answer
 from rlf.tools.remote import Prompt, inner_deadline_s, tool_failure
 from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolCall, ToolOutput, ToolResult
 
-if TYPE_CHECKING:
-    from rlf.tools.kinds.agent import AgentTool
-
 _ALPHABET: Final = string.digits + string.ascii_lowercase
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What every run of an agent shares."""
-
-    tool: AgentTool
-    pool: EndpointPool
-    executor: Executor
-    text_calls: TextCalls
-
-    @property
-    def tools(self) -> list[dict[str, Any]]:
-        """What the model is told of its tools."""
-        return [description.as_openai() for description in self.executor.descriptions]
-
-
-class AgentRuntime:
+class AgentRuntime(ToolRuntime):
     """Plays one loop per call."""
 
     isolation = "remote"
-    num_abandoned = 0
     names_calls = True
 
-    def __init__(self, parts: _Parts, prompt: Prompt, stack: AsyncExitStack) -> None:
-        self._parts = parts
-        self._prompt = prompt
-        self._stack = stack
+    def __init__(
+        self,
+        pool: EndpointPool,
+        prompt: Prompt,
+        tools: Sequence[ToolDeclaration],
+        *,
+        text_calls: str,
+        sampling: SamplingSpec,
+        max_turns: int,
+        max_calls: int,
+    ) -> None:
+        """Takes whom to ask and what, the model's tools, and the limits of one loop."""
+        self._prompt, self._stack = prompt, AsyncExitStack()
+        self.pool, self.sampling, self.max_turns, self.max_calls = pool, sampling, max_turns, max_calls
+        self.executor = Executor(tools)
+        self.text_calls = TextCalls(text_calls, self.executor.descriptions)
+        self.descriptions = [description.as_openai() for description in self.executor.descriptions]
+        """What the model is told of its tools."""
 
-    @classmethod
-    async def opened(cls, tool: AgentTool, prompt: Prompt, pool: EndpointPool) -> Self:
+    async def open(self) -> None:
         """Opens the model's tools. Raises RlfError where one of them cannot be, and closes the pool then."""
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(pool.close)
-            executor = await stack.enter_async_context(Executor(tool.tools))
-            parts = _Parts(tool, pool, executor, TextCalls(tool.text_calls, executor.descriptions))
-            return cls(parts, prompt, stack.pop_all())
+            stack.push_async_callback(self.pool.close)
+            await stack.enter_async_context(self.executor)
+            self._stack = stack.pop_all()
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one loop."""
         limit_s = inner_deadline_s(context)
         try:
             async with asyncio.timeout(limit_s) as limit:
-                run = _Run(self._parts, context, limit)
+                run = _Run(self, context, limit)
                 return ToolOutput(await run.play(self._prompt.messages(arguments)))
         except TimeoutError as fault:
             raise ToolFailure(Outcome.TIMEOUT, f"the agent gave no answer within {limit_s:.3g} s") from fault
@@ -83,7 +77,7 @@ class AgentRuntime:
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Gives back what its tools hold for a trajectory."""
-        await self._parts.executor.end_trajectory(trajectory_id)
+        await self.executor.end_trajectory(trajectory_id)
 
     async def close(self) -> None:
         """Closes its tools and its connections."""
@@ -93,8 +87,8 @@ class AgentRuntime:
 class _Run:
     """One loop: its calls, and how much of its time and its limits is left."""
 
-    def __init__(self, parts: _Parts, context: CallContext, limit: asyncio.Timeout) -> None:
-        self._parts = parts
+    def __init__(self, agent: AgentRuntime, context: CallContext, limit: asyncio.Timeout) -> None:
+        self._agent = agent
         self._context = context
         self._limit = limit
         self._num_turns = 0
@@ -102,7 +96,7 @@ class _Run:
 
     async def play(self, messages: list[dict[str, Any]]) -> str:
         """The model's answer. Each turn is recorded, also where the loop then fails or is cut off."""
-        max_turns = self._parts.tool.max_turns
+        max_turns = self._agent.max_turns
         for turn in range(1, max_turns + 1):
             said = await self._ask(messages, is_last=turn == max_turns)
             done = list[InnerCall]()
@@ -120,11 +114,11 @@ class _Run:
         self._num_turns += 1
         meter.add({"turns": 1})
         left_s = (self._limit.when() or 0.0) - asyncio.get_running_loop().time()
-        completion = await self._parts.pool.chat(
+        completion = await self._agent.pool.chat(
             messages,
             Caller(left_s, meter, self._waiting),
-            sampling=self._parts.tool.sampling,
-            tools=self._parts.tools,
+            sampling=self._agent.sampling,
+            tools=self._agent.descriptions,
             tool_choice="none" if is_last else None,
         )
         if completion.is_truncated:
@@ -136,7 +130,7 @@ class _Run:
 
     async def _calls(self, completion: Completion) -> tuple[Sequence[RequestedCall], Sequence[ParseFailure]]:
         """The calls of a turn, in whatever form, and those that could not be read."""
-        text_calls = self._parts.text_calls
+        text_calls = self._agent.text_calls
         if not text_calls.looks_like_calls(completion):
             return completion.calls, ()
         with self._waiting():  # the formats are loaded at their first use
@@ -160,7 +154,7 @@ class _Run:
 
     async def _answers(self, said: _Said, done: list[InnerCall]) -> list[dict[str, Any]]:
         """One message per call. Those within the limit run side by side; one that broke breaks the whole."""
-        max_calls = self._parts.tool.max_calls
+        max_calls = self._agent.max_calls
         room = max_calls - self._num_calls
         calls = said.calls[:room]
         self._num_calls += len(calls)
@@ -186,7 +180,7 @@ class _Run:
             context = self._context
             origin = CallOrigin(context.trajectory_id, context.depth + 1, call.id, context.meter)
             try:
-                result = await self._parts.executor.invoke_inside(made, origin)
+                result = await self._agent.executor.invoke_inside(made, origin)
             except asyncio.CancelledError as cut_off:
                 done += [InnerCall(call.id, made, found) for found in cut_off.args if isinstance(found, ToolResult)]
                 raise

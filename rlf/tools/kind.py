@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, model_validator
 
@@ -67,20 +67,33 @@ class SelfDescription:
     input_schema: Mapping[str, Any]
 
 
-class ToolRuntime(Protocol):
+class ToolRuntime(ABC):
     """An open tool. One runtime serves every call of a run, many at once."""
 
-    @property
-    def isolation(self) -> str:
-        """Where calls run: `inline`, `thread`, ..."""
+    isolation: str
+    """Where calls run: `inline`, `thread`, `process`, `remote`, or the level of a sandbox."""
+    ends_when_cancelled: bool = False
+    """Whether calls run none of the tool's code on the loop, so that none can swallow its cancellation."""
+    ends_in_time: bool = False
+    """Whether calls also end by themselves within the time that they are given."""
+    names_calls: bool = False
+    """Whether calls make others, whose names begin with theirs."""
 
     @property
     def num_abandoned(self) -> int:
         """Calls that were given up while their work could not be stopped and still goes on."""
+        return 0
 
+    async def make_ready(self, trajectory_id: str) -> None:  # noqa: B027 - most tools need nothing
+        """Starts what the next call needs, within a time of its own: awaited right before, and not the call's time.
+
+        Raises:
+            ToolFailure: it cannot be started.
+        """
+
+    @abstractmethod
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
-        """Runs one call. A runtime whose process or session may have to be started first does so in a method
-        `make_ready(trajectory_id)`, which is awaited right before and whose time is not the call's.
+        """Runs one call.
 
         Raises:
             ToolFailure: the call failed in a way that the kind can name.
@@ -88,10 +101,10 @@ class ToolRuntime(Protocol):
                 isolation is `remote` it is a failure of the infrastructure.
         """
 
-    async def end_trajectory(self, trajectory_id: str) -> None:
+    async def end_trajectory(self, trajectory_id: str) -> None:  # noqa: B027 - most tools hold nothing
         """Gives back what is held for one trajectory; called once for each, also for those that made no call."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - most tools hold nothing
         """Gives back what the tool holds. Does not wait for abandoned calls."""
 
 

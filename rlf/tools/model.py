@@ -5,36 +5,42 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlf.endpoints import Completion, EndpointFailure, NoAnswer, Pictures, json_schema_format
+from rlf.endpoints import Completion, EndpointFailure, NoAnswer, Pictures, SamplingSpec, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.json_path import NoSuchPart, part_at
-from rlf.tools.kind import CallContext
+from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.remote import Prompt, inner_deadline_s, tool_failure
 from rlf.tools.results import to_text
 from rlf.tools.schema import compile_schema
 from rlf.types import Outcome, ToolOutput
 
-if TYPE_CHECKING:
-    from rlf.tools.kinds.model import ModelTool
-
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
 
 
-class ModelRuntime:
+class ModelRuntime(ToolRuntime):
     """Asks one model."""
 
     isolation = "remote"
     ends_when_cancelled = True
-    num_abandoned = 0
 
-    def __init__(self, tool: ModelTool, prompt: Prompt, pool: EndpointPool) -> None:
-        self._tool = tool
-        self._prompt = prompt
-        self._pool = pool
-        self._schema = None if tool.response_schema is None else compile_schema(tool.response_schema)
+    def __init__(
+        self,
+        pool: EndpointPool,
+        prompt: Prompt,
+        *,
+        api: str,
+        sampling: SamplingSpec,
+        response_schema: Mapping[str, Any] | None,
+        response: str | None,
+    ) -> None:
+        """Takes whom to ask and what, by which `api`, and the form of the answer and the path to the result in it."""
+        self._pool, self._prompt, self._api, self._sampling = pool, prompt, api, sampling
+        self._format = None if response_schema is None else json_schema_format("answer", response_schema)
+        self._schema = None if response_schema is None else compile_schema(response_schema)
+        self._response = response
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call."""
@@ -49,32 +55,21 @@ class ModelRuntime:
             context.meter.add({NoAnswer.TRUNCATED.value: 1})
         return self._output(answer)
 
-    async def end_trajectory(self, trajectory_id: str) -> None:
-        """Holds nothing for a trajectory."""
-
     async def close(self) -> None:
         """Closes the connections."""
         await self._pool.close()
 
     async def _ask(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Pictures:
-        tool = self._tool
-        if tool.api == "image":
-            text = self._prompt.text(arguments)
-            return await self._pool.images(text, caller, extra=tool.sampling.body())
-        if tool.api == "completion":
-            text = self._prompt.text(arguments)
-            return await self._pool.complete(text, caller, sampling=tool.sampling)
-        schema = tool.response_schema
-        return await self._pool.chat(
-            self._prompt.messages(arguments),
-            caller,
-            sampling=tool.sampling,
-            response_format=None if schema is None else json_schema_format("answer", schema),
-        )
+        if self._api == "image":
+            return await self._pool.images(self._prompt.text(arguments), caller, extra=self._sampling.body())
+        if self._api == "completion":
+            return await self._pool.complete(self._prompt.text(arguments), caller, sampling=self._sampling)
+        messages = self._prompt.messages(arguments)
+        return await self._pool.chat(messages, caller, sampling=self._sampling, response_format=self._format)
 
     def _output(self, completion: Completion) -> ToolOutput:
-        if self._tool.response is None and self._schema is None:
-            return ToolOutput(completion.text if self._tool.api == "completion" else shown_answer(completion))
+        if self._response is None and self._schema is None:
+            return ToolOutput(completion.text if self._api == "completion" else shown_answer(completion))
         answer = _read_json(completion)
         if self._schema is not None:
             fault = next(self._schema.iter_errors(answer), None)
@@ -83,7 +78,7 @@ class ModelRuntime:
                 text = f"the model's answer{place} breaks `response_schema`: {shorten(fault.message)}"
                 raise ToolFailure(Outcome.OUTPUT_REJECTED, text)
         try:
-            part = answer if self._tool.response is None else part_at(answer, self._tool.response)
+            part = answer if self._response is None else part_at(answer, self._response)
         except NoSuchPart as fault:
             raise ToolFailure(Outcome.OUTPUT_REJECTED, str(fault)) from fault
         return ToolOutput(to_text(part), structured=part if isinstance(part, dict | list) else None)

@@ -25,7 +25,8 @@ from rlf.tools.imports.openapi import read_operations
 from rlf.tools.imports.python import read_module
 from rlf.tools.imports.secrets import Secrets
 from rlf.tools.mcp.entry import ToolServer
-from rlf.tools.mcp.listing import Entry, fresh_listing
+from rlf.tools.mcp.listing import fresh_listing
+from rlf.tools.mcp.offer import Entry
 
 Json = dict[str, Any]
 

@@ -12,7 +12,8 @@ from rlf.spec.meaning.validate import faults_of
 from rlf.spec.reading.mcp_json import SERVERS, each_server
 from rlf.spec.reading.nodes import UNREADABLE, Node, plain, wrap
 from rlf.tools.mcp.entry import ToolServer
-from rlf.tools.mcp.listing import Entry, Listing, listing_of
+from rlf.tools.mcp.listing import listing_of
+from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer
 
 _OF_EVERY_TOOL = ("limits", "idempotent", "cache", "hidden")

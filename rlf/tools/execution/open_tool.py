@@ -7,7 +7,7 @@ import copy
 import json
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -105,16 +105,8 @@ class OpenTool:
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
         self._detached = Detached()
         self._timers = Timers()
-        self._ends_when_cancelled = getattr(runtime, "ends_when_cancelled", False)
-        """Whether calls run none of the tool's code on the loop, so that none can swallow its cancellation."""
-        self._make_ready: Callable[[str], Awaitable[None]] | None = getattr(runtime, "make_ready", None)
-        """Starts what calls run in, where it is not there; bounded in time by the runtime, and not the call's time."""
-        self._ends_in_time = getattr(runtime, "ends_in_time", False)
-        """Whether such calls also end by themselves before the time that they are given."""
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
         self._timeout_s, self._num_retries, self._idempotent = limits.timeout_s, limits.retries, declaration.idempotent
-        self._names_calls = getattr(runtime, "names_calls", False)
-        """Whether calls make others, whose names begin with theirs."""
         self._num_by_caller: dict[str, dict[str, int]] = {}
         """Calls so far, by trajectory and by who made them there."""
         self.is_cached = declaration.cache.scope is not CacheScope.NONE
@@ -189,7 +181,7 @@ class OpenTool:
         refused = self._refusal()
         if refused is not None:
             return refused
-        call_id = self._call_id(origin) if self._names_calls else ""
+        call_id = self._call_id(origin) if self.runtime.names_calls else ""
         course = _Course(origin, call_id, origin.meter or self._around.meter)
         started = perf_counter()
         try:
@@ -234,10 +226,9 @@ class OpenTool:
         while True:
             meter, hold = Meter(course.meter), Hold()
             try:
-                unready = None if self._make_ready is None else await self._unready(self._make_ready, trajectory_id)
-                if self._make_ready is not None:
-                    took_s = perf_counter() - started
-                    started, deadline, course.outside_s = started + took_s, deadline + took_s, course.outside_s + took_s
+                unready = await self._unready(trajectory_id)
+                took_s = perf_counter() - started
+                started, deadline, course.outside_s = started + took_s, deadline + took_s, course.outside_s + took_s
                 num_pauses = clock.num_pauses
                 context = self._context(left_s, course, meter, hold)
                 ending = unready or await self._attempt(arguments, context)
@@ -265,10 +256,10 @@ class OpenTool:
             started = perf_counter()
             left_s = deadline - started
 
-    async def _unready(self, make_ready: Callable[[str], Awaitable[None]], trajectory_id: str) -> Ending | None:
+    async def _unready(self, trajectory_id: str) -> Ending | None:
         """Why the tool cannot take a call; None once it can."""
         try:
-            await make_ready(trajectory_id)
+            await self.runtime.make_ready(trajectory_id)
         except ToolFailure as failure:
             return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
         return None
@@ -281,9 +272,9 @@ class OpenTool:
     async def _attempt(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         work = self._guarded(arguments, context)
         try:
-            if self._ends_in_time:
+            if self.runtime.ends_in_time:
                 return await work
-            if self._ends_when_cancelled:
+            if self.runtime.ends_when_cancelled:
                 limit = self._timers.within(context.deadline_s)
                 context.hold.set(self._timers, limit)
                 with limit:

@@ -12,8 +12,23 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Generic, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field
+
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+
+class BatchSpec(BaseModel):
+    """How calls of many trajectories share one request. Its templates see `calls`, the arguments of each call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_size: int = Field(default=64, ge=1)
+    """Calls in one request."""
+    max_wait_ms: float = Field(default=5.0, ge=0, allow_inf_nan=False)
+    """How long the first call of a request waits for others, in milliseconds."""
+    answers: str = Field(min_length=1)
+    """Path, as `response`, to the list that holds one answer per call in the order of `calls`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

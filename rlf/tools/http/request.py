@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -14,9 +14,6 @@ from rlf.endpoints.template import ABSENT, Template, TemplateFault
 from rlf.tools.http.encoding import BodyFormat, Encoding, multipart, pairs
 from rlf.tools.http.fill import FilledValue
 
-if TYPE_CHECKING:
-    from rlf.tools.kinds.http import HttpTool
-
 _ENCODE = json.JSONEncoder(allow_nan=False).encode
 _DOTS = frozenset({".", "..", "%2e", "%2e%2e", ".%2e", "%2e."})
 
@@ -24,19 +21,30 @@ _DOTS = frozenset({".", "..", "%2e", "%2e%2e", ".%2e", "%2e."})
 class RequestMaker:
     """The templates of one declaration, parsed once."""
 
-    def __init__(self, tool: HttpTool) -> None:
-        self._method, self._has_body = tool.method.value, tool.method.has_body or tool.body is not None
-        self._headers = tool.headers
-        self._json_headers = _typed(tool.headers, "application/json")
-        self._text_headers = _typed(tool.headers, "text/plain; charset=utf-8")
-        self._url = Template(tool.url, is_url=not tool.url.startswith("{{"))
+    def __init__(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        query: Mapping[str, Any] | None,
+        body: Any,
+        has_body: bool,
+        body_format: BodyFormat,
+        body_required: bool,
+        encoding: Mapping[str, Encoding],
+    ) -> None:
+        """Takes what the declaration says, texts as templates; a query or body that is None is the arguments."""
+        self._method, self._headers, self._has_body = method, headers, has_body
+        self._json_headers = _typed(headers, "application/json")
+        self._text_headers = _typed(headers, "text/plain; charset=utf-8")
+        self._url = Template(url, is_url=not url.startswith("{{"))
         self._fixed_url = None if self._url.names else self._url.render({})
-        self._query = None if tool.query is None else FilledValue(tool.query)
-        self._body = None if tool.body is None else FilledValue(tool.body)
-        self._format, self._encoding = tool.body_format, tool.encoding
-        self._body_required = tool.body_required
-        is_plain = self._has_body and tool.query is None and tool.body is None and self._format is BodyFormat.JSON
-        self._plain_url = self._fixed_url if is_plain and self._body_required else None
+        self._query = None if query is None else FilledValue(query)
+        self._body = None if body is None else FilledValue(body)
+        self._format, self._encoding, self._body_required = body_format, encoding, body_required
+        is_plain = has_body and query is None and body is None and body_format is BodyFormat.JSON
+        self._plain_url = self._fixed_url if is_plain and body_required else None
         """Address of a request whose body is the arguments, and which differs from another's in nothing else."""
 
     def make(self, values: Mapping[str, Any], *, repeatable: bool) -> HttpRequest:

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic_core import from_json
 
+from rlf.core import RlfError
 from rlf.core.timers import Timers
 from rlf.endpoints import EndpointFailure
-from rlf.endpoints.guard import Guard, trusted_hosts
-from rlf.endpoints.http import HttpClient, HttpResponse
+from rlf.endpoints.credentials import describe_credentials
+from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.tools.failure import ToolFailure
-from rlf.tools.http.batcher import Batcher
-from rlf.tools.http.probe import refuse_wrong_key
+from rlf.tools.http.batcher import Batcher, BatchSpec
 from rlf.tools.http.request import RequestMaker
 from rlf.tools.json_path import NoSuchPart, part_at
-from rlf.tools.kind import CallContext
-from rlf.tools.limits import Limits
+from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.remote import inner_deadline_s, tool_failure
 from rlf.tools.results import to_text
 from rlf.types import Image, Outcome, ToolOutput
 
-if TYPE_CHECKING:
-    from rlf.tools.kinds.http import HttpTool
-
+_PROBE_S: Final = 5.0
+_UNAUTHORIZED: Final = 401
 _MAX_SHOWN = 120
 """Bytes of an unreadable answer that the model is shown."""
 _STRUCTURED = (dict, list)
@@ -34,40 +32,49 @@ _Call: TypeAlias = tuple[Mapping[str, Any], bool]
 """Arguments, and whether the request may be repeated."""
 
 
-class HttpRuntime:
+class HttpRuntime(ToolRuntime):
     """Asks one service."""
 
     isolation = "remote"
     ends_in_time = True
-    num_abandoned = 0
 
-    def __init__(self, tool: HttpTool, limits: Limits) -> None:
-        self._tool = tool
-        self._maker = RequestMaker(tool)
-        self._response = tool.response
-        self._result = None if tool.result is None else Template(tool.result)
-        own = tool.url if tool.has_fixed_host else ""
-        self._client = HttpClient(
-            Guard(trusted_hosts(own, tool.allow_private)),
-            max_connections=limits.max_concurrency,
-            max_bytes=tool.max_bytes,
-            redirects=tool.redirects,
-            tool_errors=tool.tool_error_statuses,
-        )
-        self._garbled = Outcome.SERVICE_ERROR if tool.has_fixed_host else Outcome.OUTPUT_REJECTED
-        """What an answer is that lacks what is declared: of a host that an argument chose, that choice's result."""
-        batch = tool.batch
-        self._timers = Timers()
+    def __init__(
+        self,
+        client: HttpClient,
+        maker: RequestMaker,
+        headers: Mapping[str, str],
+        *,
+        response: str | None,
+        result: str | None,
+        batch: BatchSpec | None,
+        garbled: Outcome,
+    ) -> None:
+        """Takes whom to ask and how, the path and the template of the result, and what an answer without it is."""
+        self._client, self._maker, self._headers, self._garbled = client, maker, headers, garbled
+        self._response, self._result = response, None if result is None else Template(result)
+        self._timers, self._batch = Timers(), batch
         self._batcher = None if batch is None else Batcher(self._send_batch, batch.max_size, batch.max_wait_ms / 1000)
 
-    async def opened(self) -> Self:
-        """The runtime, once the service has not refused its key. Raises RlfError."""
+    async def refuse_wrong_key(self, address: str) -> None:
+        """Asks for the head of an address with the tool's key, which changes nothing at the service.
+
+        Only 401 is a verdict on the key: 403, 404 and 405 may be one on the method or on what the address leaves out.
+
+        Raises:
+            RlfError: the service refuses the key; the runtime is closed.
+        """
+        credentials = describe_credentials(self._headers)
         try:
-            await refuse_wrong_key(self._tool, self._client)
+            if credentials:
+                await self._client.send(HttpRequest("HEAD", address, self._headers), deadline_s=_PROBE_S)
+        except EndpointFailure as failure:
+            if failure.status == _UNAUTHORIZED:
+                await self.close()
+                said = f"the service refuses the key: {failure.text}; {credentials}"
+                raise RlfError(f"{said}. Set it to one that the service accepts.") from failure
         except BaseException:
             await self.close()
             raise
-        return self
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call, alone or within a batch."""
@@ -80,14 +87,11 @@ class HttpRuntime:
                 answer = await self._in_batch((arguments, context.idempotent), limit_s)
             return self._output(answer, arguments)
         except EndpointFailure as failure:
-            raise tool_failure(failure, self._tool.headers) from failure
+            raise tool_failure(failure, self._headers) from failure
         except TemplateFault as fault:
             raise ToolFailure(Outcome.INVALID_ARGUMENTS, f"the arguments make no request: {fault}") from fault
         except NoSuchPart as fault:
             raise ToolFailure(self._garbled, str(fault)) from fault
-
-    async def end_trajectory(self, trajectory_id: str) -> None:
-        """Holds nothing for a trajectory."""
 
     async def close(self) -> None:
         """Ends requests and closes connections."""
@@ -106,7 +110,7 @@ class HttpRuntime:
 
     async def _send_batch(self, calls: Sequence[_Call], limit_s: float) -> Sequence[Any]:
         """The part of each call in one answer."""
-        batch = self._tool.batch
+        batch = self._batch
         assert batch is not None, "a batch for a tool without one"
         request = self._maker.make({"calls": [arguments for arguments, _ in calls]}, repeatable=calls[0][1])
         answers = part_at(self._json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers)

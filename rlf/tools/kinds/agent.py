@@ -102,5 +102,14 @@ class AgentTool(ToolKind):
         """Looks whether any of the endpoints answers, and opens the model's tools."""
         from rlf.tools.agent import AgentRuntime
 
-        prompt = Prompt(self.prompt, self.system)
-        return await AgentRuntime.opened(self, prompt, await open_pool(self.endpoints))
+        runtime = AgentRuntime(
+            await open_pool(self.endpoints),
+            Prompt(self.prompt, self.system),
+            self.tools,
+            text_calls=self.text_calls,
+            sampling=self.sampling,
+            max_turns=self.max_turns,
+            max_calls=self.max_calls,
+        )
+        await runtime.open()
+        return runtime

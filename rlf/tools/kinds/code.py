@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, Self
 
@@ -11,11 +12,12 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json
-from rlf.sandbox.level import LevelChoice
-from rlf.sandbox.spec import SandboxSpec
-from rlf.tools.kind import ToolKind, ToolRuntime
+from rlf.sandbox import Execution, LevelChoice, Outcome, Request, SandboxSpec, open_sandbox
+from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.sandboxed import argument_complaints
+from rlf.tools.results import clean
+from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time
+from rlf.types import Image, ToolOutput
 
 
 class CodeTool(ToolKind):
@@ -54,10 +56,61 @@ class CodeTool(ToolKind):
         return hash_json([self.model_dump(mode="json"), platform.python_version(), versions])
 
     async def open(self, limits: Limits) -> ToolRuntime:
-        """Starts the sandbox at the strongest level there is."""
-        from rlf.tools.code import CodeRuntime
+        """Starts the sandbox at the strongest level there is. Raises RlfError with every reason when none holds."""
+        runtime = CodeRuntime(self.sandbox, self.argument, self.program, session=self.session)
+        await runtime.open()
+        return runtime
 
-        return await CodeRuntime.open(self)
+
+class CodeRuntime(ToolRuntime):
+    """Runs programs. A call that is given up is killed."""
+
+    def __init__(self, sandbox: SandboxSpec, argument: str, program: str | None, *, session: bool) -> None:
+        """Takes the arguments that hold the code and the program that it tests, and whether state stays."""
+        self._sandbox, self._limits = open_sandbox(sandbox), sandbox.limits
+        self._argument, self._program, self._session = argument, program, session
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> None:
+        """Starts the sandbox. Raises RlfError."""
+        await self._stack.enter_async_context(self._sandbox)
+        self.isolation = self._sandbox.level.value
+
+    async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
+        """Runs one program. Raises ToolFailure for a time that was up, and where the sandbox itself failed."""
+        program = None if self._program is None else arguments[self._program]
+        request = Request(arguments[self._argument], limits=within_time(self._limits, context), program=program)
+        execution = await self._sandbox.run(request, session=context.trajectory_id if self._session else None)
+        refuse_failures(execution)
+        failed = execution.outcome is not Outcome.OK
+        return ToolOutput(
+            clean(error_of(execution) if failed else _shown(execution)),
+            images=tuple(Image(data, "image/png") for data in execution.images),
+            structured={
+                "outcome": execution.outcome.value,
+                "stdout": execution.stdout,
+                "stderr": execution.stderr,
+                "value": execution.value,
+                "error": execution.error,
+            },
+            is_error=failed,
+            usage=usage_of(execution),
+        )
+
+    async def end_trajectory(self, trajectory_id: str) -> None:
+        """Ends the trajectory's session."""
+        if self._session:
+            await self._sandbox.end_session(trajectory_id)
+
+    async def close(self) -> None:
+        """Ends the sandbox and all that runs in it."""
+        await self._stack.aclose()
+
+
+def _shown(execution: Execution) -> str:
+    """What a notebook shows: output, warnings, the last value."""
+    parts = [execution.stdout, execution.stderr, execution.value or ""]
+    return "\n".join(part.rstrip("\n") for part in parts if part) or "The program ran; it printed nothing."
 
 
 def _version(package: str) -> str | None:

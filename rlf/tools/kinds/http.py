@@ -12,18 +12,20 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json
 from rlf.core.redact import SECRET_HEADER, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import Template, TemplateFault, TemplateText
+from rlf.tools.http.batcher import BatchSpec
 from rlf.tools.http.encoding import BodyFormat, Encoding
 from rlf.tools.http.fill import FilledValue
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
 from rlf.tools.remote import unknown_names
+from rlf.types import Outcome
 
 _FIXED_HOST = re.compile(r"https?://[^/?#{}]+(?=[/?#]|$)")
 _CONNECT_S = 5.0
@@ -49,19 +51,6 @@ class Method(StrEnum):
     def has_body(self) -> bool:
         """Whether arguments go into a body."""
         return self in (Method.POST, Method.PUT, Method.PATCH)
-
-
-class BatchSpec(BaseModel):
-    """How calls of many trajectories share one request. Its templates see `calls`, the arguments of each call."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    max_size: int = Field(default=64, ge=1)
-    """Calls in one request."""
-    max_wait_ms: float = Field(default=5.0, ge=0, allow_inf_nan=False)
-    """How long the first call of a request waits for others, in milliseconds."""
-    answers: str = Field(min_length=1)
-    """Path, as `response`, to the list that holds one answer per call in the order of `calls`."""
 
 
 class HttpTool(ToolKind):
@@ -175,9 +164,43 @@ class HttpTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Makes a client, and asks whether the service takes the key, where there is one."""
+        from rlf.endpoints.guard import Guard, trusted_hosts
+        from rlf.endpoints.http import HttpClient
+        from rlf.tools.http.request import RequestMaker
         from rlf.tools.http.runtime import HttpRuntime
 
-        return await HttpRuntime(self, limits).opened()
+        client = HttpClient(
+            Guard(trusted_hosts(self.url if self.has_fixed_host else "", self.allow_private)),
+            max_connections=limits.max_concurrency,
+            max_bytes=self.max_bytes,
+            redirects=self.redirects,
+            tool_errors=self.tool_error_statuses,
+        )
+        maker = RequestMaker(
+            self.method.value,
+            self.url,
+            self.headers,
+            query=self.query,
+            body=self.body,
+            has_body=self.method.has_body or self.body is not None,
+            body_format=self.body_format,
+            body_required=self.body_required,
+            encoding=self.encoding,
+        )
+        # of a host that an argument chose, an answer that lacks what is declared is that choice's result
+        garbled = Outcome.SERVICE_ERROR if self.has_fixed_host else Outcome.OUTPUT_REJECTED
+        runtime = HttpRuntime(
+            client,
+            maker,
+            self.headers,
+            response=self.response,
+            result=self.result,
+            batch=self.batch,
+            garbled=garbled,
+        )
+        if self.has_fixed_host and 401 not in self.tool_error_statuses:
+            await runtime.refuse_wrong_key(self.url.partition("{")[0])
+        return runtime
 
 
 def _parse(value: Any, parser: Callable[[Any], Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
@@ -15,11 +15,9 @@ from rlf.core.hashing import hash_json
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.mcp.listing import Listing, forget, known_listing, list_ahead, listing_of
+from rlf.tools.mcp.listing import forget, known_listing, list_ahead, listing_of
+from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer
-
-if TYPE_CHECKING:
-    from rlf.tools.mcp.listing import Entry
 
 
 class McpTool(ToolKind):
@@ -79,7 +77,8 @@ class McpTool(ToolKind):
             forget(self.server)
             await release(self.server, pool)
             raise RlfError(change)
-        return McpRuntime(self, pool, None if entry is None else entry.digest)
+        digest = None if entry is None else entry.digest
+        return McpRuntime(self.server, pool, tool=self.tool, resource=self.resource, digest=digest)
 
     def _change(self, entry: Entry | None, listing: Listing) -> str | None:
         """How the live server differs from what was declared, with the mend."""

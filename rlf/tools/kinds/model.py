@@ -81,7 +81,14 @@ class ModelTool(ToolKind):
         """Reads the keys and looks whether any of the endpoints answers."""
         from rlf.tools.model import ModelRuntime
 
-        return ModelRuntime(self, Prompt(self.prompt, self.system), await open_pool(self.endpoints))
+        return ModelRuntime(
+            await open_pool(self.endpoints),
+            Prompt(self.prompt, self.system),
+            api=self.api,
+            sampling=self.sampling,
+            response_schema=self.response_schema,
+            response=self.response,
+        )
 
 
 def _fault(reason: str) -> PydanticCustomError:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, closing
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -13,11 +18,12 @@ from pydantic_core import PydanticCustomError
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import RlfError
 from rlf.core.hashing import hash_json, hash_path
-from rlf.sandbox.level import LevelChoice
-from rlf.sandbox.spec import SandboxSpec
-from rlf.tools.kind import ToolKind, ToolRuntime
+from rlf.sandbox import Execution, LevelChoice, Outcome, Sandbox, SandboxSpec, SqlRequest, Table
+from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.sandboxed import argument_complaints
+from rlf.tools.results import clean
+from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time
+from rlf.types import ToolOutput
 
 _SQLITE = "sqlite:///"
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
@@ -94,7 +100,75 @@ class SqlTool(ToolKind):
         return hash_json([place, self.max_rows, self.max_bytes])
 
     async def open(self, limits: Limits) -> ToolRuntime:
-        """Starts what runs the statements."""
-        from rlf.tools.sql import SqlRuntime
+        """Starts the sandbox of a SQLite file, or the reader of a PostgreSQL database. Raises RlfError."""
+        runtime = SqlRuntime(self.sandbox, self.argument, self.max_rows, self.max_bytes)
+        await (runtime.open_file(self.file) if self.file is not None else runtime.open_postgres(self.url))
+        return runtime
 
-        return await SqlRuntime.open(self)
+
+class SqlRuntime(ToolRuntime):
+    """Runs statements. A call that is given up is killed."""
+
+    def __init__(self, sandbox: SandboxSpec, argument: str, max_rows: int, max_bytes: int) -> None:
+        """Takes the argument that holds the statement, and how much of a table is shown."""
+        self._sandbox, self._argument, self._max_rows, self._max_bytes = sandbox, argument, max_rows, max_bytes
+        self._stack = AsyncExitStack()
+        self._run: Callable[[SqlRequest], Awaitable[Execution]]
+
+    async def open_file(self, file: Path) -> None:
+        """Starts the sandbox of a SQLite file, or of a copy where somebody writes to it."""
+        async with AsyncExitStack() as stack:
+            if _is_being_written(file):
+                file = await asyncio.to_thread(_snapshot, file, Path(stack.enter_context(TemporaryDirectory())))
+            sandbox = await stack.enter_async_context(Sandbox(self._sandbox, databases=[file]))
+            self.isolation, self._run, self._stack = sandbox.level.value, partial(sandbox.sql, file), stack.pop_all()
+
+    async def open_postgres(self, url: str) -> None:
+        """Starts the reader of a database."""
+        from rlf.sandbox.postgres import PostgresReader
+
+        reader = await self._stack.enter_async_context(PostgresReader(url, self._sandbox.limits))
+        self.isolation, self._run = reader.level.value, reader.sql
+
+    async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
+        """Runs one statement. Raises ToolFailure for a time that was up, and where sandbox or database failed."""
+        limits = within_time(self._sandbox.limits, context)
+        execution = await self._run(SqlRequest(arguments[self._argument], self._max_rows, self._max_bytes, limits))
+        refuse_failures(execution)
+        usage, table = usage_of(execution), execution.table
+        if execution.outcome is not Outcome.OK or table is None:
+            return ToolOutput(clean(error_of(execution)), is_error=True, usage=usage)
+        rows = [list(row) for row in table.rows]
+        structured = {"columns": list(table.columns), "rows": rows, "truncated": table.truncated}
+        return ToolOutput(clean(_as_text(table)), structured=structured, usage=usage)
+
+    async def close(self) -> None:
+        """Ends what runs the statements."""
+        await self._stack.aclose()
+
+
+def _as_text(table: Table) -> str:
+    """One row a line, cells between bars, the columns' names first."""
+    lines = [table.columns, *table.rows]
+    text = "\n".join(" | ".join(_cell(value) for value in line) for line in lines)
+    if table.truncated:
+        return f"{text}\n(more rows are left out)"
+    return text if table.rows else f"{text}\n(no rows)"
+
+
+def _cell(value: Any) -> str:
+    return "NULL" if value is None else " ".join(str(value).split("\n"))
+
+
+def _is_being_written(file: Path) -> bool:
+    """Whether a journal lies beside the file: what it says is not all in the file itself."""
+    beside = (file.with_name(file.name + end) for end in ("-wal", "-journal"))
+    return any(path.is_file() and path.stat().st_size for path in beside)
+
+
+def _snapshot(file: Path, folder: Path) -> Path:
+    """A copy of the database as it is now, which no writer changes."""
+    copy = folder / "snapshot.sqlite"
+    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy

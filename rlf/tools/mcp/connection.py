@@ -21,7 +21,8 @@ from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.failure import KEY_REFUSED
 from rlf.tools.failure import ToolFailure, describe, shorten
 from rlf.tools.mcp.http import http_streams
-from rlf.tools.mcp.listing import Listing, read_listing
+from rlf.tools.mcp.offer import Listing
+from rlf.tools.mcp.reading import read_listing
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.mcp.stdio import stdio_streams
 from rlf.tools.mcp.words import SERVER_NAME, TRAJECTORY_ENDED

@@ -1,4 +1,4 @@
-"""From the SDK's types to rlf's: entries of a listing, and what a call gives back."""
+"""What a call of an MCP server is made of and what it gives back, from the SDK's types to rlf's."""
 
 from __future__ import annotations
 
@@ -13,31 +13,9 @@ from urllib.parse import quote
 import mcp_types as mcp
 
 from rlf.tools.failure import ToolFailure
-from rlf.tools.mcp.listing import Entry
 from rlf.types import Image, Outcome, ToolOutput
 
 _VARIABLE = re.compile(r"\{([+#./;?&]?)([^{}]+)\}")
-_NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
-
-
-def entry_of_tool(tool: mcp.Tool) -> Entry:
-    """A tool as the server describes it."""
-    description = tool.description or tool.title or tool.name
-    return Entry(tool.name, description, tool.input_schema, tool.output_schema)
-
-
-def entry_of_resource(resource: mcp.Resource) -> Entry:
-    """A resource as a tool without arguments that reads it."""
-    description = f"Read {resource.title or resource.name}. {resource.description or ''}".strip()
-    return Entry(_name(resource.name), description, _schema([]), resource=str(resource.uri))
-
-
-def entry_of_template(template: mcp.ResourceTemplate) -> Entry:
-    """A family of resources as a tool that takes the template's variables."""
-    description = f"Read {template.title or template.name}. {template.description or ''}".strip()
-    return Entry(
-        _name(template.name), description, _schema(variables(template.uri_template)), resource=template.uri_template
-    )
 
 
 def variables(template: str) -> list[str]:
@@ -118,12 +96,3 @@ def _decoded(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error as fault:
         raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the result holds base64 that is none: {fault}") from fault
-
-
-def _name(text: str) -> str:
-    """A resource's name as a tool's name."""
-    return _NO_NAME.sub("_", text).strip("_")[:64] or "resource"
-
-
-def _schema(names: Sequence[str]) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": list(names)}

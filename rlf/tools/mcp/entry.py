@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlf.tools.declaration import CacheSpec
 from rlf.tools.limits import Limits
-from rlf.tools.mcp.listing import Entry, Listing
+from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")

@@ -8,105 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import threading
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rlf.core.errors import RlfError
 from rlf.core.foreign import about_to_run
-from rlf.core.hashing import hash_json
 from rlf.tools.failure import ToolFailure
+from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer
 
-if TYPE_CHECKING:
-    from mcp import ClientSession
-
-logger = logging.getLogger(__name__)
-
-_MAX_PAGES = 100
 _FORMAT = 1
 _READ: dict[str, Listing] = {}
 """Lists that this process has read, by the server's identity."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One thing that a model can be offered: a tool, or a resource to read."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, Any]
-    output_schema: Mapping[str, Any] | None = None
-    resource: str | None = None
-    """URI or template of a resource; None for a tool."""
-
-    @property
-    def digest(self) -> str:
-        """sha256 of what the server says of it."""
-        return hash_json(asdict(self))
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Everything that a server offers, in its order."""
-
-    entries: tuple[Entry, ...]
-
-    def tool(self, name: str) -> Entry | None:
-        """The tool of a name."""
-        return next((entry for entry in self.entries if entry.resource is None and entry.name == name), None)
-
-    @property
-    def tool_names(self) -> list[str]:
-        """Names of its tools."""
-        return [entry.name for entry in self.entries if entry.resource is None]
-
-
-async def read_listing(session: ClientSession) -> Listing:
-    """Asks for every page of tools and of resources, where the server has some."""
-    from rlf.tools.mcp.content import entry_of_resource, entry_of_template, entry_of_tool
-
-    has = session.server_capabilities
-    found: list[Entry] = []
-    if has is None or has.tools is not None:
-        found += map(entry_of_tool, await _pages(session.list_tools, "tools"))
-    if has is not None and has.resources is not None:
-        found += map(entry_of_resource, await _pages_if_any(session.list_resources, "resources"))
-        found += map(entry_of_template, await _pages_if_any(session.list_resource_templates, "resource_templates"))
-    return Listing(tuple(found))
-
-
-async def _pages_if_any(ask: Any, key: str) -> list[Any]:
-    """The pages, of a server that has them: one with resources need not list templates, and its tools work without."""
-    from mcp import MCPError
-    from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
-
-    try:
-        return await _pages(ask, key)
-    except MCPError as error:
-        if error.code == CONNECTION_CLOSED:
-            raise
-        if error.code != METHOD_NOT_FOUND:
-            logger.warning("MCP server: its %s cannot be listed: %s", key.replace("_", " "), error.message)
-        return []
-
-
-async def _pages(ask: Any, key: str) -> list[Any]:
-    from mcp_types import PaginatedRequestParams
-
-    found: list[Any] = []
-    cursor = None
-    for _ in range(_MAX_PAGES):
-        page = await ask(params=PaginatedRequestParams(cursor=cursor))
-        found += getattr(page, key)
-        cursor = page.next_cursor
-        if not cursor:
-            return found
-    raise RlfError(f"the server lists {key} on more than {_MAX_PAGES} pages")
 
 
 def listing_of(server: McpServer) -> Listing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from mcp import ClientSession, MCPError
 from mcp_types import (
@@ -19,16 +19,14 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from rlf.tools.failure import ToolFailure, shorten
-from rlf.tools.kind import CallContext
+from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
 from rlf.tools.mcp.limits import TOO_LARGE, too_large
 from rlf.tools.mcp.pool import Pool, release
+from rlf.tools.mcp.server import McpServer
 from rlf.tools.mcp.words import OUTCOME, TRAJECTORY
 from rlf.types import Outcome, ToolOutput
-
-if TYPE_CHECKING:
-    from rlf.tools.kinds.mcp import McpTool
 
 _PASSED_ON = frozenset(Outcome) - {Outcome.OK, Outcome.TOOL_ERROR, Outcome.CANCELLED}
 _CLOSED = "Connection closed"
@@ -39,16 +37,15 @@ _NO_MESSAGE = "Unexpected content type"
 """Words of the SDK for what it has no code of its own for."""
 
 
-class McpRuntime:
+class McpRuntime(ToolRuntime):
     """Calls one tool, or reads one resource, over the pool's sessions."""
 
-    num_abandoned = 0
-
-    def __init__(self, target: McpTool, pool: Pool, digest: str | None) -> None:
-        self._target = target
-        self._pool = pool
-        self._digest = digest
-        self.isolation = "process" if target.server.command else "remote"
+    def __init__(
+        self, server: McpServer, pool: Pool, *, tool: str | None, resource: str | None, digest: str | None
+    ) -> None:
+        """Takes the name of a tool or the URI of a resource, and the digest that the tool keeps; None: any."""
+        self._server, self._pool, self._tool, self._resource, self._digest = server, pool, tool, resource, digest
+        self.isolation = "process" if server.command else "remote"
 
     async def make_ready(self, trajectory_id: str) -> None:
         """Has the trajectory's session open: a server's start is not the call's time, and fails by its own bound."""
@@ -76,14 +73,14 @@ class McpRuntime:
 
     async def close(self) -> None:
         """Leaves the pool, which ends with its last tool."""
-        await release(self._target.server, self._pool)
+        await release(self._server, self._pool)
 
     async def _ask(self, session: ClientSession, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
-        if self._target.resource is not None:
-            return output_of_resource(await session.read_resource(expand(self._target.resource, arguments)))
-        assert self._target.tool is not None, "neither tool nor resource"
+        if self._resource is not None:
+            return output_of_resource(await session.read_resource(expand(self._resource, arguments)))
+        assert self._tool is not None, "neither tool nor resource"
         meta = cast(RequestParamsMeta, {TRAJECTORY: context.trajectory_id})  # a TypedDict that is open to other keys
-        result = await session.call_tool(self._target.tool, dict(arguments), meta=meta, allow_input_required=True)
+        result = await session.call_tool(self._tool, dict(arguments), meta=meta, allow_input_required=True)
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for more input, and there is none")
         return _as_it_ended(result, output_of_call(result))
@@ -91,11 +88,11 @@ class McpRuntime:
     def _refuse_changed(self, connection: Connection) -> None:
         if self._digest is None:
             return
-        assert self._target.tool is not None, "a digest of no tool"
-        entry = connection.listing.tool(self._target.tool)
+        assert self._tool is not None, "a digest of no tool"
+        entry = connection.listing.tool(self._tool)
         if entry is None or entry.digest != self._digest:
             how = "no longer has" if entry is None else "has changed"
-            text = f"MCP server {self._target.server.shown} {how} the tool {self._target.tool!r}"
+            text = f"MCP server {self._server.shown} {how} the tool {self._tool!r}"
             raise ToolFailure(Outcome.UNREACHABLE, text)
 
 

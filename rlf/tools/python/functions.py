@@ -11,7 +11,7 @@ from typing import Any
 from rlf.core.callables import is_async
 from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.failure import ToolFailure, describe
-from rlf.tools.kind import CallContext
+from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.arguments import ArgumentAdapter, adapt
 from rlf.tools.python.places import OnLoop, Place
 from rlf.tools.results import to_output
@@ -25,7 +25,7 @@ _CLOSE_S = 5.0
 """Time that an instance has to close when the run ends."""
 
 
-class FunctionRuntime:
+class FunctionRuntime(ToolRuntime):
     """Calls a function."""
 
     def __init__(self, function: Callable[..., Any], place: Place) -> None:
@@ -43,9 +43,6 @@ class FunctionRuntime:
         """Runs one call."""
         return await self._place.call(self._function, arguments, to_output)
 
-    async def end_trajectory(self, trajectory_id: str) -> None:
-        """Holds nothing for a trajectory."""
-
     async def close(self) -> None:
         """Closes the place."""
         self._place.close()
@@ -59,7 +56,7 @@ class _Held:
         self.instance: Any = None
 
 
-class ClassRuntime:
+class ClassRuntime(ToolRuntime):
     """Calls instances of a class: one for the whole run, or one for each trajectory, which has one call at a time."""
 
     def __init__(self, made_by: type[Any], place: Place, *, by_trajectory: bool) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlf.core import RlfError
 from rlf.tools.failure import ToolFailure
-from rlf.tools.kind import CallContext
+from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.process_state import Leftover
 from rlf.tools.python.worker import LENGTH
 from rlf.types import Image, Outcome, ToolOutput
@@ -33,12 +33,11 @@ _KEPT = {"threads": "they cannot be stopped, and may run during later calls"}
 _RETIRED = "it cannot be put back, so each such process ends after its call"
 
 
-class ProcessRuntime:
+class ProcessRuntime(ToolRuntime):
     """Calls a function in worker processes, one call at a time each. Workers are made when needed and kept."""
 
     isolation = "process"
     ends_when_cancelled = True
-    num_abandoned = 0
 
     def __init__(self, callable_name: str) -> None:
         self._callable = callable_name
@@ -76,9 +75,6 @@ class ProcessRuntime:
             raise
         self._keep(worker, [Leftover(*item) for item in reply["leftovers"]])
         return _output(reply)
-
-    async def end_trajectory(self, trajectory_id: str) -> None:
-        """Holds nothing for a trajectory."""
 
     async def close(self) -> None:
         """Kills every worker; none is left when this returns."""

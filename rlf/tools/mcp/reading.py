@@ -1,0 +1,85 @@
+"""Asks an open session for everything that its server offers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import mcp_types as types
+from mcp import ClientSession, MCPError
+
+from rlf.core.errors import RlfError
+from rlf.tools.mcp.content import variables
+from rlf.tools.mcp.offer import Entry, Listing
+
+logger = logging.getLogger(__name__)
+
+_MAX_PAGES = 100
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+async def read_listing(session: ClientSession) -> Listing:
+    """Asks for every page of tools and of resources, where the server has some."""
+    has = session.server_capabilities
+    found: list[Entry] = []
+    if has is None or has.tools is not None:
+        found += map(_entry_of_tool, await _pages(session.list_tools, "tools"))
+    if has is not None and has.resources is not None:
+        found += map(_entry_of_resource, await _pages_if_any(session.list_resources, "resources"))
+        found += map(_entry_of_template, await _pages_if_any(session.list_resource_templates, "resource_templates"))
+    return Listing(tuple(found))
+
+
+async def _pages_if_any(ask: Any, key: str) -> list[Any]:
+    """The pages, of a server that has them: one with resources need not list templates, and its tools work without."""
+    try:
+        return await _pages(ask, key)
+    except MCPError as error:
+        if error.code == types.CONNECTION_CLOSED:
+            raise
+        if error.code != types.METHOD_NOT_FOUND:
+            logger.warning("MCP server: its %s cannot be listed: %s", key.replace("_", " "), error.message)
+        return []
+
+
+async def _pages(ask: Any, key: str) -> list[Any]:
+    found: list[Any] = []
+    cursor = None
+    for _ in range(_MAX_PAGES):
+        page = await ask(params=types.PaginatedRequestParams(cursor=cursor))
+        found += getattr(page, key)
+        cursor = page.next_cursor
+        if not cursor:
+            return found
+    raise RlfError(f"the server lists {key} on more than {_MAX_PAGES} pages")
+
+
+def _entry_of_tool(tool: types.Tool) -> Entry:
+    """A tool as the server describes it."""
+    description = tool.description or tool.title or tool.name
+    return Entry(tool.name, description, tool.input_schema, tool.output_schema)
+
+
+def _entry_of_resource(resource: types.Resource) -> Entry:
+    """A resource as a tool without arguments that reads it."""
+    description = f"Read {resource.title or resource.name}. {resource.description or ''}".strip()
+    return Entry(_name(resource.name), description, _schema([]), resource=str(resource.uri))
+
+
+def _entry_of_template(template: types.ResourceTemplate) -> Entry:
+    """A family of resources as a tool that takes the template's variables."""
+    description = f"Read {template.title or template.name}. {template.description or ''}".strip()
+    return Entry(
+        _name(template.name), description, _schema(variables(template.uri_template)), resource=template.uri_template
+    )
+
+
+def _name(text: str) -> str:
+    """A resource's name as a tool's name."""
+    return _NO_NAME.sub("_", text).strip("_")[:64] or "resource"
+
+
+def _schema(names: Sequence[str]) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": list(names)}
