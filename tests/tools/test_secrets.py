@@ -135,6 +135,47 @@ def test_words_like_keys_and_authors_in_a_query_are_no_secrets() -> None:
     assert Redactor({"SHELL": "zsh-5.9-x86"}, said=said).text(text) == text
 
 
+PRINTING = """
+import os, sys
+
+def show(how: str) -> str:
+    print("out", os.environ["SHOP_API_KEY"])
+    print("err", os.environ["SHOP_API_KEY"], file=sys.stderr)
+    if how == "crash":
+        os.write(2, os.environ["SHOP_API_KEY"].encode())
+        os._exit(1)
+    if how == "raise":
+        raise ValueError(os.environ["SHOP_API_KEY"])
+    with open(f"/proc/{os.getpid()}/cmdline") as file:
+        return os.environ["SHOP_API_KEY"] + file.read()
+"""
+
+
+def test_a_tool_in_its_own_process_has_its_key_and_lets_nobody_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", SHOP)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "printing_tool.py").write_text(PRINTING)
+    target = {"kind": "python", "callable": "printing_tool:show", "isolation": "process"}
+    schema = {"type": "object", "properties": {"how": {"type": "string"}}, "required": ["how"]}
+    tool = {"name": "show", "description": "d", "inputSchema": schema, "target": target}
+
+    async def call() -> list[ToolResult]:
+        async with Executor([ToolDeclaration.model_validate(tool)]) as executor:
+            hows = ("tell", "raise", "crash")
+            return [await executor.invoke(ToolCall("show", {"how": how}), trajectory_id="t") for how in hows]
+
+    told, raised, crashed = asyncio.run(call())
+    assert (told.outcome, raised.outcome, crashed.outcome) == (Outcome.OK, Outcome.TOOL_ERROR, Outcome.INFRA)
+    assert told.text.startswith(REDACTED) and REDACTED in raised.text
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count(f"out {REDACTED}") == printed.err.count(f"err {REDACTED}") == 3
+    assert printed.err.endswith(REDACTED)
+    assert_clean(" ".join([printed.err, told.text, raised.text, crashed.text]))
+
+
 SERVER = """
 import json, os, sys
 about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}

@@ -12,10 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
 
 from rlf.core import RlfError
+from rlf.core.redact import Redactor
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.process_state import Leftover
@@ -28,6 +30,7 @@ MAX_REPLY_BYTES = 64_000_000
 """Longest reply that is read; with a longer one the worker is killed."""
 _START_S = 60.0
 _END_S = 2.0
+_MAX_LINE_BYTES = 1 << 20
 _KEPT = {"threads": "they cannot be stopped, and may run during later calls"}
 """What stays in a process that serves on."""
 _RETIRED = "it cannot be put back, so each such process ends after its call"
@@ -119,15 +122,19 @@ class _Worker:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "rlf.tools.python.worker", str(theirs.fileno()), str(os.getpid())]
-            # Its own session: Ctrl-C is this process's to handle. What the tool prints goes to stderr.
+            command = [sys.executable, "-u", "-m", "rlf.tools.python.worker", str(theirs.fileno()), str(os.getpid())]
+            # Its own session: Ctrl-C is this process's to handle. The tool's code has the keys that it needs.
             self.process = subprocess.Popen(
                 command,
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                stdout=2,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        redact = Redactor(os.environ).text
+        self._relay = threading.Thread(target=_relay, args=(self.process.stdout, redact), daemon=True)
+        self._relay.start()
 
     @property
     def is_gone(self) -> bool:
@@ -164,13 +171,23 @@ class _Worker:
     async def ended(self) -> int | None:
         """The exit code, waited for; None when it does not come."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return await asyncio.to_thread(self.process.wait, _END_S)
+            code = await asyncio.to_thread(self.process.wait, _END_S)
+            await asyncio.to_thread(self._relay.join, _END_S)
+            return code
         return None
 
     async def _death(self) -> ToolFailure:
         code = await self.ended()
         how = "no exit code" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         return ToolFailure(Outcome.INFRA, f"the process of the tool ended during the call ({how})")
+
+
+def _relay(printed: IO[bytes], redact: Callable[[str], str]) -> None:
+    """Writes what a worker prints to stderr, line by line and without the secrets of the environment."""
+    with printed:
+        while line := printed.readline(_MAX_LINE_BYTES):
+            with contextlib.suppress(OSError, ValueError):  # stderr may be closed; the worker must not wait for it
+                sys.stderr.write(redact(line.decode(errors="replace")))
 
 
 def _output(reply: Mapping[str, Any]) -> ToolOutput:
