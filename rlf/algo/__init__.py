@@ -1,4 +1,4 @@
-"""The mathematics of the update: advantages, policy and value losses, KL, entropy, schedules, filtering.
+"""The mathematics of the update: advantages, policy and value losses, KL, entropy, schedules.
 
 Pure functions of tensors live here; models, loops and I/O do not. Callers import the submodule they use
 (`from rlf.algo.losses import policy_loss`): this file stays free of torch, so that the estimators can be listed

@@ -59,7 +59,7 @@ def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Wor
     filtering, theirs = train.dynamic_filtering, isinstance(spec.engine, OpenRlhfEngineSpec)
     rounds = filtering.max_rounds if filtering is not None and not theirs else 1
     prompts = train.steps * train.prompts_per_step * rounds
-    evaluations = _num_evaluations(spec) if num_eval_rows else 0
+    evaluations = len(spec.eval.due_steps(spec.train.steps)) if num_eval_rows else 0
     questions = min(num_eval_rows, spec.eval.limit)
     per_evaluation = questions * (spec.eval.num_samples + spec.eval.greedy)
     trajectories = prompts * rollout.num_generations
@@ -91,12 +91,6 @@ def calls_per_trajectory(spec: RunSpec) -> int | None:
     by_turns = turns if spec.chat.stop_after_call else None
     bounds = [bound for bound in (by_turns, spec.rollout.max_tool_calls) if bound is not None]
     return min(bounds) if bounds else None
-
-
-def _num_evaluations(spec: RunSpec) -> int:
-    steps, every = spec.train.steps, spec.eval.every
-    between = range(every, steps, every) if every is not None else ()
-    return 2 + len(between)
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,11 @@ class EvalSpec(Section):
     limit: int = Field(256, ge=1)
     """Number of questions, from the start of the set."""
 
+    def due_steps(self, num_steps: int) -> frozenset[int]:
+        """The numbers of updates after which a run of `num_steps` evaluates."""
+        between = range(self.every, num_steps, self.every) if self.every is not None else ()
+        return frozenset({0, num_steps, *between})
+
 
 class CheckpointSpec(Section):
     """When the run's state is saved."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
-from rlf.algo.estimator import TermRewards, TurnRewards
+from rlf.algo.estimator import AdvantageInput, TermRewards, TurnRewards
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason
 
@@ -53,6 +54,19 @@ class Batch:
             None if self.terms is None else self.terms.to(device),
             None if self.greedy_B is None else self.greedy_B.to(device),
             None if self.truncated_B is None else self.truncated_B.to(device),
+        )
+
+    def advantage_input(self, reward_clip: tuple[float, float], **of_models: Any) -> AdvantageInput:
+        """What estimators read of it, with what only models give: `kl_BT`, `kl_coef` and `values_BT`."""
+        return AdvantageInput(
+            rewards_B=self.rewards_B,
+            group_B=self.group_B,
+            action_mask_BT=self.loss_mask_BT,
+            reward_clip=reward_clip,
+            turns=self.turns,
+            terms=self.terms,
+            greedy_B=self.greedy_B,
+            **of_models,
         )
 
     def without_truncated(self) -> Batch:
@@ -180,11 +194,6 @@ def _stretches(scored: Sequence[Scored]) -> Stretches | None:
         if any(item.trajectory.action_mask[slice(*bounds)])
     ]
     return Stretches(tuple(row for row, _ in found), tuple(bounds for _, bounds in found))
-
-
-def trainable(scored: Scored) -> bool:
-    """Whether a trajectory can be learnt from: it has a reward and the policy sampled something."""
-    return scored.reward is not None and any(scored.trajectory.action_mask)
 
 
 def micro_batches(rows: torch.Tensor, lengths_B: torch.Tensor, max_tokens: int) -> Iterator[torch.Tensor]:

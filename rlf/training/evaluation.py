@@ -1,4 +1,4 @@
-"""One evaluation: every question of the evaluation set, by sampling or greedily, and what it says."""
+"""The metrics of one evaluation, whichever engine made it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 
-from rlf.core.seeds import derive_seed
 from rlf.reports.statistics import pass_at_k, wilson_interval
-from rlf.rollout.loop import Rollout
 from rlf.rollout.metrics import rollout_metrics
 from rlf.types.score import Scored
-from rlf.types.task import Task
-
-
-def evaluation_rollouts(tasks: Sequence[Task], *, mode: str, step: int, seed: int, num_samples: int) -> list[Rollout]:
-    """The trajectories of one evaluation. Seeds leave the step out, so that evaluations pair question by question."""
-    rollouts = []
-    for task in tasks:
-        for sample in range(num_samples):
-            id_ = f"eval/{mode}/{step}/{task.id}/{sample}"
-            rollouts.append(Rollout(id_, task, sample, derive_seed(seed, "eval", mode, task.id, sample)))
-    return rollouts
 
 
 def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, float]:

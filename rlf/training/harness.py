@@ -12,7 +12,6 @@ from rlf.chat.format import ChatFormat, open_format
 from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
 from rlf.core.meter import Meter
-from rlf.core.seeds import derive_seed
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Limits, Setting
@@ -132,15 +131,6 @@ def _handling(spec: RunSpec, chat: ChatFormat) -> ChatPolicy:
     failures = {FailureClass(kind): policy for kind, policy in policies.items()}
     forks = declared.history is HistoryPolicy.FORK and not chat.by_name
     return ChatPolicy(declared.repair, failures, otherwise, declared.stop_after_call, forks)
-
-
-def order_of_pass(seed: int, number: int, num_tasks: int) -> list[int]:
-    """The order in which pass `number` over the training set, counted from 0, takes its tasks."""
-    import torch
-
-    generator = torch.Generator().manual_seed(derive_seed(seed, "order", number))
-    order: list[int] = torch.randperm(num_tasks, generator=generator).tolist()
-    return order
 
 
 def build_chat(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> ChatFormat:

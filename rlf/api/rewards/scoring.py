@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +17,19 @@ from rlf.rewards.saved import read_saved
 from rlf.rewards.term import RewardContext, Term
 from rlf.spec import load_spec
 from rlf.spec.meaning.validate import validate_item
-from rlf.spec.models import RunSpec
+from rlf.spec.models import RunSpec, TrainSpec
 from rlf.spec.reading.interpolation import interpolate
 from rlf.spec.reading.layers import Reading, absolute
 from rlf.spec.reading.literal_keys import literal_keys_of
 from rlf.spec.reading.nodes import Node
 from rlf.tools import Executor, ToolDeclaration
+from rlf.training.advantages import find_missing, recompute_advantages
+from rlf.training.counting import counts
 from rlf.types.score import Scored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from rlf.algo import Estimator
 
 logger = logging.getLogger(__name__)
 
@@ -177,40 +178,25 @@ async def rescore(spec: RunSpec, saved: Saved) -> list[Rescored]:
     """
     async with _context(spec.tools, spec.seed) as context, RewardFunction(spec.rewards, context) as function:
         after = await function.score_all([item.trajectory for item in saved.trajectories], step=saved.step)
-    clip = spec.train.reward_clip
-    advantages = (_advantages(scored, spec.train.algorithm, clip) for scored in (saved.trajectories, after))
+    advantages = (_advantages(scored, spec.train) for scored in (saved.trajectories, after))
     return [Rescored(*each) for each in zip(saved.trajectories, after, *advantages, strict=True)]
 
 
-def _advantages(
-    scored: Sequence[Scored], estimator: Estimator, reward_clip: tuple[float, float]
-) -> Iterator[float | None]:
-    """Mean advantage over each trajectory's sampled tokens; None where there is no reward, or models are needed."""
-    from rlf.algo.estimator import AdvantageInput
-    from rlf.training.batch import make_batch, trainable
+def _advantages(scored: Sequence[Scored], train: TrainSpec) -> list[float | None]:
+    """Mean advantage over each trajectory's sampled tokens; None where it does not count, or models are needed."""
+    from rlf.training.batch import make_batch
 
-    used = [item for item in scored if trainable(item)]
-    if estimator.needs_critic or estimator.needs_greedy or not used:
-        yield from [None] * len(scored)
-        return
-    batch = make_batch(used)
-    mask_BT = batch.loss_mask_BT
-    asked = AdvantageInput(
-        batch.rewards_B, batch.group_B, mask_BT, reward_clip=reward_clip, turns=batch.turns, terms=batch.terms
-    )
-    advantages_B = estimator.advantages(asked).advantages_BT.sum(1) / mask_BT.sum(1)
-    left = iter(advantages_B.tolist())
-    yield from [next(left) if trainable(item) else None for item in scored]
+    used = [item for item in scored if counts(item)]
+    if find_missing(train.algorithm) or not used:
+        return [None] * len(scored)
+    means = iter(recompute_advantages(train.algorithm, make_batch(used).advantage_input(train.reward_clip)))
+    return [next(means) if counts(item) else None for item in scored]
 
 
 def why_no_advantages(spec: RunSpec) -> str | None:
     """Why advantages cannot be recomputed, in words; None where they can."""
-    kind = type(spec.train.algorithm).__module__.rpartition(".")[2]
-    if spec.train.algorithm.needs_critic:
-        return f"no advantages: {kind} takes a critic's values of each token, which are not kept"
-    if spec.train.algorithm.needs_greedy:
-        return f"no advantages: {kind} takes the rewards of greedy rollouts, which are not scored again"
-    return None
+    missing = find_missing(spec.train.algorithm)
+    return missing and f"no advantages: {missing}"
 
 
 def rescoring_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from rlf.engines.local.attention import ragged_layout, using
-from rlf.engines.local.draw import draw
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.slots import Row, Slots
+from rlf.training.draw import draw
 from rlf.types.policy import Finish, Sampling
 
 

@@ -45,14 +45,15 @@ from rlf.engines.local.model import (
 from rlf.engines.local.sampler import Sampler
 from rlf.engines.local.update import Updater, UpdateResult
 from rlf.rollout.collect import Halt, collect
-from rlf.rollout.loop import Rollout
-from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
 from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.models import RunSpec, Schedule
-from rlf.training.batch import make_batch, trainable
-from rlf.training.evaluation import evaluation_metrics, evaluation_rollouts
-from rlf.training.filtering import keep_mixed_groups
-from rlf.training.harness import Harness, Traffic, build_harness, order_of_pass
+from rlf.training.batch import make_batch
+from rlf.training.counting import counts
+from rlf.training.evaluation import evaluation_metrics
+from rlf.training.groups import keep_groups
+from rlf.training.harness import Harness, Traffic, build_harness
+from rlf.training.metrics import step_metrics
+from rlf.training.rollouts import draw_tasks, evaluation_rollout, greedy_rollouts, training_rollout
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, StepFinished
 from rlf.types.policy import Sampling
 from rlf.types.score import Scored
@@ -202,12 +203,15 @@ class LocalEngine:
         except asyncio.CancelledError:  # weights are never left between two steps: the stop comes after this one
             result, cancelled = await update, True
         finished = time.perf_counter()
-        metrics = rollout_metrics(collected) | result.metrics
-        metrics |= _times(collected, used, started, generated, finished)
-        metrics["time/schedule_s"] = held_s
-        metrics["groups/dead_share"] = dead_share(collected)
-        metrics["groups/kept"] = float(len({item.trajectory.task.id for item in kept}))
-        metrics["memory/peak_bytes"] = _peak_bytes()
+        own = {
+            "time/step_s": finished - started,
+            "time/generate_s": generated - started,
+            "time/update_s": finished - generated,
+            "time/schedule_s": held_s,
+            "memory/peak_bytes": _peak_bytes(),
+        }
+        num_groups = len({item.trajectory.task.id for item in kept})
+        metrics = step_metrics(collected, used, num_groups=num_groups, own=result.metrics | own)
         advantage_by_id = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         if greedy is not None:
             metrics |= _greedy_metrics(greedy)
@@ -231,23 +235,23 @@ class LocalEngine:
             wanted = train.prompts_per_step - len({item.trajectory.task.id for item in kept})
             if wanted <= 0:
                 break
-            rollouts = self._rollouts(cursor, wanted, num)
+            rollouts = [
+                training_rollout(task, position, sample, self.spec.seed)
+                for position, task in draw_tasks(self.inputs.train, self.spec.seed, cursor, wanted)
+                for sample in range(num)
+            ]
             scored = await collect(rollouts, setting, self._harness.reward, step=step, cut_off=cut_off)
             cursor += wanted
             collected += scored
-            kept += keep_mixed_groups(scored, filtering) if filtering else scored
+            kept += keep_groups(scored, filtering)
         return collected, kept, cursor
 
     async def _collect_greedy(
         self, sampler: Sampler, collected: Sequence[Scored], kept: Sequence[Scored]
     ) -> list[Scored]:
         """One greedy trajectory of each task that is kept, with the same weights; for estimators that need them."""
-        firsts = {item.trajectory.task.id: item.trajectory for item in reversed(kept)}
-        step, num = self.progress.step + 1, self.spec.rollout.num_generations
-        rollouts = [
-            Rollout(f"{first.id.rpartition('/')[0]}/greedy", first.task, num, derive_seed(self.spec.seed, first.id))
-            for first in firsts.values()
-        ]
+        step = self.progress.step + 1
+        rollouts = greedy_rollouts(kept, self.spec.seed, self.spec.rollout.num_generations)
         return await collect(
             rollouts,
             self._harness.setting(sampler, self._harness.greedy),
@@ -259,27 +263,12 @@ class LocalEngine:
     def _choose_used(self, kept: Sequence[Scored], greedy: Sequence[Scored] | None) -> list[Scored]:
         """The trajectories that the update learns from; none where all of them would be masked."""
         baselines = None if greedy is None else _rewards_by_task(greedy)
-        used = [item for item in kept if trainable(item)]
+        used = [item for item in kept if counts(item)]
         if baselines is not None:
             used = [item for item in used if item.trajectory.task.id in baselines]
         if self.spec.train.mask_truncated and all(item.trajectory.stop is StopReason.LENGTH for item in used):
             return []
         return used
-
-    def _rollouts(self, cursor: int, num_tasks: int, num_generations: int) -> list[Rollout]:
-        rollouts = []
-        for position in range(cursor, cursor + num_tasks):
-            epoch, index = divmod(position, len(self.inputs.train))
-            task = self.inputs.train[self._order(epoch)[index]]
-            if epoch:
-                task = replace(task, id=f"{task.id}#{epoch}")
-            for sample in range(num_generations):
-                seed = derive_seed(self.spec.seed, "rollout", position, sample)
-                rollouts.append(Rollout(f"train/{position}/{sample}", task, sample, seed))
-        return rollouts
-
-    def _order(self, epoch: int) -> list[int]:
-        return order_of_pass(self.spec.seed, epoch, len(self.inputs.train))
 
     async def _update(self, used: Sequence[Scored], step: int, greedy: Sequence[Scored] | None) -> UpdateResult:
         if not used:
@@ -297,9 +286,8 @@ class LocalEngine:
     async def _evaluate_if_due(self, sampler: Sampler) -> None:
         """Evaluates after the steps that the spec names, the first and the last; once each, also after a resume."""
         spec, step = self.spec.eval, self.progress.step
-        first = self.progress.evaluated < 0
-        due = first or step == self.spec.train.steps or (spec.every is not None and step % spec.every == 0)
-        if not due or not self.inputs.evaluation or self.progress.evaluated == step:
+        is_due = self.progress.evaluated < 0 or step in spec.due_steps(self.spec.train.steps)
+        if not is_due or not self.inputs.evaluation or self.progress.evaluated == step:
             return
         success = await self._evaluate_mode(sampler, "sampled", self._harness.evaluation, spec.num_samples)
         if spec.greedy:
@@ -309,9 +297,11 @@ class LocalEngine:
     async def _evaluate_mode(self, sampler: Sampler, mode: str, sampling: Sampling, num_samples: int) -> float | None:
         """Evaluates in one mode; its success, None where no trajectory could be scored."""
         started, step = time.perf_counter(), self.progress.step
-        rollouts = evaluation_rollouts(
-            self.inputs.evaluation, mode=mode, step=step, seed=self.spec.seed, num_samples=num_samples
-        )
+        rollouts = [
+            evaluation_rollout(task, mode, sample, self.spec.seed, step)
+            for task in self.inputs.evaluation
+            for sample in range(num_samples)
+        ]
         halt, max_usd = Halt(), self.spec.limits.max_usd_per_evaluation
         with self._meter.bounded(max_usd, halt.call):
             scored = await collect(
@@ -353,21 +343,6 @@ def _greedy_metrics(greedy: Sequence[Scored]) -> dict[str, float]:
     rewards = list(_rewards_by_task(greedy).values())
     metrics = {"groups/without_greedy": float(len(greedy) - len(rewards))}
     return metrics | ({"reward/greedy/mean": fmean(rewards)} if rewards else {})
-
-
-def _times(
-    collected: Sequence[Scored], used: Sequence[Scored], started: float, generated: float, finished: float
-) -> dict[str, float]:
-    trajectories = [item.trajectory for item in collected]
-    generate_s, update_s = generated - started, finished - generated
-    return {
-        "time/step_s": finished - started,
-        "time/generate_s": generate_s,
-        "time/update_s": update_s,
-        "tools/wait_share": wait_share(collected),
-        "throughput/generate_tokens_per_s": sum(t.num_sampled for t in trajectories) / generate_s,
-        "throughput/update_tokens_per_s": sum(len(item.trajectory.tokens) for item in used) / update_s,
-    }
 
 
 def _peak_bytes() -> float:

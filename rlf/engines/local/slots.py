@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlf.engines.local.cache import KVCache
-from rlf.engines.local.draw import uniforms
+from rlf.training.draw import uniforms
 from rlf.types.policy import Finish, Sample, SampleRequest
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import torch
 
-from rlf.algo.estimator import AdvantageInput, AdvantageOutput
+from rlf.algo.estimator import AdvantageOutput
 from rlf.algo.kl import approx_kl
 from rlf.algo.logprobs import Shift, shift, token_logprobs
 from rlf.algo.loss_config import Aggregation
@@ -26,6 +26,7 @@ from rlf.core.seeds import derive_seed
 from rlf.engines.local.critic import Critic
 from rlf.engines.local.model import PolicyModel
 from rlf.spec.models import KlPlace, TrainSpec
+from rlf.training.advantages import mean_advantages
 from rlf.training.batch import Batch, micro_batches
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class Updater:
         batch = whole.by_stretch()
         fixed = self._fixed(batch)
         output = self._advantages(whole, fixed.joined(whole))
-        counts_B, sums_B = whole.loss_mask_BT.sum(1), output.advantages_BT.sum(1)
+        advantages = mean_advantages(output.advantages_BT, whole.loss_mask_BT)
         if train.mask_truncated:
             whole = whole.without_truncated()
             batch = whole.by_stretch()
@@ -123,7 +124,7 @@ class Updater:
         metrics["policy/learning_rate"] = self.optimizer.param_groups[0]["lr"]
         if train.kl.sync_every is not None and step % train.kl.sync_every == 0:
             self._sync_reference(train.kl.sync_mix)
-        return UpdateResult(metrics, (sums_B / counts_B).tolist())
+        return UpdateResult(metrics, advantages)
 
     @torch.no_grad()
     def _sync_reference(self, mix: float) -> None:
@@ -176,20 +177,8 @@ class Updater:
         if fixed.ref_logprobs_BT is not None and train.kl.place is KlPlace.REWARD:
             assert fixed.old_logprobs_BT is not None, "a penalty in the reward needs the old log-probabilities"
             kl_BT = approx_kl(fixed.old_logprobs_BT, fixed.ref_logprobs_BT, train.kl.kind)
-        return train.algorithm.advantages(
-            AdvantageInput(
-                rewards_B=batch.rewards_B,
-                group_B=batch.group_B,
-                action_mask_BT=batch.loss_mask_BT,
-                kl_BT=kl_BT,
-                kl_coef=train.kl.coef,
-                values_BT=fixed.values_BT,
-                reward_clip=train.reward_clip,
-                turns=batch.turns,
-                terms=batch.terms,
-                greedy_B=batch.greedy_B,
-            )
-        )
+        asked = batch.advantage_input(train.reward_clip, kl_BT=kl_BT, kl_coef=train.kl.coef, values_BT=fixed.values_BT)
+        return train.algorithm.advantages(asked)
 
     def _optimiser_step(
         self, batch: Batch, rows: torch.Tensor, fixed: _Fixed, output: AdvantageOutput, sums: defaultdict[str, float]

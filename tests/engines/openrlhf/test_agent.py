@@ -12,12 +12,13 @@ import pytest
 
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RunError
-from rlf.engines.openrlhf.actor import outages
-from rlf.engines.openrlhf.actor.groups import Group, Tally, as_told, filler, is_kept
+from rlf.engines.openrlhf.actor.groups import Group, Tally, as_told, filler
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplerError
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.openrlhf.spool.records import Record
 from rlf.spec.models import FilterSpec
+from rlf.training import outages
+from rlf.training.groups import is_kept
 from rlf.types import Outcome, StopReason, Task, ToolCall, ToolResult
 from rlf.types.events import Notice
 from rlf.types.policy import Finish, SampleRequest, Sampling

@@ -24,10 +24,8 @@ from typing import TYPE_CHECKING, Any
 from rlf.chat.vision import Vision
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
-from rlf.core.seeds import derive_seed
 from rlf.engines.openrlhf.actor.evaluation import Ahead
-from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally, counts
-from rlf.engines.openrlhf.actor.outages import Outages, Tries
+from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplesTokens
 from rlf.engines.openrlhf.actor.response import StandIn, evaluation_response, stand_in_response, training_response
 from rlf.engines.openrlhf.job.attempt import read_attempt
@@ -41,12 +39,14 @@ from rlf.plan.layout import Layout
 from rlf.rollout.loop import Rollout, play
 from rlf.spec.engines.openrlhf import Mode, OpenRlhfEngineSpec
 from rlf.spec.reading.dotenv import mentioned
+from rlf.training.counting import broken_trajectory, counts
 from rlf.training.harness import Harness, Traffic, build_harness
+from rlf.training.outages import Outages, Tries
+from rlf.training.rollouts import evaluation_rollout, training_rollout
 from rlf.types.events import Notice
 from rlf.types.policy import Policy, SampleRequest, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
-from rlf.types.trajectory import StopReason, Trajectory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -210,14 +210,10 @@ class Agent:
         return OpeningCalls(policy, parts.harness.chat, tools, number)
 
     def _rollout(self, row: Row, sample: int, step: int | None, num_tries: int) -> Rollout:
-        """The trajectory to make, with the seed that the local engine would give it; another seed for another try."""
-        seed, task = self._spec.seed, row.task
+        """The trajectory to make."""
         if row.purpose is Purpose.TRAIN:
-            tried = (num_tries,) if num_tries else ()
-            name = "/".join(map(str, ("train", row.index, sample, *tried)))
-            return Rollout(name, task, sample, derive_seed(seed, "rollout", row.index, sample, *tried))
-        name = f"eval/{row.purpose}/{'' if step is None else f'{step}/'}{task.id}/{sample}"
-        return Rollout(name, task, sample, derive_seed(seed, "eval", str(row.purpose), task.id, sample))
+            return training_rollout(row.task, row.index, sample, self._spec.seed, num_tries)
+        return evaluation_rollout(row.task, str(row.purpose), sample, self._spec.seed, step)
 
     def _broken(self, parts: _Parts, rollout: Rollout, fault: Exception) -> Scored:
         """The unscorable trajectory that stands for one that could not be played."""
@@ -227,20 +223,7 @@ class Agent:
         logger.warning("trajectory %s broke: %s", rollout.id, error, exc_info=first)
         if self._num_broken_in_a_row >= _MAX_BROKEN_IN_A_ROW:
             raise RunError(f"{self._num_broken_in_a_row} trajectories broke one after the other; the last: {error}")
-        tokens = parts.prompt_tokens(rollout.task)
-        trajectory = Trajectory(
-            id=rollout.id,
-            task=rollout.task,
-            sample_index=rollout.sample_index,
-            tokens=tokens,
-            action_mask=[False] * len(tokens),
-            rollout_logprobs=[0.0] * len(tokens),
-            turns=(),
-            stop=StopReason.INFRA_FAILURE,
-            answer=None,
-            error=error,
-        )
-        return Scored(trajectory, scores=(), reward=None, success=None)
+        return broken_trajectory(rollout, parts.prompt_tokens(rollout.task), error)
 
     async def _open(self, tokenizer: PreTrainedTokenizerBase, policy: EnginePolicy) -> _Parts:
         """What all trajectories of this actor share, built by the first of them."""

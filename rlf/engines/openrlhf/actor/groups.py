@@ -14,14 +14,11 @@ from statistics import fmean
 from typing import Any
 
 from rlf.spec.models import FilterSpec
+from rlf.training.counting import counts
+from rlf.training.groups import is_kept
 from rlf.types.score import Scored
 
 _GRID = 2**14
-
-
-def counts(scored: Scored) -> bool:
-    """Whether a trajectory can be learnt from: it has a reward and the policy sampled something."""
-    return scored.reward is not None and scored.trajectory.num_sampled > 0
 
 
 def as_told(reward: float) -> float:
@@ -135,8 +132,3 @@ class StepCount:
     async def _ask(self, what: str) -> Any:
         method = getattr(self._tally, what)
         return await method.remote() if self._elsewhere else method()
-
-
-def is_kept(scores: Sequence[float], filtering: FilterSpec | None) -> bool:
-    """OpenRLHF's own rule: the mean of the scores that it was told lies strictly inside the range."""
-    return filtering is None or filtering.low < fmean(scores) < filtering.high

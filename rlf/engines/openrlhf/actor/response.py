@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.chat.vision import Vision
-from rlf.engines.openrlhf.actor.groups import Group, as_told, counts
+from rlf.engines.openrlhf.actor.groups import Group, as_told
 from rlf.rewards.function import RewardFunction
+from rlf.training.counting import counts
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason, Trajectory
 

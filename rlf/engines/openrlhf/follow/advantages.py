@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rlf.algo.estimator import AdvantageInput
-from rlf.engines.openrlhf.actor.groups import as_told, counts, filler
+from rlf.engines.openrlhf.actor.groups import as_told, filler
 from rlf.engines.openrlhf.spool.records import Record
 from rlf.spec.models import KlPlace, TrainSpec
+from rlf.training.advantages import find_missing, recompute_advantages
+from rlf.training.counting import counts
 
 
 def mean_advantages(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
@@ -24,7 +26,7 @@ def mean_advantages(records: Sequence[Record], train: TrainSpec) -> list[float |
 def _means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
     penalised = train.kl.coef > 0 and train.kl.place is KlPlace.REWARD
     in_loss = [counts(record.scored) for record in records]
-    if train.algorithm.needs_critic or penalised or not any(in_loss):
+    if find_missing(train.algorithm) or penalised or not any(in_loss):
         return [None] * len(records)
     import torch
 
@@ -35,16 +37,14 @@ def _means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
             mask_BT[row, : len(mask)] = torch.tensor(mask)
         else:
             mask_BT[row, 0] = True  # the one token of its stand-in, which counts where advantages are normalised
-    output = train.algorithm.advantages(
-        AdvantageInput(
-            rewards_B=torch.tensor(_told(records), dtype=torch.float32),
-            group_B=torch.tensor([record.row for record in records]),
-            action_mask_BT=mask_BT,
-            reward_clip=train.reward_clip,
-        )
+    asked = AdvantageInput(
+        rewards_B=torch.tensor(_told(records), dtype=torch.float32),
+        group_B=torch.tensor([record.row for record in records]),
+        action_mask_BT=mask_BT,
+        reward_clip=train.reward_clip,
     )
-    sums_B = output.advantages_BT.sum(1) / mask_BT.sum(1).clamp(min=1)
-    return [value if counted else None for value, counted in zip(sums_B.tolist(), in_loss, strict=True)]
+    means = recompute_advantages(train.algorithm, asked)
+    return [value if counted else None for value, counted in zip(means, in_loss, strict=True)]
 
 
 def _told(records: Sequence[Record]) -> list[float]:

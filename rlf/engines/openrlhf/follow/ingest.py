@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlf.engines.openrlhf.actor.groups import Group, is_kept
+from rlf.engines.openrlhf.actor.groups import Group
 from rlf.engines.openrlhf.follow.advantages import mean_advantages
 from rlf.engines.openrlhf.follow.log import EvaluationLine, LogReader, StepLine, parse_line
 from rlf.engines.openrlhf.job.attempt import Attempt
@@ -22,10 +22,11 @@ from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash, step_of, whole
 from rlf.engines.openrlhf.job.dataset import Purpose, read_label
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.spool.records import Record, SpoolReader
-from rlf.rollout.metrics import dead_share, rollout_metrics, wait_share
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
 from rlf.training.evaluation import evaluation_metrics
+from rlf.training.groups import is_kept
+from rlf.training.metrics import step_metrics
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, RunEvent, StepFinished
 
 
@@ -153,26 +154,18 @@ class Ingest:
             missing = f"{expected - num_final} of {expected} trajectories did not come from the nodes"
             text = f"step {line.step}: {missing}; they are in {self._attempt.spool} there"
             self._tell(Notice("warning", text, {"step": line.step}), line.step)
-        metrics = rollout_metrics(scored) | self._metrics(line.metrics, records)
+        metrics = self._metrics(line.metrics, records)
         event = StepFinished(line.step, metrics, scored, mean_advantages(records, self._spec.train))
         self._tell(event, line.step)
 
     def _metrics(self, told: Mapping[str, float], records: Sequence[Record]) -> dict[str, float]:
-        metrics = dict(told)
-        if self._spec.train.kl.coef == 0:
-            metrics.pop("policy/kl_ref", None)  # OpenRLHF prints 0 where there is no reference
-        scored = [record.scored for record in records]
-        metrics["groups/dead_share"] = dead_share(scored)
-        metrics["groups/kept"] = float(self._spec.train.prompts_per_step)
-        metrics["tools/wait_share"] = wait_share(scored)
-        trajectories = [item.trajectory for item in scored]
-        if generate_s := told.get("time/generate_s"):
-            num_sampled = sum(trajectory.num_sampled for trajectory in trajectories)
-            metrics["throughput/generate_tokens_per_s"] = num_sampled / generate_s
-        if update_s := told.get("time/update_s"):
-            num_trained_on = sum(len(record.scored.trajectory.tokens) for record in records if not record.again)
-            metrics["throughput/update_tokens_per_s"] = num_trained_on / update_s
-        return metrics
+        no_reference = self._spec.train.kl.coef == 0  # OpenRLHF prints 0 then
+        return step_metrics(
+            [record.scored for record in records],
+            [record.scored for record in records if not record.again],
+            num_groups=self._spec.train.prompts_per_step,
+            own={name: value for name, value in told.items() if not (no_reference and name == "policy/kl_ref")},
+        )
 
     def _tell_first_evaluation(self) -> None:
         """The evaluation before training is over when every row of it is there."""

@@ -16,6 +16,7 @@ from typing import Any
 from rlf.core import RlfError
 from rlf.engines.openrlhf.job.images import found_images
 from rlf.spec.models import EvalSpec, RunSpec
+from rlf.training.rollouts import draw_tasks
 from rlf.types.task import Message, Task
 
 MAX_TRIED = 64
@@ -53,13 +54,8 @@ def training_rows(tasks: Sequence[Task], spec: RunSpec) -> Iterator[Row]:
 
     OpenRLHF shuffles them all once more, so that only the first pass of a run of several is a pass.
     """
-    from rlf.training.harness import order_of_pass
-
-    for index in range(spec.train.steps * spec.train.prompts_per_step):
-        number, position = divmod(index, len(tasks))
-        if position == 0:
-            order = order_of_pass(spec.seed, number, len(tasks))
-        yield Row(Purpose.TRAIN, index, tasks[order[position]])
+    num_rows = spec.train.steps * spec.train.prompts_per_step
+    return (Row(Purpose.TRAIN, index, task) for index, task in draw_tasks(tasks, spec.seed, 0, num_rows))
 
 
 def evaluation_rows(tasks: Sequence[Task], evaluation: EvalSpec) -> Iterator[Row]:

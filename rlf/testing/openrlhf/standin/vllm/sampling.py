@@ -40,6 +40,8 @@ class LogitsReader:
         """A token and its log-probability at the temperature, before top-p, top-k and min-p."""
         import torch
 
+        from rlf.training.draw import keep_likely
+
         if params.logit_bias:
             logits_V = logits_V.float().clone()
             logits_V[list(params.logit_bias)] += torch.tensor(list(params.logit_bias.values()))
@@ -51,17 +53,6 @@ class LogitsReader:
             generator = self._shared
             if params.seed is not None:
                 generator = torch.Generator().manual_seed(params.seed + position)
-            token = int(torch.multinomial(_kept(logprobs_V.exp(), params), 1, generator=generator))
+            kept_1V = keep_likely(logprobs_V.exp()[None], top_p=params.top_p, top_k=params.top_k, min_p=params.min_p)
+            token = int(torch.multinomial(kept_1V[0], 1, generator=generator))
         return token, float(logprobs_V[token])
-
-
-def _kept(probs_V: Any, params: SamplingParams) -> Any:
-    """The probabilities with those set to 0 that top-p, top-k or min-p drop; the likeliest always stays."""
-    import torch
-
-    sorted_V, order_V = probs_V.sort(descending=True)
-    keep_V = (sorted_V.cumsum(0) - sorted_V) < params.top_p
-    keep_V &= sorted_V >= params.min_p * sorted_V[0]
-    if params.top_k > 0:
-        keep_V[params.top_k :] = False
-    return torch.zeros_like(probs_V).scatter(0, order_V, sorted_V * keep_V)

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from rlf.engines.openrlhf.actor.groups import counts
+from rlf.training.counting import REWARD, SAMPLER, counts, find_cause
 from rlf.types.score import Scored
 from rlf.types.tool import Outcome
-from rlf.types.trajectory import CallRecord, StopReason, Trajectory
+from rlf.types.trajectory import CallRecord, Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -26,22 +26,9 @@ MAX_TRIES = 3
 """How often a trajectory is played while what broke it answers other calls."""
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
-_SAMPLER = "the sampler"
-_REWARD = "a reward term"
 _NO_VALUE = "the term has no value"
 _ANSWERS = frozenset({Outcome.OK, Outcome.TOOL_ERROR, Outcome.OUTPUT_REJECTED})
 """Outcomes that show a tool to be up."""
-
-
-def find_cause(scored: Scored) -> str | None:
-    """What broke a trajectory, in words; None when it counts, or when playing it again would change nothing."""
-    if counts(scored) or scored.reward is not None:
-        return None
-    trajectory = scored.trajectory
-    if trajectory.stop is not StopReason.INFRA_FAILURE:
-        return _REWARD
-    broken = [record for record in trajectory.calls if record.result.outcome.is_infrastructure]
-    return f"tool {broken[0].call.name!r}" if broken else _SAMPLER
 
 
 @dataclass(slots=True)
@@ -97,15 +84,15 @@ class Outages:
         """
         now = time.monotonic()
         if counts(scored):
-            self._note_answer(_SAMPLER, now)
-            self._note_answer(_REWARD, now)
+            self._note_answer(SAMPLER, now)
+            self._note_answer(REWARD, now)
         for ended_at, record in _calls(scored.trajectory, began):
             if record.result.outcome in _ANSWERS and not record.result.cached:
                 self._note_answer(f"tool {record.call.name!r}", ended_at)
             elif record.result.outcome.is_infrastructure:
                 self._note_failure(f"tool {record.call.name!r}", ended_at)
         cause = find_cause(scored)
-        if cause is not None and cause in (_SAMPLER, _REWARD):
+        if cause is not None and cause in (SAMPLER, REWARD):
             self._note_failure(cause, now)
 
     async def may_play_again(self, scored: Scored, tries: Tries) -> bool:
@@ -117,9 +104,9 @@ class Outages:
         tries.num += 1
         tries.num_answered += service.answered_at > tries.since
         tries.since = time.monotonic()
-        if (tries.num if cause == _SAMPLER else tries.num_answered) >= MAX_TRIES:
+        if (tries.num if cause == SAMPLER else tries.num_answered) >= MAX_TRIES:
             return False
-        if cause == _SAMPLER or service.down_since is None:
+        if cause == SAMPLER or service.down_since is None:
             return True
         service.num_waiting += 1
         try:

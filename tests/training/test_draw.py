@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.engines.local.draw import draw, uniforms
+from rlf.training.draw import draw, uniforms
 from rlf.types import Sampling
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0]])

@@ -32,23 +32,24 @@ def draw(logits_BV: torch.Tensor, uniforms_B: torch.Tensor, sampling: Sampling) 
     if sampling.temperature == 0:
         tokens_B = logits_BV.argmax(-1)
     else:
-        cumulative_BV = _kept(logprobs_BV.exp(), sampling).cumsum(-1, dtype=torch.float64)
+        kept_BV = keep_likely(logprobs_BV.exp(), top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
+        cumulative_BV = kept_BV.cumsum(-1, dtype=torch.float64)
         targets_B1 = uniforms_B[:, None] * cumulative_BV[:, -1:]
         tokens_B = torch.searchsorted(cumulative_BV, targets_B1, right=True)[:, 0].clamp_(max=logits_BV.shape[-1] - 1)
     return tokens_B, logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
 
 
-def _kept(probs_BV: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+def keep_likely(probs_BV: torch.Tensor, *, top_p: float, top_k: int, min_p: float) -> torch.Tensor:
     """Zeroes what top-k, top-p and min-p exclude; each looks at the full distribution."""
     kept_BV = probs_BV
-    if sampling.top_k:
-        lowest = probs_BV.topk(min(sampling.top_k, probs_BV.shape[-1]), dim=-1).values[:, -1:]
+    if top_k > 0:
+        lowest = probs_BV.topk(min(top_k, probs_BV.shape[-1]), dim=-1).values[:, -1:]
         kept_BV = kept_BV.masked_fill(probs_BV < lowest, 0.0)
-    if sampling.top_p < 1:
+    if top_p < 1:
         ranked, order = probs_BV.sort(dim=-1, descending=True, stable=True)
-        outside = ranked.cumsum(-1) - ranked >= sampling.top_p
+        outside = ranked.cumsum(-1) - ranked >= top_p
         kept_BV = kept_BV.masked_fill(outside.scatter(-1, order, outside), 0.0)
-    if sampling.min_p > 0:
-        floor = sampling.min_p * probs_BV.max(-1, keepdim=True).values
+    if min_p > 0:
+        floor = min_p * probs_BV.max(-1, keepdim=True).values
         kept_BV = kept_BV.masked_fill(probs_BV < floor, 0.0)
     return kept_BV

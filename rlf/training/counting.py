@@ -1,0 +1,45 @@
+"""Whether a trajectory counts, and what broke one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlf.rollout.loop import Rollout
+from rlf.types.score import Scored
+from rlf.types.trajectory import StopReason, Trajectory
+
+SAMPLER = "the sampler"
+REWARD = "a reward term"
+
+
+def counts(scored: Scored) -> bool:
+    """Whether a trajectory can be learnt from: it has a reward and the policy sampled something."""
+    return scored.reward is not None and scored.trajectory.num_sampled > 0
+
+
+def find_cause(scored: Scored) -> str | None:
+    """What broke a trajectory, in words; None when it counts, or when playing it again would change nothing."""
+    if scored.reward is not None:
+        return None
+    trajectory = scored.trajectory
+    if trajectory.stop is not StopReason.INFRA_FAILURE:
+        return REWARD
+    broken = [record for record in trajectory.calls if record.result.outcome.is_infrastructure]
+    return f"tool {broken[0].call.name!r}" if broken else SAMPLER
+
+
+def broken_trajectory(rollout: Rollout, prompt: Sequence[int], error: str) -> Scored:
+    """The record of a rollout that could not be played: nothing is sampled, and it has no reward."""
+    trajectory = Trajectory(
+        id=rollout.id,
+        task=rollout.task,
+        sample_index=rollout.sample_index,
+        tokens=list(prompt),
+        action_mask=[False] * len(prompt),
+        rollout_logprobs=[0.0] * len(prompt),
+        turns=(),
+        stop=StopReason.INFRA_FAILURE,
+        answer=None,
+        error=error,
+    )
+    return Scored(trajectory, scores=(), reward=None, success=None)

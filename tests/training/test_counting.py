@@ -1,0 +1,44 @@
+"""What counts, what broke the rest, and what a step's numbers are."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlf.rollout.loop import Rollout
+from rlf.spec.models import EvalSpec
+from rlf.training.counting import REWARD, SAMPLER, broken_trajectory, counts, find_cause
+from rlf.training.metrics import step_metrics
+from rlf.types import StopReason, Task
+
+from .trajectories import scored
+
+
+def test_a_trajectory_counts_with_a_reward_and_a_sampled_token() -> None:
+    assert counts(scored("a", 0.0))
+    assert not counts(scored("a", None))
+    assert not counts(scored("a", 1.0, sampled=0))
+
+
+def test_what_broke_a_trajectory_is_named() -> None:
+    assert find_cause(scored("a", 1.0)) is None
+    assert find_cause(scored("a", None)) == REWARD
+    assert find_cause(scored("a", None, stop=StopReason.INFRA_FAILURE)) == SAMPLER
+    broken = broken_trajectory(Rollout("train/0/0", Task("a", ()), 0, 1), [5, 6], "ValueError: no")
+    assert not counts(broken)
+    assert find_cause(broken) == SAMPLER
+    assert (broken.trajectory.tokens, broken.trajectory.action_mask) == ([5, 6], [False, False])
+
+
+def test_throughput_follows_from_the_times_that_an_engine_measured() -> None:
+    collected = [scored("a", 1.0, sampled=3), scored("a", 0.0, sampled=5), scored("b", None, sampled=4)]
+    own = {"time/generate_s": 2.0, "time/update_s": 0.5, "loss/policy": 0.25}
+    metrics = step_metrics(collected, collected[:2], num_groups=1, own=own)
+    assert metrics["throughput/generate_tokens_per_s"] == 6.0  # (3 + 5 + 4) sampled / 2 s
+    assert metrics["throughput/update_tokens_per_s"] == 20.0  # (1 + 3 + 1 + 5) tokens / 0.5 s
+    assert (metrics["groups/kept"], metrics["groups/dead_share"], metrics["loss/policy"]) == (1.0, 0.0, 0.25)
+    assert "throughput/update_tokens_per_s" not in step_metrics(collected, [], num_groups=1, own={})
+
+
+@pytest.mark.parametrize(("every", "due"), [(None, {0, 7}), (3, {0, 3, 6, 7}), (7, {0, 7})])
+def test_an_evaluation_is_due_first_last_and_every_few_steps(every: int | None, due: set[int]) -> None:
+    assert EvalSpec(every=every).due_steps(7) == due

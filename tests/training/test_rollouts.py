@@ -1,0 +1,50 @@
+"""Which rollouts are made follows from the seed and their place alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rlf.core.seeds import derive_seed
+from rlf.training.rollouts import draw_tasks, evaluation_rollout, greedy_rollouts, training_rollout
+from rlf.types import Task
+
+from .trajectories import scored
+
+TASKS = [Task(f"q{number}", ()) for number in range(5)]
+
+
+def test_each_pass_takes_every_task_once_in_an_order_of_its_own() -> None:
+    drawn = [task.id for _, task in draw_tasks(TASKS, 7, 0, 15)]
+    passes = [[id_.partition("#")[0] for id_ in drawn[start : start + 5]] for start in (0, 5, 10)]
+    assert all(sorted(each) == [task.id for task in TASKS] for each in passes)
+    assert len({tuple(each) for each in passes}) > 1
+
+
+def test_a_task_of_a_later_pass_is_a_group_of_its_own() -> None:
+    drawn = [task.id for _, task in draw_tasks(TASKS, 7, 0, 15)]
+    assert Counter(drawn).most_common(1)[0][1] == 1
+    assert sorted(drawn[5:10]) == [f"{task.id}#1" for task in TASKS]
+
+
+def test_tasks_drawn_in_parts_are_those_drawn_at_once() -> None:
+    whole = list(draw_tasks(TASKS, 3, 0, 12))
+    parts = [pair for first in range(0, 12, 4) for pair in draw_tasks(TASKS, 3, first, 4)]
+    assert parts == whole
+    assert [position for position, _ in whole] == list(range(12))
+
+
+def test_ids_and_seeds_of_rollouts_name_their_place() -> None:
+    rollout = training_rollout(TASKS[0], 3, 1, seed=9)
+    assert (rollout.id, rollout.seed) == ("train/3/1", derive_seed(9, "rollout", 3, 1))
+    again = training_rollout(TASKS[0], 3, 1, seed=9, num_tries=2)
+    assert (again.id, again.seed) == ("train/3/1/2", derive_seed(9, "rollout", 3, 1, 2))
+    first, later = (evaluation_rollout(TASKS[0], "sampled", 0, 9, step) for step in (0, 40))
+    assert (first.id, later.id) == ("eval/sampled/0/q0/0", "eval/sampled/40/q0/0")
+    assert first.seed == later.seed
+    assert evaluation_rollout(TASKS[0], "greedy", 0, 9, None).id == "eval/greedy/q0/0"
+
+
+def test_each_task_that_is_kept_has_one_greedy_rollout() -> None:
+    kept = [scored("a", 1.0), scored("a", 0.0), scored("b", 1.0)]
+    assert sorted(rollout.id for rollout in greedy_rollouts(kept, 0, 8)) == ["train/0/greedy", "train/0/greedy"]
+    assert sorted(rollout.task.id for rollout in greedy_rollouts(kept, 0, 8)) == ["a", "b"]
