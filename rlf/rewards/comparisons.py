@@ -92,7 +92,11 @@ def json_subset(got: Told, expected: Told, tolerance: float | None) -> tuple[flo
     return float(missing is None), missing or "all that is expected is there"
 
 
-Comparison = Callable[[Told, Told, float | None], tuple[float, str]]
+_FUNCTIONS = (equal, numeric, rows_set, rows_multiset, rows_ordered, json_subset)
+COMPARISONS: Mapping[str, Callable[[Told, Told, float | None], tuple[float, str]]] = {
+    function.__name__: function for function in _FUNCTIONS
+}
+"""By the words of `compare`."""
 
 
 def _paired(

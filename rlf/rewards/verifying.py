@@ -12,18 +12,13 @@ from typing import Any
 from rlf.core import RunError
 from rlf.core.timers import within
 from rlf.endpoints.template import ABSENT, Template, TemplateFault
-from rlf.rewards import comparisons
 from rlf.rewards.answers import golds
 from rlf.rewards.calling import OwnFunction, TookTooLong
-from rlf.rewards.comparisons import NO_ROWS, Comparison, NothingToCompare, Told, told_by, told_in
-from rlf.rewards.kinds.verify import Compare, VerifyTerm
+from rlf.rewards.comparisons import COMPARISONS, NO_ROWS, NothingToCompare, Told, told_by, told_in
 from rlf.rewards.term import RewardContext, Scoring, Verdict
 from rlf.types import Outcome, Task, ToolCall, ToolResult, Trajectory
 
 _BLOCK = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
-_COMPARISONS: Mapping[Compare, Comparison] = {
-    kind: getattr(comparisons, kind.value) for kind in Compare if kind not in (Compare.TESTS_PASSED, Compare.CALLABLE)
-}
 _MAX_REASON_CHARS = 200
 
 
@@ -38,22 +33,44 @@ class _Wrong(Exception):
 class Verifier:
     """Scores trajectories; several at once. `close` ends what still runs."""
 
-    def __init__(self, term: VerifyTerm, context: RewardContext) -> None:
-        self._term = term
-        self._context = context
-        self._permits = asyncio.Semaphore(term.max_concurrency)
+    def __init__(
+        self,
+        context: RewardContext,
+        *,
+        name: str,
+        tool: str,
+        templates: Mapping[str, Any],
+        gold_templates: Mapping[str, Any] | None,
+        column: str | None,
+        compare: str,
+        tolerance: float | None,
+        function: str | None,
+        timeout_s: float,
+        max_concurrency: int,
+    ) -> None:
+        """Takes the term's name, the tool and the templates of its arguments, and what its results are held against.
+
+        Args:
+            gold_templates: arguments with which the tool says what is expected.
+            column: the task's column with what is expected; neither of the two: the gold answers.
+            compare: a name of `COMPARISONS`, `tests_passed`, or `callable` for the comparison by `function`.
+        """
+        self._context, self._name, self._tool, self._templates = context, name, tool, templates
+        self._gold_templates, self._column, self._compare = gold_templates, column, compare
+        self._tolerance, self._callable, self._timeout_s = tolerance, function, timeout_s
+        self._permits = asyncio.Semaphore(max_concurrency)
         self._golds: dict[str, asyncio.Task[ToolResult]] = {}
         """Runs of golds, by their arguments."""
         self._has_warned = False
-        self._function = None if term.callable is None else OwnFunction(term.callable, term.timeout_s)
+        self._function = None if function is None else OwnFunction(function, timeout_s)
 
     async def score(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """Runs the tool and compares."""
         try:
-            match self._term.compare:
-                case Compare.TESTS_PASSED:
+            match self._compare:
+                case "tests_passed":
                     return await self._tests(trajectory)
-                case Compare.CALLABLE:
+                case "callable":
                     return await self._by_function(trajectory)
             return await self._compared(trajectory)
         except _CannotSay as why:
@@ -72,7 +89,7 @@ class Verifier:
         """The best over what is expected, of which any will do."""
         expected = await self._expected(trajectory.task)
         got = await self._produced(trajectory)
-        compare, tolerance = _COMPARISONS[self._term.compare], self._term.tolerance
+        compare, tolerance = COMPARISONS[self._compare], self._tolerance
         try:
             results = [compare(told_by(got), each, tolerance) for each in expected]
         except NothingToCompare as why:
@@ -84,7 +101,7 @@ class Verifier:
     def _warn_of_no_rows(self, task: Task) -> None:
         """Warns once: a gold without rows says that every query without rows is right."""
         if not self._has_warned:
-            words = f"{self._term.name}: task {task.id} expects no rows, so that any query without rows earns 1"
+            words = f"{self._name}: task {task.id} expects no rows, so that any query without rows earns 1"
             self._context.notify("warning", f"{words}. Leave such tasks out of the data. Reported once.")
         self._has_warned = True
 
@@ -92,29 +109,26 @@ class Verifier:
         told = await self._expectation(task)
         if isinstance(told, ToolResult):
             return [told_by(told)]
-        if self._term.expected is not None:
-            return [told_in(told)]
-        return [told_in(gold) for gold in told]
+        return [told_in(gold) for gold in told] if self._column is None else [told_in(told)]
 
     async def _expectation(self, task: Task) -> Any:
         """The column's value, the gold's result, or every gold answer. Raises _CannotSay."""
-        expected, templates = self._term.expected, self._term.gold_templates
-        if expected is None:
+        if self._gold_templates is not None:
+            return await self._gold(task, self._gold_templates)
+        if self._column is None:
             answers = golds(task.answer)
             if not answers:
                 raise _CannotSay(f"task {task.id} has no gold answer")
             return answers
-        if templates is not None:
-            return await self._gold(task, templates)
-        value = task.columns.get(expected.column or "")
+        value = task.columns.get(self._column)
         if value is None:
-            raise _CannotSay(f"task {task.id} has nothing in column {expected.column!r}")
+            raise _CannotSay(f"task {task.id} has nothing in column {self._column!r}")
         return value
 
     async def _gold(self, task: Task, templates: Mapping[str, Any]) -> ToolResult:
         """What the tool says to the gold, run once however many trajectories ask."""
         try:
-            arguments = _filled(templates, _asked(task))
+            arguments = gold_arguments(templates, task)
         except TemplateFault as fault:
             raise _CannotSay(f"the gold of task {task.id}: {fault}") from fault
         key = json.dumps(arguments, sort_keys=True, default=repr)
@@ -138,30 +152,30 @@ class Verifier:
         """What the tool says to what the model produced. Raises _Wrong or _CannotSay."""
         result = await self._run(trajectory, number, **further)
         if result.outcome is not Outcome.OK:
-            raise _Wrong(f"{self._term.tool}: {result.outcome}: {result.text}")
+            raise _Wrong(f"{self._tool}: {result.outcome}: {result.text}")
         if _is_cut(result):
-            raise _Wrong(f"{self._term.tool}: its result is longer than the tool's limits show")
+            raise _Wrong(f"{self._tool}: its result is longer than the tool's limits show")
         return result
 
     async def _run(self, trajectory: Trajectory, number: int, **further: str) -> ToolResult:
         try:
-            arguments = _filled(self._term.templates, {**_asked(trajectory.task), **_made(trajectory), **further})
+            arguments = _filled(self._templates, {**_asked(trajectory.task), **_made(trajectory), **further})
         except TemplateFault as fault:
             raise _Wrong(f"nothing to verify: {fault}") from fault
         result = await self._call(arguments, f"{trajectory.id}/{number}")
         if result.outcome.is_infrastructure or result.outcome is Outcome.UNKNOWN_TOOL:
-            raise _CannotSay(f"{self._term.tool}: {result.outcome}: {result.text}")
+            raise _CannotSay(f"{self._tool}: {result.outcome}: {result.text}")
         return result
 
     async def _call(self, arguments: Mapping[str, Any], name: str) -> ToolResult:
         """One call, apart from every other: what the tool holds for it is given back. Raises _CannotSay in time."""
-        term, tools, id_ = self._term, self._context.tools, f"verify/{self._term.name}/{name}"
+        tools, id_ = self._context.tools, f"verify/{self._name}/{name}"
         async with self._permits:
             try:
-                with within(term.timeout_s):
-                    return await tools.invoke(ToolCall(term.tool, arguments), trajectory_id=id_)
+                with within(self._timeout_s):
+                    return await tools.invoke(ToolCall(self._tool, arguments), trajectory_id=id_)
             except TimeoutError as error:
-                raise _CannotSay(f"{term.tool}: no result within {term.timeout_s:g} s") from error
+                raise _CannotSay(f"{self._tool}: no result within {self._timeout_s:g} s") from error
             finally:
                 await tools.end_trajectory(id_)
 
@@ -195,12 +209,12 @@ class Verifier:
         expected, got = await self._expectation(trajectory.task), await self._produced(trajectory)
         try:
             value = await self._function(got, expected, **self._function.taken(trajectory.task.columns, after=2))
-            return Verdict(None, f"{self._term.callable} returned None") if value is None else Verdict(float(value))
+            return Verdict(None, f"{self._callable} returned None") if value is None else Verdict(float(value))
         except RunError:
             raise
         except (Exception, SystemExit) as fault:
             words = str(fault) if isinstance(fault, TookTooLong) else f"{type(fault).__name__}: {fault}"
-            raise _CannotSay(f"{self._term.callable}: {words}") from fault
+            raise _CannotSay(f"{self._callable}: {words}") from fault
 
 
 def _is_cut(result: ToolResult) -> bool:
@@ -208,10 +222,9 @@ def _is_cut(result: ToolResult) -> bool:
     return result.structured is None and told_by(result).is_cut
 
 
-def gold_arguments(term: VerifyTerm, task: Task) -> dict[str, Any]:
-    """The arguments of the gold's call. Raises TemplateFault, for a term that runs no gold AssertionError."""
-    assert term.gold_templates is not None, f"{term.name} runs no gold"
-    arguments: dict[str, Any] = _filled(term.gold_templates, _asked(task))
+def gold_arguments(templates: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """The arguments of the gold's call. Raises TemplateFault."""
+    arguments: dict[str, Any] = _filled(templates, _asked(task))
     return arguments
 
 

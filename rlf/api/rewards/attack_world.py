@@ -149,7 +149,7 @@ class World:
         chat, visible = self.harness.chat, {tool.name for tool in self.tools.descriptions}
         for term in terms:
             if isinstance(term, VerifyTerm) and term.tool in visible and term.gold_templates is not None:
-                call = ToolCall(term.tool, gold_arguments(term, task))
+                call = ToolCall(term.tool, gold_arguments(term.gold_templates, task))
                 answer = _line(chat, chat.write_answer(gold_text(task)))
                 return [_line(chat, chat.write_call(call)), *[answer] * (self.harness.limits.max_turns + 1)]
         return None

@@ -82,7 +82,7 @@ def judge_in(file: Path, name: str | None) -> tuple[JudgeTerm, int]:
 async def calibrate(term: JudgeTerm, labels: Path, *, seed: int, threshold: float) -> Calibration:
     """Judges every item, nothing from the cache, and compares. Raises RlfError where nothing could be judged."""
     term = term.model_copy(update={"sentinels": None, "cache": None})
-    items = read_labels(str(labels), term)
+    items = read_labels(str(labels), term.judging)
     if not items:
         raise RlfError(f"{labels}: holds no item; expected one JSON object a line. Name another file.")
     async with Executor((), seed=seed) as tools, term.open(RewardContext(tools.for_rewards, seed, tell)) as scorer:

@@ -6,17 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import StrictBool, StrictFloat, StrictInt, ValidationError
 
 from rlf.core import Fault, Place, RlfError, SpecError
 from rlf.rewards.facts import TrajectoryFacts
-from rlf.rewards.judging.settings import Compare
+from rlf.rewards.judging.settings import Compare, Judging
 from rlf.types import Trajectory
-
-if TYPE_CHECKING:
-    from rlf.rewards.kinds.judge import JudgeTerm
 
 _WINNERS: Mapping[str, float] = {"first": 1.0, "tie": 0.5, "second": 0.0}
 
@@ -45,7 +42,7 @@ class Labelled:
     author: str | None
 
 
-def read_labels(path: str, term: JudgeTerm) -> list[Labelled]:
+def read_labels(path: str, judging: Judging) -> list[Labelled]:
     """The items of a file, as a judge takes them. Raises RlfError, or SpecError with every line that is wrong."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -57,7 +54,7 @@ def read_labels(path: str, term: JudgeTerm) -> list[Labelled]:
         if not line.strip():
             continue
         try:
-            found.append(_labelled(LabelledLine.model_validate(json.loads(line)), number, term))
+            found.append(_labelled(LabelledLine.model_validate(json.loads(line)), number, judging))
         except ValidationError as error:
             faults += [
                 _fault(path, number, ".".join(map(str, each["loc"][:1])), each["msg"]) for each in error.errors()
@@ -69,10 +66,10 @@ def read_labels(path: str, term: JudgeTerm) -> list[Labelled]:
     return found
 
 
-def _labelled(line: LabelledLine, number: int, term: JudgeTerm) -> Labelled:
+def _labelled(line: LabelledLine, number: int, judging: Judging) -> Labelled:
     name = line.id or f"line {number}"
-    task = line.question or name if term.compares_groups else name
-    if term.compare is Compare.PAIRWISE and not term.compares_groups:
+    task = line.question or name if judging.compares_groups else name
+    if judging.compare is Compare.PAIRWISE and not judging.compares_groups:
         if line.label not in _WINNERS or line.other is None:
             raise ValueError("expected `other`, and a label of first, second or tie, for a judge that compares pairs")
         line = line.model_copy(update={"gold": line.other})
@@ -81,7 +78,7 @@ def _labelled(line: LabelledLine, number: int, term: JudgeTerm) -> Labelled:
         raise ValueError(
             f"the label {line.label!r} is for a judge that compares pairs; expected a number, true or false"
         )
-    return Labelled(line.trajectory(name, task_id=task), _share(line.label, term.range), line.author)
+    return Labelled(line.trajectory(name, task_id=task), _share(line.label, judging.range), line.author)
 
 
 def _share(label: bool | float, bounds: tuple[float, float]) -> float:

@@ -16,11 +16,11 @@ from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec, TokenLogp
 from rlf.endpoints.opening import open_pool
 from rlf.rewards.judging.cache import ReplyCache, key_of
 from rlf.rewards.judging.reply import Unreadable
+from rlf.rewards.judging.settings import Cache
 from rlf.types import ScoreUsage
 
 if TYPE_CHECKING:
     from rlf.endpoints.pool import EndpointPool
-    from rlf.rewards.kinds.judge import JudgeTerm
 
 _TOP_LOGPROBS = 20
 """The most that servers of the protocol give."""
@@ -78,15 +78,27 @@ class Panel:
     """Judges that are connected."""
 
     def __init__(
-        self, term: JudgeTerm, judges: Mapping[str, Sequence[EndpointSpec]], seed: int, meter: Meter | None = None
+        self,
+        judges: Mapping[str, Sequence[EndpointSpec]],
+        declared: Sequence[EndpointSpec],
+        *,
+        sampling: SamplingSpec,
+        votes: int,
+        timeout_s: float,
+        cache: Cache | None,
+        seed: int,
+        meter: Meter | None = None,
     ) -> None:
-        """Takes what is asked of whom; `meter` counts what that costs, as it does."""
-        self._meter = meter
-        self._term = term
-        self._judges = judges
-        self._seed = seed
+        """Takes whom to ask and how often.
+
+        Args:
+            declared: those of the endpoints that the file names: replies of others are kept under no address.
+            meter: counts what asking costs, as it does.
+        """
+        self._judges, self._declared, self._sampling, self._votes = judges, declared, sampling, votes
+        self._timeout_s, self._seed, self._meter = timeout_s, seed, meter
         self._pools: dict[str, EndpointPool] = {}
-        self._cache = None if term.cache is None else ReplyCache(term.cache)
+        self._cache = None if cache is None else ReplyCache(cache)
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stack = AsyncExitStack()
 
@@ -112,7 +124,7 @@ class Panel:
             read: makes a value of a reply to the question of that number, or raises Unreadable.
             fresh: whether judges are asked even where a reply is known.
         """
-        questions = [asker(number) for number in range(self._term.votes)]
+        questions = [asker(number) for number in range(self._votes)]
         asked = [(model, number) for model in self._pools for number in range(len(questions))]
         replies = await asyncio.gather(
             *(self._reply(model, questions[number], number, fresh=fresh) for model, number in asked)
@@ -129,10 +141,10 @@ class Panel:
         return Votes(values, failures, usage)
 
     async def _reply(self, model: str, question: Question, number: int, *, fresh: bool) -> Reply | NoReply:
-        sampling = self._sampling(model, question, number)
+        sampling = self._seeded(model, question, number)
         if self._cache is None or fresh:
             return await self._ask(model, question, sampling)
-        urls = sorted(endpoint.url for endpoint in self._term.endpoints if endpoint.model == model)
+        urls = sorted(endpoint.url for endpoint in self._declared if endpoint.model == model)
         key = key_of(
             {"model": model, "urls": urls, "sampling": sampling.body(), "vote": number, "question": asdict(question)}
         )
@@ -145,9 +157,9 @@ class Panel:
                 await self._cache.put(key, reply.text, reply.logprobs)
             return reply
 
-    def _sampling(self, model: str, question: Question, number: int) -> SamplingSpec:
-        """With a seed where tokens are drawn, which differs from vote to vote."""
-        declared = self._term.sampling
+    def _seeded(self, model: str, question: Question, number: int) -> SamplingSpec:
+        """The sampling with a seed where tokens are drawn, which differs from vote to vote."""
+        declared = self._sampling
         if declared.seed is not None:
             return declared.model_copy(update={"seed": declared.seed + number})
         if declared.temperature == 0:
@@ -163,7 +175,7 @@ class Panel:
         try:
             said = await self._pools[model].chat(
                 question.messages,
-                Caller(self._term.timeout_s, meter),
+                Caller(self._timeout_s, meter),
                 sampling=sampling,
                 response_format=None if question.schema is None else json_schema_format("verdict", question.schema),
                 top_logprobs=_TOP_LOGPROBS if question.with_logprobs else None,

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlf.core.seeds import derive_seed
 from rlf.endpoints import image_part, text_part
 from rlf.rewards.judging.drift import Watchman
 from rlf.rewards.judging.fence import FencedTemplate
 from rlf.rewards.judging.gather import Gathering
-from rlf.rewards.judging.labels import read_labels
 from rlf.rewards.judging.panel import Panel, Question, Reply, Votes
 from rlf.rewards.judging.reply import (
     Unreadable,
@@ -27,36 +25,15 @@ from rlf.rewards.judging.reply import (
     tagged,
     whole_number,
 )
-from rlf.rewards.judging.settings import Combine, Compare, Read
-from rlf.rewards.judging.special_tokens import special_tokens
+from rlf.rewards.judging.settings import Combine, Compare, Judging, Read
 from rlf.rewards.judging.view import candidate_values, gold_values, images_of, task_values
 from rlf.rewards.judging.words import reply_text, system_text
-from rlf.rewards.term import RewardContext, Scoring, Verdict
+from rlf.rewards.term import Scoring, Verdict
 from rlf.types import Image, ScoreUsage, Trajectory
-
-if TYPE_CHECKING:
-    from rlf.rewards.kinds.judge import JudgeTerm
 
 _NO_ANSWER = "no answer was given; no judge is asked"
 _WINNERS: Mapping[str, float] = {"a": 1.0, "b": 0.0, "tie": 0.5}
 _MAX_REASON_CHARS = 500
-
-
-@asynccontextmanager
-async def open_judge(term: JudgeTerm, context: RewardContext) -> AsyncIterator[JudgeScorer]:
-    """The judge of a term, served first where no endpoint is named. Raises RlfError or RunError."""
-    from rlf.rewards.judging.served import served
-
-    async with served(term) as judges:
-        panel = Panel(term, judges, context.seed, context.meter)
-        await panel.open()
-        tokens = frozenset[str]().union(*map(special_tokens, judges))
-        scorer = JudgeScorer(term, panel, context, tokens)
-        try:
-            yield scorer
-        finally:
-            await scorer.close()
-            await panel.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +58,24 @@ class JudgeScorer:
     """Scores with a panel."""
 
     def __init__(
-        self, term: JudgeTerm, panel: Panel, context: RewardContext, tokens: frozenset[str] = frozenset()
+        self,
+        judging: Judging,
+        panel: Panel,
+        watchman: Watchman | None,
+        *,
+        group_timeout_s: float,
+        seed: int,
+        tokens: frozenset[str] = frozenset(),
     ) -> None:
-        """`tokens`: the special and added tokens of the judges, where they are known."""
-        self._term = term
-        self._panel = panel
-        self._seed = context.seed
-        self._template = FencedTemplate(term.template, tokens)
-        self._gathering = Gathering(self._judge_group, term.group_timeout_s)
-        self._watchman: Watchman | None = None
-        if term.sentinels is not None:
-            items = read_labels(term.sentinels.file, term)
-            self._watchman = Watchman(term.name, term.sentinels, items, context.seed, context.notify)
+        """Takes what is asked of whom, and who watches the judges.
+
+        Args:
+            group_timeout_s: time that the rollouts of a group wait for one another.
+            tokens: the special and added tokens of the judges, where they are known.
+        """
+        self._judging, self._panel, self._watchman, self._seed = judging, panel, watchman, seed
+        self._template = FencedTemplate(judging.template, tokens)
+        self._gathering = Gathering(self._judge_group, group_timeout_s)
 
     async def close(self) -> None:
         """Gives up groups that wait."""
@@ -132,39 +115,39 @@ class JudgeScorer:
 
     def leave(self, trajectory: Trajectory, scoring: Scoring) -> None:
         """Tells its group, where rollouts are compared, that a trajectory will not come."""
-        if self._term.compares_groups:
+        if self._judging.compares_groups:
             self._gathering.leave((scoring.step, trajectory.task.id), scoring.group_size)
 
     async def judge_alone(self, trajectory: Trajectory, *, fresh: bool = False) -> Said:
         """What judges say of a trajectory by itself, or beside its gold."""
         if not (trajectory.answer or "").strip():
             return Said(0.0, _NO_ANSWER, ScoreUsage())
-        if self._term.compare is Compare.POINTWISE:
+        if self._judging.compare is Compare.POINTWISE:
             return await self._score(trajectory, fresh=fresh)
         compared = await self.compare_with_gold(trajectory, fresh=fresh)
         return compared.said if isinstance(compared, Comparison) else compared
 
     async def compare_with_gold(self, trajectory: Trajectory, *, fresh: bool = False) -> Comparison | Said:
         """Both orders of a trajectory's answer and its gold; why not, where there is none."""
-        task = task_values(trajectory.task, self._term.criteria)
+        task = task_values(trajectory.task, self._judging.criteria)
         if task["gold"] is None:
             return Said(None, f"task {trajectory.task.id} has no gold answer to compare with", ScoreUsage())
         gold = gold_values(task["gold"])
         return await self._compare(task, candidate_values(trajectory), gold, fresh=fresh)
 
     async def _judge(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
-        if self._term.compares_groups:
+        if self._judging.compares_groups:
             return await self._gathering.join((scoring.step, trajectory.task.id), scoring.group_size, trajectory)
         return (await self.judge_alone(trajectory)).verdict()
 
     async def _score(self, trajectory: Trajectory, *, fresh: bool) -> Said:
-        term = self._term
-        low, high = term.range
-        task = task_values(trajectory.task, term.criteria)
+        judging = self._judging
+        low, high = judging.range
+        task = task_values(trajectory.task, judging.criteria)
         values = {**task, **candidate_values(trajectory), "low": low, "high": high}
-        names = [criterion.name for criterion in term.criteria] or ["score"]
-        images = images_of(trajectory) if term.images else []
-        if term.read is not Read.EXPECTED:
+        names = [criterion.name for criterion in judging.criteria] or ["score"]
+        images = images_of(trajectory) if judging.images else []
+        if judging.read is not Read.EXPECTED:
             question = self._question(values, names=names, images=images)
             votes = await self._panel.vote(lambda _: question, lambda reply, _: self._read_scores(reply), fresh=fresh)
             return self._combined(votes)
@@ -186,7 +169,7 @@ class JudgeScorer:
         missing = next((part for part in parts if part.value is None), None)
         if missing is not None:
             return Said(None, missing.reason, usage)
-        weights = [criterion.weight for criterion in self._term.criteria] or [1.0]
+        weights = [criterion.weight for criterion in self._judging.criteria] or [1.0]
         value = sum(w * (part.value or 0.0) for w, part in zip(weights, parts, strict=True)) / sum(weights)
         return Said(value, "; ".join(part.reason for part in parts), usage)
 
@@ -196,29 +179,29 @@ class JudgeScorer:
             num = len(votes.values) + len(votes.failures)
             return Said(None, f"{len(votes.failures)} of {num} verdicts failed: {votes.failures[0]}", votes.usage)
         values = [value for value, _ in votes.values]
-        value = median(values) if self._term.combine is Combine.MEDIAN else fmean(values)
+        value = median(values) if self._judging.combine is Combine.MEDIAN else fmean(values)
         reasons = " | ".join(reason for _, reason in votes.values if reason)
         return Said(min(max(value, 0.0), 1.0), reasons, votes.usage)
 
     def _read_scores(self, reply: Reply) -> tuple[float, str]:
         """The value, weighted over criteria, and what the judge said about it."""
-        criteria = self._term.criteria
+        criteria = self._judging.criteria
         names = [criterion.name for criterion in criteria] or ["score"]
         raw, reason = self._raw(reply, names)
-        scores = [score_of(each, *self._term.range) for each in raw]
+        scores = [score_of(each, *self._judging.range) for each in raw]
         weights = [criterion.weight for criterion in criteria] or [1.0]
         value = sum(w * score for w, score in zip(weights, scores, strict=True)) / sum(weights)
         told = ", ".join(f"{name} {each}" for name, each in zip(names, raw, strict=True))
         return value, f"{told}; {reason}".removesuffix("; ")
 
     def _read_expected(self, reply: Reply) -> tuple[float, str]:
-        low, high = self._term.range
-        value, mass = expected(reply.logprobs, whole_number(low, high), self._term.coverage)
+        low, high = self._judging.range
+        value, mass = expected(reply.logprobs, whole_number(low, high), self._judging.coverage)
         return (value - low) / (high - low), f"expected {value:.3g}, with {mass:.0%} of the probability on scores"
 
     def _raw(self, reply: Reply, names: Sequence[str]) -> tuple[list[Any], str]:
         """What stands under each name, and the reason."""
-        if self._term.read is Read.TAG:
+        if self._judging.read is Read.TAG:
             return [tagged(reply.text, name) for name in names], ""
         said = json_object(reply.text)
         missing = [name for name in names if name not in said]
@@ -246,9 +229,9 @@ class JudgeScorer:
 
     def _read_winner(self, reply: Reply) -> tuple[float, str]:
         """1 where the first is better."""
-        if self._term.read is Read.EXPECTED:
+        if self._judging.read is Read.EXPECTED:
             letters = {"A": 1.0, "B": 0.0}
-            value, _ = expected(reply.logprobs, lambda token: letters.get(token.strip()), self._term.coverage)
+            value, _ = expected(reply.logprobs, lambda token: letters.get(token.strip()), self._judging.coverage)
             return value, ""
         (winner,), reason = self._raw(reply, ["winner"])
         won = _WINNERS.get(str(winner).strip().lower())
@@ -265,7 +248,7 @@ class JudgeScorer:
         said = {each.id: Said(0.0, _NO_ANSWER, ScoreUsage()) for each in members}
         if len(answered) == 1:
             said[answered[0].id] = Said(1.0, "the only one of its group with an answer", ScoreUsage())
-        elif answered and self._term.compare is Compare.GROUP:
+        elif answered and self._judging.compare is Compare.GROUP:
             said |= await self._rank(answered, len(members))
         elif answered:
             said |= await self._tournament(answered, len(members))
@@ -273,7 +256,7 @@ class JudgeScorer:
 
     async def _tournament(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
         """Each against each; those without an answer are beaten without a question."""
-        task = task_values(answered[0].task, self._term.criteria)
+        task = task_values(answered[0].task, self._judging.criteria)
         views = [candidate_values(each) for each in answered]
         pairs = [(i, j) for i in range(len(answered)) for j in range(i)]
         results = await asyncio.gather(*(self._compare(task, views[i], views[j]) for i, j in pairs))
@@ -299,7 +282,7 @@ class JudgeScorer:
 
     async def _rank(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
         """All at once, shown in another order for each vote."""
-        task, count = task_values(answered[0].task, self._term.criteria), len(answered)
+        task, count = task_values(answered[0].task, self._judging.criteria), len(answered)
         views = [candidate_values(each) for each in answered]
         orders: dict[int, list[int]] = {}
 
@@ -313,7 +296,7 @@ class JudgeScorer:
         if not votes.are_enough:
             said = [Said(None, f"the ranking failed: {votes.failures[0]}", ScoreUsage())] * count
         else:
-            combine = median if self._term.combine is Combine.MEDIAN else fmean
+            combine = median if self._judging.combine is Combine.MEDIAN else fmean
             places = [combine([vote[at] for vote in votes.values]) for at in range(count)]
             said = [Said((num - 1 - p) / (num - 1), f"place {p + 1:g} of {num}", ScoreUsage()) for p in places]
         said[0] = replace(said[0], usage=votes.usage)  # what a group took is told once
@@ -329,19 +312,19 @@ class JudgeScorer:
 
     def _question(self, values: Mapping[str, Any], *, names: Sequence[str], images: Sequence[Image] = ()) -> Question:
         """The request. Raises TemplateFault where the prompt cannot be filled in."""
-        term = self._term
+        judging = self._judging
         asked, mark = self._template.render(values)
         num = len(values.get("candidates", ()))
-        ending = reply_text(term.compare, term.read, names, term.range, num)
+        ending = reply_text(judging.compare, judging.read, names, judging.range, num)
         text = f"{asked.rstrip()}\n\n{ending}"
         content: Any = [text_part(text), *map(image_part, images)] if images else text
         messages = [
-            {"role": "system", "content": system_text(term.system, mark)},
+            {"role": "system", "content": system_text(judging.system, mark)},
             {"role": "user", "content": content},
         ]
-        held = term.read is Read.JSON and term.constrained
-        schema = _schema(term.compare, names, term.range) if held else None
-        return Question(messages, schema, with_logprobs=term.read is Read.EXPECTED)
+        held = judging.read is Read.JSON and judging.constrained
+        schema = _schema(judging.compare, names, judging.range) if held else None
+        return Question(messages, schema, with_logprobs=judging.read is Read.EXPECTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,11 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from rlf.core import RunError
 from rlf.endpoints import EndpointSpec
 from rlf.rewards.judging.settings import Serve
-
-if TYPE_CHECKING:
-    from rlf.rewards.kinds.judge import JudgeTerm
 
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
 """Runs a command, and ends it and all that it started when it is told to, or when this process is gone."""
@@ -25,20 +22,17 @@ _MAX_LOG_CHARS = 1_000
 
 
 @asynccontextmanager
-async def served(term: JudgeTerm) -> AsyncIterator[Mapping[str, Sequence[EndpointSpec]]]:
-    """The endpoints of each judge by model: those declared, or servers that live as long as the context.
+async def served(serve: Serve) -> AsyncIterator[Mapping[str, Sequence[EndpointSpec]]]:
+    """The endpoints of a judge by its model: servers that live as long as the context.
 
     Raises:
         RunError: the servers do not start.
     """
-    if term.endpoints or term.serve is None:
-        yield term.judges
-        return
     with tempfile.TemporaryFile() as log:
-        process = await _started(term.serve, log)
+        process = await _started(serve, log)
         try:
-            urls = await _urls(process, term.serve, log)
-            yield {term.serve.model: [EndpointSpec(url=url, model=term.serve.model) for url in urls]}
+            urls = await _urls(process, serve, log)
+            yield {serve.model: [EndpointSpec(url=url, model=serve.model) for url in urls]}
         finally:
             await _end(process)
 

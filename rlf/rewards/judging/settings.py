@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -144,3 +145,30 @@ class Sentinels(_Section):
     window: int = Field(default=50, ge=2)
     """Latest sentinels that `rewards/<term>/kappa` is over."""
     on_drift: OnDrift = OnDrift.WARN
+
+
+def is_about_groups(compare: Compare, against: Against) -> bool:
+    """Whether the rollouts of a task are compared with each other, so that each waits for all."""
+    return compare is Compare.GROUP or (compare is Compare.PAIRWISE and against is Against.GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What judges are asked and how their replies are read: those keys of the term, by their names."""
+
+    template: str
+    system: str | None
+    compare: Compare
+    against: Against
+    read: Read
+    range: tuple[float, float]
+    criteria: tuple[Criterion, ...]
+    constrained: bool
+    coverage: float
+    images: bool
+    combine: Combine
+
+    @property
+    def compares_groups(self) -> bool:
+        """Whether the rollouts of a task are compared with each other."""
+        return is_about_groups(self.compare, self.against)

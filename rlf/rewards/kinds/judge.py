@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import fields
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -20,10 +21,12 @@ from rlf.rewards.judging.settings import (
     Combine,
     Compare,
     Criterion,
+    Judging,
     OnDrift,
     Read,
     Sentinels,
     Serve,
+    is_about_groups,
 )
 from rlf.rewards.judging.words import DEFAULT_PROMPTS, SHAPES
 from rlf.rewards.term import RewardContext, Scorer, Term, Unscorable
@@ -165,7 +168,7 @@ class JudgeTerm(Term):
     def _sentinels_can_be_told(cls, sentinels: Sentinels | None, info: ValidationInfo) -> Sentinels | None:
         if sentinels is None or not {"compare", "against", "unscorable"} <= info.data.keys():
             return sentinels
-        if _is_about_groups(info.data["compare"], info.data["against"]):
+        if is_about_groups(info.data["compare"], info.data["against"]):
             raise _fault("a sentinel has no group to be compared with. Compare pointwise or with the gold.")
         if sentinels.tolerated >= sentinels.drifted:
             words = f"got tolerated: {sentinels.tolerated:g}, which is not below drifted: {sentinels.drifted:g}"
@@ -201,7 +204,7 @@ class JudgeTerm(Term):
     @property
     def compares_groups(self) -> bool:
         """Whether the rollouts of a task are compared with each other, so that each waits for all."""
-        return _is_about_groups(self.compare, self.against)
+        return is_about_groups(self.compare, self.against)
 
     @property
     def compares_with_gold(self) -> bool:
@@ -214,6 +217,11 @@ class JudgeTerm(Term):
         return self.prompt or DEFAULT_PROMPTS[self.compare]
 
     @property
+    def judging(self) -> Judging:
+        """What judges are asked and how their replies are read."""
+        return Judging(**{field.name: getattr(self, field.name) for field in fields(Judging)})
+
+    @property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
         """Columns that the prompt reads, with the key that names each."""
         paths = [path for path in paths_of(self.template) if path[0] == "columns" and len(path) > 1]
@@ -224,18 +232,53 @@ class JudgeTerm(Term):
         if self.sentinels is not None:
             from rlf.rewards.judging.labels import read_labels
 
-            if not read_labels(self.sentinels.file, self):
+            if not read_labels(self.sentinels.file, self.judging):
                 raise RlfError(f"{self.sentinels.file}: holds no sentinel. Write one JSON object a line.")
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The judges: connected, or started first. Raises RlfError where none can be used."""
-        from rlf.rewards.judging.scorer import open_judge
+        return self._open(context)
 
-        return open_judge(self, context)
+    @asynccontextmanager
+    async def _open(self, context: RewardContext) -> AsyncIterator[Scorer]:
+        from rlf.rewards.judging.drift import Watchman
+        from rlf.rewards.judging.labels import read_labels
+        from rlf.rewards.judging.panel import Panel
+        from rlf.rewards.judging.scorer import JudgeScorer
+        from rlf.rewards.judging.served import served
+        from rlf.rewards.judging.special_tokens import special_tokens
 
-
-def _is_about_groups(compare: Compare, against: Against) -> bool:
-    return compare is Compare.GROUP or (compare is Compare.PAIRWISE and against is Against.GROUP)
+        async with AsyncExitStack() as stack:
+            judges = self.judges
+            if self.serve is not None and not self.endpoints:
+                judges = await stack.enter_async_context(served(self.serve))
+            panel = Panel(
+                judges,
+                self.endpoints,
+                sampling=self.sampling,
+                votes=self.votes,
+                timeout_s=self.timeout_s,
+                cache=self.cache,
+                seed=context.seed,
+                meter=context.meter,
+            )
+            await panel.open()
+            stack.push_async_callback(panel.close)
+            watchman = None
+            if self.sentinels is not None:
+                items = read_labels(self.sentinels.file, self.judging)
+                watchman = Watchman(self.name, self.sentinels, items, context.seed, context.notify)
+            tokens = frozenset[str]().union(*map(special_tokens, judges))
+            scorer = JudgeScorer(
+                self.judging,
+                panel,
+                watchman,
+                group_timeout_s=self.group_timeout_s,
+                seed=context.seed,
+                tokens=tokens,
+            )
+            stack.push_async_callback(scorer.close)
+            yield scorer
 
 
 def _no_tokens(low: float, high: float) -> str:

@@ -214,7 +214,19 @@ class VerifyTerm(Term):
     async def _open(self, context: RewardContext) -> AsyncIterator[Scorer]:
         from rlf.rewards.verifying import Verifier
 
-        verifier = Verifier(self, context)
+        verifier = Verifier(
+            context,
+            name=self.name,
+            tool=self.tool,
+            templates=self.templates,
+            gold_templates=self.gold_templates,
+            column=None if self.expected is None else self.expected.column,
+            compare=self.compare,
+            tolerance=self.tolerance,
+            function=self.callable,
+            timeout_s=self.timeout_s,
+            max_concurrency=self.max_concurrency,
+        )
         try:
             yield verifier
         finally:

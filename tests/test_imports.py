@@ -1,0 +1,69 @@
+"""The graph of imports, drawn from the source: those inside of functions and for type checkers count too."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_PAIRS = frozenset({("rlf.spec.reading.interpolation", "rlf.spec.reading.references")})
+"""Files that import each other; larger circles are never allowed."""
+
+
+@cache
+def _graph() -> Mapping[str, frozenset[str]]:
+    """What each file of rlf imports of rlf."""
+    files = {_module(path): path for path in (_ROOT / "rlf").rglob("*.py")}
+    return {name: frozenset(_imported(name, path, files)) - {name} for name, path in files.items()}
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imported(name: str, path: Path, files: Mapping[str, Path]) -> Iterator[str]:
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in files)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            base = ".".join(part for part in (above, node.module) if part)
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                yield from (known for known in [whole if whole in files else base] if known in files)
+
+
+def _rows() -> Mapping[str, int]:
+    """The row of each package, counted from the bottom, as import-linter has it."""
+    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    return {name.strip(" ()"): row for row, layer in enumerate(reversed(layers)) for name in layer.split("|")}
+
+
+def test_every_package_stands_on_a_row_and_no_arrow_points_up() -> None:
+    rows = _rows()
+    packages = {name: name.split(".")[1] for name in _graph() if name.count(".")}
+    assert set(packages.values()) <= rows.keys() | {"__main__"}
+    upward = {
+        f"{name} -> {other}"
+        for name, others in _graph().items()
+        for other in others
+        if packages.get(name) in rows and packages.get(other) in rows
+        if rows[packages[other]] >= rows[packages[name]] and packages[name] != packages[other]
+    }
+    assert not upward
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = {name: {other for other in others if (name, other) not in _PAIRS} for name, others in _graph().items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as fault:
+        pytest.fail(" <- ".join(fault.args[1]))
