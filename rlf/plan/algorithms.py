@@ -10,6 +10,7 @@ from rlf.algo.loss_config import Aggregation, CorrectionLevel, CorrectionMode, P
 from rlf.core import Fault
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec import LoadedSpec
+from rlf.spec.checks import reads
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.reading.nodes import KeyPath
 
@@ -23,6 +24,7 @@ def find_algorithm_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     yield from _cispo_bound_is_ours(loaded)
 
 
+@reads("train.algorithm", "rollout.num_generations")
 def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
     estimator, num = loaded.spec.train.algorithm, loaded.spec.rollout.num_generations
     if isinstance(estimator, PassAtK) and estimator.k >= num > 1:
@@ -30,10 +32,10 @@ def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "algorithm", "k"), f"{message}0. Write at most {num - 1}, or more generations.")
 
 
+@reads("train.algorithm", "rewards")
 def _greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
     if not loaded.spec.train.algorithm.needs_greedy:
         return
-    loaded.need_all("rewards")
     for position, term in enumerate(loaded.spec.rewards):
         if isinstance(term, JudgeTerm) and term.compares_groups:
             name = loaded.value(("train", "algorithm", "kind"))
@@ -43,6 +45,7 @@ def _greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
             )
 
 
+@reads("train.kl", "model.lora")
 def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
     kl, path = loaded.spec.train.kl, ("train", "kl", "sync_every")
     if kl.sync_every is None:
@@ -55,6 +58,7 @@ def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(path, message)
 
 
+@reads("train.loss", "train.observations_in_loss")
 def _sampler_is_read(loaded: LoadedSpec) -> Iterator[Fault]:
     loss = loaded.spec.train.loss
     if loaded.spec.train.observations_in_loss and loss.reads_sampler:
@@ -63,6 +67,7 @@ def _sampler_is_read(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "loss", key), message)
 
 
+@reads("train.loss")
 def _cispo_bound_is_ours(loaded: LoadedSpec) -> Iterator[Fault]:
     loss, path = loaded.spec.train.loss, ("train", "loss", "clip_high")
     said = loaded.fault(path, "").path

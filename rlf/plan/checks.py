@@ -17,19 +17,25 @@ from rlf.plan.verifiers import find_verify_faults
 from rlf.rewards.composition import complaints
 from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
+from rlf.spec.checks import Check, reads
 from rlf.spec.load import unless_broken
 from rlf.spec.models import KlPlace
 from rlf.spec.reading.nodes import dotted
 from rlf.spec.reading.paths import is_local
 
-Check = Callable[[LoadedSpec], Iterator[Fault]]
+Finder = Callable[[LoadedSpec], Iterator[Fault]]
 
 
 def find_faults(loaded: LoadedSpec) -> list[Fault]:
     """The faults of all checks; of a broken spec, of those that read nothing that is broken."""
-    return [fault for check in CHECKS for fault in unless_broken(loaded, check, loaded)]
+    return [fault for check in CHECKS for fault in _find(loaded, check)]
 
 
+def _find(loaded: LoadedSpec, check: Finder) -> Iterator[Fault]:
+    return check(loaded) if isinstance(check, Check) else unless_broken(loaded, check, loaded)
+
+
+@reads("train.algorithm", "rollout.num_generations")
 def _group_is_large_enough(loaded: LoadedSpec) -> Iterator[Fault]:
     train, rollout = loaded.spec.train, loaded.spec.rollout
     if train.algorithm.needs_group and rollout.num_generations == 1:
@@ -38,6 +44,7 @@ def _group_is_large_enough(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("rollout", "num_generations"), message)
 
 
+@reads("train.prompts_per_step", "train.mini_batches", "rollout.num_generations")
 def _mini_batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
     train, rollout = loaded.spec.train, loaded.spec.rollout
     batch = train.prompts_per_step * rollout.num_generations
@@ -51,6 +58,7 @@ def _mini_batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
         )
 
 
+@reads("name", "train.observations_in_loss")
 def _observations_only_in_ablations(loaded: LoadedSpec) -> Iterator[Fault]:
     spec = loaded.spec
     if spec.train.observations_in_loss and not spec.name.endswith("_ablation"):
@@ -61,6 +69,7 @@ def _observations_only_in_ablations(loaded: LoadedSpec) -> Iterator[Fault]:
         )
 
 
+@reads("rollout.max_new_tokens", "rollout.max_total_tokens")
 def _turn_fits_the_whole(loaded: LoadedSpec) -> Iterator[Fault]:
     rollout = loaded.spec.rollout
     if rollout.max_new_tokens is not None and rollout.max_new_tokens > rollout.max_total_tokens:
@@ -71,6 +80,7 @@ def _turn_fits_the_whole(loaded: LoadedSpec) -> Iterator[Fault]:
         )
 
 
+@reads("rollout.stop")
 def _stops_say_something(loaded: LoadedSpec) -> Iterator[Fault]:
     for position, text in enumerate(loaded.spec.rollout.stop):
         if not text:
@@ -78,10 +88,12 @@ def _stops_say_something(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(("rollout", "stop", position), message)
 
 
+@reads("tools[]")
 def _tools_are_named_once(loaded: LoadedSpec) -> Iterator[Fault]:
     yield from _named_once(loaded, "tools", [tool.name for tool in loaded.spec.tools], "tool")
 
 
+@reads("rewards[]")
 def _terms_are_named_once(loaded: LoadedSpec) -> Iterator[Fault]:
     yield from _named_once(loaded, "rewards", [term.name for term in loaded.spec.rewards], "reward term")
 
@@ -94,19 +106,20 @@ def _named_once(loaded: LoadedSpec, key: str, names: Sequence[str], noun: str) -
             yield loaded.item_fault((key, index), message)
 
 
+@reads("rewards")
 def _rewards_weigh_something(loaded: LoadedSpec) -> Iterator[Fault]:
-    loaded.need_all("rewards")
     if not any(term.peak_weight for term in loaded.spec.rewards):
         message = "every weight is 0, so that nothing is trained on. Give one term a weight other than 0."
         yield loaded.fault(("rewards",), message)
 
 
+@reads("rewards")
 def _terms_hang_together(loaded: LoadedSpec) -> Iterator[Fault]:
-    loaded.need_all("rewards")
     for position, key, message in complaints(loaded.spec.rewards):
         yield loaded.fault(("rewards", position, *key), message)
 
 
+@reads("data.train.answer", "data.eval.answer", "rewards[]")
 def _answers_are_there(loaded: LoadedSpec) -> Iterator[Fault]:
     data = loaded.spec.data
     needing = [term.name for term in loaded.spec.rewards if term.needs_answer]
@@ -117,6 +130,7 @@ def _answers_are_there(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(("data", name, "answer"), message)
 
 
+@reads("train.critic", "train.algorithm")
 def _critic_has_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
     if loaded.value(("train", "critic")) is not None and not loaded.spec.train.algorithm.needs_critic:
         name = loaded.value(("train", "algorithm", "kind"))
@@ -124,6 +138,7 @@ def _critic_has_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "critic"), message)
 
 
+@reads("train.kl")
 def _kl_in_the_loss_pulls(loaded: LoadedSpec) -> Iterator[Fault]:
     kl = loaded.spec.train.kl
     if kl.coef > 0 and kl.place is KlPlace.LOSS and kl.kind is KlKind.K1:
@@ -131,12 +146,14 @@ def _kl_in_the_loss_pulls(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "kl", "kind"), message)
 
 
+@reads("train.reward_clip")
 def _bounds_are_ordered(loaded: LoadedSpec) -> Iterator[Fault]:
     low, high = loaded.spec.train.reward_clip
     if low >= high:
         yield loaded.fault(("train", "reward_clip"), f"got [{low}, {high}]; expected the lower bound first. Swap them.")
 
 
+@reads("train.dynamic_filtering")
 def _filter_keeps_something(loaded: LoadedSpec) -> Iterator[Fault]:
     kept = loaded.spec.train.dynamic_filtering
     if kept is not None and kept.low >= kept.high:
@@ -144,12 +161,14 @@ def _filter_keeps_something(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "dynamic_filtering", "low"), message)
 
 
+@reads("eval", "data.eval")
 def _evaluation_has_data(loaded: LoadedSpec) -> Iterator[Fault]:
     if loaded.value(("eval",)) is not None and loaded.spec.data.eval is None:
         message = "there is no data.eval to evaluate on. Add `data: {eval: {path: ...}}`, or remove this."
         yield loaded.fault(("eval",), message)
 
 
+@reads("chat.format")
 def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
     name, known = loaded.spec.chat.format, ["auto", *FORMATS.names()]
     if name not in known:
@@ -157,6 +176,7 @@ def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("chat", "format"), message)
 
 
+@reads("chat.format", "chat.thinking_tag")
 def _thinking_stands_in_tags(loaded: LoadedSpec) -> Iterator[Fault]:
     name = loaded.spec.chat.format
     if loaded.spec.chat.thinking_tag is not None and name in FORMATS.names() and not FORMATS.get(name).thinks_in_tags:
@@ -164,8 +184,8 @@ def _thinking_stands_in_tags(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("chat", "thinking_tag"), message)
 
 
+@reads("chat.failures", "rewards")
 def _penalties_are_counted(loaded: LoadedSpec) -> Iterator[Fault]:
-    loaded.need_all("rewards")
     penalised = [str(kind) for kind, reply in loaded.spec.chat.failures.items() if reply is FailurePolicy.PENALISE]
     if penalised and not any(isinstance(term, Unpenalised) for term in loaded.spec.rewards):
         message = (
@@ -175,6 +195,7 @@ def _penalties_are_counted(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("chat", "failures", penalised[0]), message)
 
 
+@reads(*(f"data.{name}.{key}" for name in ("train", "eval") for key in ("path", "config", "split")))
 def _hub_keys_have_a_hub(loaded: LoadedSpec) -> Iterator[Fault]:
     for name in ("train", "eval"):
         path = str(loaded.value(("data", name, "path")) or "")
@@ -186,7 +207,7 @@ def _hub_keys_have_a_hub(loaded: LoadedSpec) -> Iterator[Fault]:
                 yield loaded.fault(("data", name, key), message)
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Finder, ...] = (
     _chat_format_is_known,
     _thinking_stands_in_tags,
     _penalties_are_counted,

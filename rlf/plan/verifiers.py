@@ -8,13 +8,14 @@ from typing import Any
 from rlf.core import Fault, nearest
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec import LoadedSpec
+from rlf.spec.checks import reads
 from rlf.spec.reading.nodes import KeyPath
 from rlf.tools import ToolDeclaration
 
 
+@reads("tools", "rewards[]")
 def find_verify_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """The faults of terms of kind verify."""
-    loaded.need_all("tools")
     tools = {tool.name: tool for tool in loaded.spec.tools}
     for position, term in enumerate(loaded.spec.rewards):
         if not isinstance(term, VerifyTerm):

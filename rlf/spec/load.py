@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ParamSpec
 
 from rlf.core import Fault, Place, SpecError
 from rlf.spec.meaning.servers import expand_servers
-from rlf.spec.meaning.validate import valid_part, validate_spec
+from rlf.spec.meaning.validate import restrict, valid_part, validate_spec
 from rlf.spec.models import OUTSIDE, RunSpec
 from rlf.spec.reading.dotenv import forget_env_files
 from rlf.spec.reading.interpolation import Interpolated, interpolate
@@ -34,6 +34,8 @@ class LoadedSpec:
     """Of a spec with broken items: where those of `spec` stand in the lists as they are written."""
     broken: frozenset[KeyPath] = frozenset()
     """Keys that have faults of their own, and that `spec` lacks; of lists, those that lack items."""
+    declared: tuple[KeyPath, ...] | None = None
+    """The keys that `spec` is restricted to; None: all."""
 
     @property
     def origins(self) -> dict[str, str]:
@@ -49,11 +51,21 @@ class LoadedSpec:
         filled = [(path, node.written) for path, node in walk(self.tree) if node.written is not None]
         return tuple(Interpolated(path, text) for path, text in filled if path[0] in (*ITEM_LISTS, *OUTSIDE))
 
+    def is_sound(self, *keys: KeyPath) -> bool:
+        """Whether no key, nor anything around or below it, has a fault; `tools` and `rewards` are whole lists."""
+        return not any(_meet(key, path) for key in keys for path in self.broken)
+
+    def only(self, keys: tuple[KeyPath, ...]) -> LoadedSpec:
+        """The same with nothing in `spec` but some keys: reading another one is an error in the check that does."""
+        return replace(self, spec=restrict(self.spec, keys), declared=keys)
+
     def value(self, path: KeyPath) -> Any:
         """What the files and overrides say at a path; None where they say nothing.
 
         Raises AttributeError where that has a fault of its own, as reading it from `spec` does.
         """
+        declared = self.declared is None or any(path[: len(key)] == key for key in self.declared)
+        assert declared, f"a check reads {dotted(path)}, which it does not declare"
         if any(path[: len(lacking)] == lacking for lacking in self.broken):
             raise AttributeError(f"{dotted(path)} has a fault of its own")
         node, depth = find(self.tree, self._written(path))
@@ -87,6 +99,13 @@ class LoadedSpec:
             case (str() as key, int() as place, *rest) if key in self.kept:
                 return (key, self.kept[key][place], *rest)
         return path
+
+
+def _meet(key: KeyPath, broken: KeyPath) -> bool:
+    """Whether a declared key cannot be read for a broken one. Items that stand in a list are sound."""
+    if broken and broken[0] in ITEM_LISTS:
+        return key == broken
+    return all(one == other for one, other in zip(key, broken, strict=False))
 
 
 class PartlyWrong(SpecError):
@@ -137,7 +156,7 @@ def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpe
     if spec is None or reading.faults:
         faults = _first_at_each_place(reading.faults)
         specs = {OVERRIDE, *(file.path for file in reading.files.values() if file.role == "spec")}
-        part = valid_part(root, {_key(fault) for fault in faults if fault.place.file in specs})
+        part = valid_part(root, {key for fault in faults if fault.place.file in specs and (key := _key(fault))})
         if part is None:
             raise SpecError(faults)
         raise PartlyWrong(faults, LoadedSpec(part.spec, tuple(reading.files.values()), root, part.kept, part.broken))

@@ -23,6 +23,14 @@ from rlf.types import Task, ToolCall, ToolDescription
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+MEASURED: tuple[KeyPath, ...] = (
+    ("model", "path"),
+    ("chat",),
+    ("tools",),
+    ("rewards", "[]"),
+    ("rollout", "max_total_tokens"),
+)
+"""What the sizes of prompts and the budget are read from."""
 MAX_MEASURED = 256
 """Prompts that are counted, evenly over the data: enough for a share, few enough for a second."""
 MAX_ANSWERS = 64

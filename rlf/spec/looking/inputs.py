@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +24,10 @@ from rlf.data import load_tasks
 from rlf.endpoints import EndpointSpec
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
+from rlf.spec.checks import reads
 from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.load import LoadedSpec, unless_broken
-from rlf.spec.looking.budget import PromptSizes, check_budget
+from rlf.spec.load import LoadedSpec
+from rlf.spec.looking.budget import MEASURED, PromptSizes, check_budget
 from rlf.spec.looking.model_folder import folder_on_disk, named_folder
 from rlf.spec.looking.near_files import missing_file
 from rlf.spec.looking.weights import read_config, read_context, read_shapes
@@ -66,44 +68,29 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     read = {} if read is None else read
     train = _tasks(loaded, "train", read, faults)
     evaluation = _tasks(loaded, "eval", read, faults)
-    about_model = [*unless_broken(loaded, _model, loaded)]
+    about_model = [*_model(loaded)] or [*_sight(loaded)] or [*_chat(loaded)]
     sizes = None
-    if not about_model and train:
-        about_model, sizes = _budget(loaded, train)
+    if not about_model and train and loaded.is_sound(*MEASURED):
+        about_model, sizes = check_budget(loaded, train)
     faults += about_model
-    for check in (_heads, _context, _adapted_modules, _trackers, _tool_files, _foreign):
-        faults += unless_broken(loaded, check, loaded)
-    for key in ("tools", "rewards"):
-        faults += unless_broken(loaded, _keys, loaded, key)
+    for check in (_heads, _context, _adapted_modules, _trackers, _tool_files, _foreign, _keys):
+        faults += check(loaded)
     for name, tasks in (("train", train), ("eval", evaluation)):
-        faults += unless_broken(loaded, _columns, loaded, name, tasks)
-        faults += unless_broken(loaded, _images, loaded, name, tasks)
+        faults += [*_columns(loaded, name, tasks), *_images(loaded, name, tasks)]
     return LookedAt(sorted(faults), train, evaluation, sizes)
-
-
-def _budget(loaded: LoadedSpec, train: list[Task]) -> tuple[list[Fault], PromptSizes | None]:
-    try:
-        loaded.need_all("tools")
-        return check_budget(loaded, train)
-    except AttributeError:
-        if not loaded.broken:
-            raise
-        return [], None
 
 
 def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -> list[Task]:
     """The rows of one dataset; none where there is no such dataset or it has faults."""
     here = ("data", name)
-    if any(path[:2] == here[: len(path)] for path in loaded.broken):
-        return []
-    source: DataSource | None = getattr(loaded.spec.data, name)
+    source: DataSource | None = getattr(loaded.spec.data, name) if loaded.is_sound(here) else None
     if source is None:
         return []
     if is_local(source.path) and not Path(source.path).exists():
         node, _ = find(loaded.tree, (*here, "path"))
         faults.append(node.fault(missing_file(node, Path(source.path))))
         return []
-    declared = None if ("tools",) in loaded.broken else tuple(tool.name for tool in loaded.spec.tools)
+    declared = tuple(tool.name for tool in loaded.spec.tools) if loaded.is_sound(("tools",)) else None
     key = (source.model_dump_json(), declared)
     if key not in read:
         try:
@@ -124,6 +111,7 @@ def _about_data(loaded: LoadedSpec, name: str, fault: Fault) -> Fault:
     return loaded.fault(("data", name, fault.path or "path"), f"{fault.place.file}: {fault.message}")
 
 
+@reads("model.path")
 def _model(loaded: LoadedSpec) -> list[Fault]:
     path: KeyPath = ("model", "path")
     folder = named_folder(loaded.spec.model.path)
@@ -137,11 +125,15 @@ def _model(loaded: LoadedSpec) -> list[Fault]:
     if absent:
         mend = "Write a folder as `save_pretrained` leaves it, with model and tokenizer."
         return [loaded.fault(path, f"{shown}: has no {' and no '.join(absent)}. {mend}")]
-    return _sight(loaded, folder) or _chat(loaded, folder)
+    return []
 
 
-def _sight(loaded: LoadedSpec, folder: Path) -> list[Fault]:
+@reads("model.path", "model.lora", "rollout.max_images", "engine")
+def _sight(loaded: LoadedSpec) -> list[Fault]:
     """What a model that sees, or one that does not, cannot be asked for."""
+    folder = named_folder(loaded.spec.model.path)
+    if folder is None:
+        return []
     spec, shown, sees = loaded.spec, shown_path(folder), "vision_config" in read_config(folder)
     if spec.rollout.max_images > 0 and not sees:
         message = f"{shown}: the model sees no pictures, and rollout.max_images is {spec.rollout.max_images}. "
@@ -152,7 +144,11 @@ def _sight(loaded: LoadedSpec, folder: Path) -> list[Fault]:
     return []
 
 
-def _chat(loaded: LoadedSpec, folder: Path) -> list[Fault]:
+@reads("model.path", "chat.format")
+def _chat(loaded: LoadedSpec) -> list[Fault]:
+    folder = named_folder(loaded.spec.model.path)
+    if folder is None:
+        return []
     try:
         template = read_chat_template(folder)
     except ValueError as error:
@@ -175,6 +171,7 @@ def _chat(loaded: LoadedSpec, folder: Path) -> list[Fault]:
     return []
 
 
+@reads("engine", "model.path")
 def _heads(loaded: LoadedSpec) -> list[Fault]:
     """vLLM gives each GPU of an engine as many attention heads."""
     engine, folder = loaded.spec.engine, folder_on_disk(loaded.spec.model.path)
@@ -190,6 +187,7 @@ def _heads(loaded: LoadedSpec) -> list[Fault]:
     return [loaded.fault(path, f"{message}Write e.g. `tensor_parallel: {fitting}`.")]
 
 
+@reads("model.path", "rollout.max_total_tokens")
 def _context(loaded: LoadedSpec) -> list[Fault]:
     """A trajectory is no longer than what the model has positions for."""
     folder = folder_on_disk(loaded.spec.model.path)
@@ -201,6 +199,7 @@ def _context(loaded: LoadedSpec) -> list[Fault]:
     return [loaded.fault(("rollout", "max_total_tokens"), f"{message}Write at most {context}.")]
 
 
+@reads("model.path", "model.lora")
 def _adapted_modules(loaded: LoadedSpec) -> list[Fault]:
     """Names of `model.lora.target_modules` that no linear module of the model has."""
     lora, folder = loaded.spec.model.lora, folder_on_disk(loaded.spec.model.path)
@@ -216,6 +215,7 @@ def _adapted_modules(loaded: LoadedSpec) -> list[Fault]:
     return [loaded.fault(("model", "lora", "target_modules"), f"{message}Name one of these, or write all-linear.")]
 
 
+@reads("tools[]")
 def _tool_files(loaded: LoadedSpec) -> list[Fault]:
     """Files that tools declare to read, and that are not there or are folders."""
     found = [(find(loaded.tree, path)[0], Path(file)) for path, file in declared_files(loaded.spec.tools)]
@@ -225,6 +225,7 @@ def _tool_files(loaded: LoadedSpec) -> list[Fault]:
     return folders + [node.fault(missing_file(node, file)) for node, file in found if not file.exists()]
 
 
+@reads("tools[]", "rewards[]")
 def _foreign(loaded: LoadedSpec) -> list[Fault]:
     """Tools and reward terms: first all that their source says, then what only running it shows."""
     faults = list[Fault]()
@@ -285,11 +286,13 @@ def _term(loaded: LoadedSpec, index: int, prepare: Callable[[], None]) -> list[F
     return []
 
 
-def _keys(loaded: LoadedSpec, key: str) -> list[Fault]:
+@reads("tools[]", "rewards[]")
+def _keys(loaded: LoadedSpec) -> list[Fault]:
     """Endpoints whose key the environment lacks."""
+    endpoints = chain(_endpoints(loaded.spec.tools, ("tools",)), _endpoints(loaded.spec.rewards, ("rewards",)))
     return [
         loaded.fault((*path, "api_key_env"), f"the environment variable {endpoint.api_key_env} is not set. Set it.")
-        for path, endpoint in _endpoints(getattr(loaded.spec, key), (key,))
+        for path, endpoint in endpoints
         if endpoint.api_key_env is not None and not os.environ.get(endpoint.api_key_env)
     ]
 
@@ -306,11 +309,13 @@ def _endpoints(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, EndpointSpe
             yield from _endpoints(item, (*path, index))
 
 
+@reads("report_to")
 def _trackers(loaded: LoadedSpec) -> list[Fault]:
     told = [(index, tracker.complaint()) for index, tracker in enumerate(loaded.spec.report_to)]
     return [loaded.fault(("report_to", index), complaint) for index, complaint in told if complaint is not None]
 
 
+@reads("rollout.max_images")
 def _images(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
     """Rows with more pictures than a trajectory may hold."""
     allowed = loaded.spec.rollout.max_images
@@ -321,6 +326,7 @@ def _images(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]
         yield loaded.fault(("rollout", "max_images"), message)
 
 
+@reads("rewards[]")
 def _columns(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
     """Columns that terms of kind verify and judge read and a dataset lacks; of a judge's prompt any of its rows."""
     for position, term in enumerate(loaded.spec.rewards):

@@ -83,7 +83,9 @@ def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
         except ValidationError as error:
             for details in error.errors():
                 broken.update(_meant(root, details))
-                if not (_without(values, details["loc"]) or _filled(values, details["loc"])):
+                if removed := _without(values, details["loc"]):
+                    broken.add(removed)
+                elif not _filled(values, details["loc"]):
                     return None
         else:
             some = spec if kept["rewards"] else spec.model_copy(update={"rewards": ()})
@@ -112,17 +114,20 @@ def _meant(root: Node, error: ErrorDetails) -> list[KeyPath]:
     return own + [target for name in others for target in aliased([*map(str, above), name])]
 
 
-def _without(values: Any, path: KeyPath) -> bool:
-    """Takes the value at a path out of its mapping, or where it is missing the optional mapping around it."""
+def _without(values: Any, path: KeyPath) -> KeyPath:
+    """Takes the value at a path out of its mapping, or where it is missing the optional mapping around it.
+
+    Returns the path of what was taken out; an empty one where nothing can be.
+    """
     holder, place, depth = None, None, 0
     for key in path:
         if not isinstance(values, dict) or key not in values:
             break
         holder, place, values, depth = values, key, values[key], depth + 1
     if holder is None or (depth < len(path) and _at(_LEAST, path) is not None):
-        return False
+        return ()
     del holder[place]
-    return True
+    return path[:depth]
 
 
 def _filled(values: Any, path: KeyPath) -> bool:
@@ -161,6 +166,21 @@ def _lacking(model: M, path: KeyPath) -> M:
         copy.__dict__[name] = _lacking(below, path[1:])
     else:
         del copy.__dict__[name]
+    return copy
+
+
+def restrict(model: M, keys: Iterable[KeyPath]) -> M:
+    """A copy of a model that has nothing but the fields at some paths; reading another one raises AttributeError."""
+    below: dict[Key, list[KeyPath]] = {}
+    for key in keys:
+        below.setdefault(key[0], []).append(key[1:])
+    copy = model.model_copy()
+    for name, value in model.__dict__.items():
+        paths = below.get(name)
+        if paths is None:
+            del copy.__dict__[name]
+        elif isinstance(value, BaseModel) and () not in paths:
+            copy.__dict__[name] = restrict(value, paths)
     return copy
 
 
