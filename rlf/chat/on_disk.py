@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -110,6 +110,7 @@ class _Tokenizer:
         return _compile(self.get_chat_template())
 
 
+@lru_cache(maxsize=16)
 def _compile(template: str) -> Template:
     """A template with all that transformers gives one: loop controls, `tojson`, `raise_exception`, `strftime_now`."""
     from jinja2 import TemplateError, nodes

@@ -2,7 +2,26 @@
 
 import pytest
 
+from rlf.builtin.names import builtin_path
+
 from .project import write_project
+
+
+@pytest.fixture(scope="session")
+def short_encyclopedia(tmp_path_factory):
+    """Every eighth row of the built-in training data, and its shortest and longest rows."""
+    rows = builtin_path("encyclopedia/train").read_text(encoding="utf-8").splitlines(keepends=True)
+    by_length = sorted(rows, key=len)
+    short = tmp_path_factory.mktemp("encyclopedia") / "train.jsonl"
+    short.write_text("".join(dict.fromkeys([*rows[::8], *by_length[:20], *by_length[-20:]])), encoding="utf-8")
+    return short
+
+
+@pytest.fixture
+def few_rows(short_encyclopedia, monkeypatch):
+    """A check of a spec on the built-in training data reads few rows of it: what it finds is the same."""
+    files = {"encyclopedia/train": short_encyclopedia}
+    monkeypatch.setattr("rlf.data.source.builtin_path", lambda name: files.get(name) or builtin_path(name))
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ REGISTRIES = {
     "{rules}": RULES,
     "{tool kinds}": TOOL_KINDS,
 }
+pytestmark = pytest.mark.usefixtures("few_rows")
 CASES = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text(encoding="utf-8"))
 
 

@@ -13,6 +13,7 @@ from rlf.core import SpecError
 from .project import FILES, SPEC, write_project
 from .test_golden_faults import CASES, filled_in
 
+pytestmark = pytest.mark.usefixtures("few_rows")
 RUN = "specs/run.yaml"
 NUM_PAIRS = 40
 NUM_EXACT = 36
