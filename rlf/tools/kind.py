@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, model_validator
 
@@ -115,6 +115,8 @@ class ToolKind(BaseModel, ABC):
 
     kind: str
     """How the tool is reached."""
+    is_local: ClassVar[bool] = False
+    """Whether calls stay on this machine, so that `rlf rewards attack` makes them; it reports tools that it leaves."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -21,7 +21,7 @@ from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.rewards.term import RewardContext, Term
 from rlf.rewards.verifying import gold_arguments
-from rlf.tools import Executor
+from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolResult, Trajectory
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
     from rlf.training.harness import Harness
     from rlf.types.policy import SampleRequest
-
-_LOCAL = frozenset({"python", "sql", "code"})
-"""Kinds of tools that adversaries call; a call of any other is answered with nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +157,8 @@ class _Tools:
 
     def __init__(self, spec: RunSpec, executor: Executor) -> None:
         self._executor = executor
-        self.report = tuple(_played(tool.name, tool.target.kind, tool.hidden) for tool in spec.tools)
-        self._local = {each.name for each in self.report if each.kind in _LOCAL}
+        self.report = tuple(_played(tool) for tool in spec.tools)
+        self._local = {tool.name for tool in spec.tools if tool.target.is_local}
         self.descriptions: tuple[ToolDescription, ...] = tuple(
             tool.description_for_model for tool in spec.tools if not tool.hidden
         )
@@ -181,10 +178,11 @@ class _Tools:
         await self._executor.end_trajectory(trajectory_id)
 
 
-def _played(name: str, kind: str, hidden: bool) -> ToolPlayed:
-    if hidden:
+def _played(tool: ToolDeclaration) -> ToolPlayed:
+    name, kind = tool.name, tool.target.kind
+    if tool.hidden:
         return ToolPlayed(name, kind, False, "hidden from the model")
-    if kind not in _LOCAL:
+    if not tool.target.is_local:
         return ToolPlayed(name, kind, False, f"a tool of kind {kind} reaches beyond this machine's process")
     return ToolPlayed(name, kind, True)
 
@@ -199,7 +197,7 @@ async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
     tasks = _tasks(spec)
     tokenizer = load_tokenizer(model_location(spec.model.path))
     harness = build_harness(spec, tokenizer, tell)
-    local = [tool for tool in spec.tools if tool.target.kind in _LOCAL]
+    local = [tool for tool in spec.tools if tool.target.is_local]
     async with Executor(local, seed=spec.seed, count_tokens=lambda text: len(tokenizer.encode(text))) as executor:
         drawn = draw_questions(tasks, num_questions, spec.seed)
         yield World(spec, harness, executor, _Tools(spec, executor), drawn, frequent_golds(tasks), has_negative(tasks))

@@ -24,6 +24,7 @@ class CodeTool(ToolKind):
     """Python: what it prints, the value of its last expression, and its figures."""
 
     kind: Literal["code"] = "code"
+    is_local = True
     argument: str = Field(default="code", min_length=1)
     """The argument that holds the program."""
     program: str | None = Field(default=None, min_length=1)

@@ -53,6 +53,7 @@ class PythonTool(ToolKind):
     """A function that is called with the arguments as keywords, or a class whose instances are."""
 
     kind: Literal["python"] = "python"
+    is_local = True
     callable: CallableName
     """`package.module:name`, or `path/file.py:name` relative to the file that says so; a class is made without
     arguments, and its methods `open` and `close`, if it has them, are called at the two ends of its life."""

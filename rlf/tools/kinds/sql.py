@@ -51,6 +51,7 @@ class SqlTool(ToolKind):
     """A SQLite file, read in the sandbox, or a PostgreSQL database, read in a transaction that cannot write."""
 
     kind: Literal["sql"] = "sql"
+    is_local = True
     url: Annotated[str, AfterValidator(_resolved)] = Field(min_length=1)
     """A SQLite file, relative to the file that says so, `builtin:` and a name, or PostgreSQL's SQLAlchemy URL.
     Its role should be one that may only read."""
