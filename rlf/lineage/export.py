@@ -8,11 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Boolean, Float, Integer
+
 from rlf import __version__
 from rlf.core.hashing import hash_path
 from rlf.core.publish import published
+from rlf.lineage import tables
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
+from rlf.types.written import NUMBERS, to_row
 
 Row = dict[str, Any]
 _BATCH = 500
@@ -22,8 +26,9 @@ _BATCH = 500
 def write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parquet: bool) -> None:
     """Writes `runs`, `steps`, `evaluations`, `trajectories`, `tool_calls` and `scores` into a new folder.
 
-    The folder appears whole or not at all, with a `manifest.json` of the rows and hash of each file. A trajectory that
-    was thinned has no tokens, and no rows in the last two tables.
+    The folder appears whole or not at all, with a `manifest.json` of the rows and hash of each file. `scored` of a
+    trajectory is all of it but its numbers, in the written form. One that was thinned has none, no tokens, and no rows
+    in the last two tables.
 
     Raises:
         RlfError: the folder exists already.
@@ -61,44 +66,16 @@ def _write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parqu
     return [*written, trajectories, calls, scores]
 
 
-_NUMBERS = {
-    "double": (
-        "value",
-        "weight",
-        "started",
-        "reward",
-        "success",
-        "advantage",
-        "duration_s",
-        "queue_s",
-        "run_s",
-        "elapsed_s",
-        "cost_usd",
-    ),
-    "int64": ("step", "k", "seed", "sample_index", "num_tokens", "num_sampled", "num_turns", "num_calls", "turn"),
-    "int32": ("position",),
-    "bool": ("cached",),
-    "list<int64>": ("tokens",),
-    "list<bool>": ("action_mask",),
-    "list<float>": ("rollout_logprobs",),
-}
-"""Parquet types of columns; the others are strings. Said here, since a batch of nulls would say nothing."""
-
-
 def _schema(row: Row) -> Any:
+    """Parquet types of columns, since a batch of nulls says nothing: those of the lineage, and text for all others."""
     import pyarrow as pa
 
-    types = {
-        "double": pa.float64(),
-        "int64": pa.int64(),
-        "int32": pa.int32(),
-        "bool": pa.bool_(),
-        "list<int64>": pa.list_(pa.int64()),
-        "list<bool>": pa.list_(pa.bool_()),
-        "list<float>": pa.list_(pa.float32()),
-    }
-    type_by_name = {name: types[kind] for kind, names in _NUMBERS.items() for name in names}
-    return pa.schema([(name, type_by_name.get(name, pa.string())) for name in row])
+    types = {name: pa.list_(kind) for name, kind in zip(NUMBERS, (pa.int64(), pa.bool_(), pa.float32()), strict=True)}
+    types["cost_usd"] = pa.float64()
+    for kind, arrow_type in ((Integer, pa.int64()), (Float, pa.float64()), (Boolean, pa.bool_())):
+        columns = (column for table in tables.metadata.sorted_tables for column in table.columns)
+        types |= {column.name: arrow_type for column in columns if isinstance(column.type, kind)}
+    return pa.schema([(name, types.get(name, pa.string())) for name in row])
 
 
 class _Table:
@@ -170,9 +147,7 @@ def _trajectory(run_id: str, summary: TrajectorySummary, stored: StoredTrajector
     row = {"run_id": run_id, **asdict(summary), "stop": str(summary.stop), "gold": json.dumps(summary.gold)}
     trajectory = None if stored is None else stored.scored.trajectory
     return row | {
-        "tokens": [] if trajectory is None else list(trajectory.tokens),
-        "action_mask": [] if trajectory is None else list(trajectory.action_mask),
-        "rollout_logprobs": [] if trajectory is None else list(trajectory.rollout_logprobs),
+        **to_row(None if stored is None else stored.scored),
         "messages": json.dumps([] if trajectory is None else [asdict(m) for m in trajectory.task.messages]),
         "turns": json.dumps([] if trajectory is None else [turn.text for turn in trajectory.turns]),
     }

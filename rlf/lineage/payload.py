@@ -1,9 +1,9 @@
-"""The packed part of a trajectory: tokens, action mask, sampler logprobs, turns; and its task, which others share.
+"""What of a trajectory no other table has, packed: tokens, action mask, sampler logprobs, turns; and its task.
 
 Layout, little-endian, compressed with zstd: version u8, number of tokens T u32, tokens u32[T], action_mask bool[T],
-rollout_logprobs float32[T], then JSON {turns, forks}. A turn is a list; its repairs and penalties are an object at its
-end, absent where there is none, as forks are. Calls and parse failures are rows of their own, the task is a blob.
-Version 1 was compressed with zlib and held the task's messages as `messages` beside the turns.
+rollout_logprobs float32[T], then JSON: the trajectory's written form without what has columns. Calls and parse failures
+are rows of their own. A task is a content, shared by its rollouts and named by its hash: its bytes never change.
+Before version 3 a turn was a list; version 1 was compressed with zlib and held the task's messages.
 """
 
 from __future__ import annotations
@@ -11,64 +11,52 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from rlf.core.redact import Redactor
 from rlf.lineage.blobs import compress, decompress
-from rlf.types import Message, Repair, RepairKind, Task, Trajectory, Turn
+from rlf.types import Message, Task, Trajectory
+from rlf.types.written import NUMBERS, VERSION, write
 
-_VERSION = 2
 _HEAD = struct.Struct("<BI")
 _ZLIB = 0x78
 """First byte of a payload of version 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """A decoded payload."""
-
-    tokens: list[int]
-    action_mask: list[bool]
-    rollout_logprobs: list[float]
-    messages: tuple[Message, ...]
-    """Of version 1; empty since, for the task has them."""
-    turns: tuple[Turn, ...]
-    """Without calls and failures."""
-    forks: tuple[int, ...]
+_COLUMNS = ("id", "task", "sample_index", "stop", "answer", "error", "duration_s", "images")
+_ELSEWHERE = dict.fromkeys((*NUMBERS, *_COLUMNS), True) | {"turns": {"__all__": {"calls", "failures"}}}
+_OLD_TURN = ("start", "end", "observation_end", "text", "sample_s", "tools_s")
+_OLD_REPAIR = ("kind", "position", "raw")
 
 
 def encode(trajectory: Trajectory, redactor: Redactor) -> bytes:
     """Packs a trajectory; logprobs are kept as float32, the precision they were sampled in."""
     num_tokens = len(trajectory.tokens)
-    turns = [_packed(turn) for turn in trajectory.turns]
     parts = (
-        _HEAD.pack(_VERSION, num_tokens),
+        _HEAD.pack(VERSION, num_tokens),
         struct.pack(f"<{num_tokens}I", *trajectory.tokens),
         struct.pack(f"<{num_tokens}?", *trajectory.action_mask),
         struct.pack(f"<{num_tokens}f", *trajectory.rollout_logprobs),
-        redactor.json({"turns": turns} | ({"forks": trajectory.forks} if trajectory.forks else {})).encode(),
+        redactor.json(write(trajectory, without=_ELSEWHERE)).encode(),
     )
     return compress(b"".join(parts))
 
 
-def decode(data: bytes) -> Payload:
-    """Unpacks what `encode` packed, bit for bit."""
+def decode(data: bytes) -> dict[str, Any]:
+    """The written form of what `encode` packed, bit for bit; of version 1 with the task's `messages` in it."""
     raw = zlib.decompress(data) if data[0] == _ZLIB else decompress(data)
     version, num_tokens = _HEAD.unpack_from(raw)
-    assert version in (1, _VERSION), f"payload of version {version}, expected at most {_VERSION}"
+    assert 1 <= version <= VERSION, f"payload of version {version}, expected at most {VERSION}"
     body = struct.unpack_from(f"<{num_tokens}I{num_tokens}?{num_tokens}f", raw, _HEAD.size)
-    text = json.loads(raw[_HEAD.size + 9 * num_tokens :])
-    return Payload(
-        tokens=list(body[:num_tokens]),
-        action_mask=list(body[num_tokens : 2 * num_tokens]),
-        rollout_logprobs=list(body[2 * num_tokens :]),
-        messages=tuple(Message(role, content) for role, content in text.get("messages", ())),
-        turns=tuple(_unpacked(*turn) for turn in text["turns"]),
-        forks=tuple(text.get("forks", ())),
-    )
+    known: dict[str, Any] = json.loads(raw[_HEAD.size + 9 * num_tokens :])
+    if version < VERSION:
+        known["turns"] = [_old_turn(*turn) for turn in known["turns"]]
+    numbers = [list(body[place * num_tokens : (place + 1) * num_tokens]) for place in range(len(NUMBERS))]
+    return known | dict(zip(NUMBERS, numbers, strict=True))
+
+
+def _old_turn(*fields: Any) -> dict[str, Any]:
+    extra = fields[len(_OLD_TURN)] if len(fields) > len(_OLD_TURN) else {}
+    repairs = [dict(zip(_OLD_REPAIR, repair, strict=True)) for repair in extra.get("repairs", ())]
+    return dict(zip(_OLD_TURN, fields, strict=False)) | extra | {"repairs": repairs}
 
 
 def encode_task(task: Task, redactor: Redactor) -> bytes:
@@ -86,43 +74,6 @@ def encode_task(task: Task, redactor: Redactor) -> bytes:
 def decode_task(data: bytes, task_id: str, kind: str | None) -> Task:
     """The task that `encode_task` wrote."""
     known = json.loads(data)
-    tools = known["tools"]
-    return Task(
-        id=task_id,
-        messages=tuple(Message(role, content, tuple(images)) for role, content, *images in known["messages"]),
-        answer=known["answer"],
-        kind=kind,
-        columns=known["columns"],
-        tools=None if tools is None else tuple(tools),
-    )
-
-
-def _packed(turn: Turn) -> list[Any]:
-    fields = [turn.start, turn.end, turn.observation_end, turn.text, turn.sample_s, turn.tools_s]
-    extra: dict[str, Any] = {}
-    if turn.repairs:
-        extra["repairs"] = [[repair.kind, repair.position, repair.raw] for repair in turn.repairs]
-    if turn.num_penalised:
-        extra["num_penalised"] = turn.num_penalised
-    return [*fields, extra] if extra else fields
-
-
-def _unpacked(
-    start: int,
-    end: int,
-    observation_end: int,
-    text: str,
-    sample_s: float,
-    tools_s: float,
-    extra: Mapping[str, Any] = MappingProxyType({}),
-) -> Turn:
-    return Turn(
-        start,
-        end,
-        observation_end,
-        text=text,
-        sample_s=sample_s,
-        tools_s=tools_s,
-        repairs=tuple(Repair(RepairKind(kind), position, raw) for kind, position, raw in extra.get("repairs", ())),
-        num_penalised=extra.get("num_penalised", 0),
-    )
+    messages = tuple(Message(role, content, tuple(images)) for role, content, *images in known["messages"])
+    tools = None if known["tools"] is None else tuple(known["tools"])
+    return Task(task_id, messages, known["answer"], kind, known["columns"], tools)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from rlf.core.redact import Redactor
 from rlf.lineage.blobs import Blobs
 from rlf.lineage.inner import inner_json
 from rlf.lineage.payload import encode
-from rlf.tools.execution.stored import attempt_values
 from rlf.types import CallRecord, ParseFailure, Score, Scored, ScoreState, ToolResult, Trajectory
+from rlf.types.written import write
 
 Row = dict[str, Any]
 
@@ -91,27 +91,15 @@ def payload_row(ref: int, trajectory: Trajectory, redactor: Redactor) -> Row:
 
 
 def score_rows(ref: int, scored: Scored, redactor: Redactor) -> list[Row]:
-    """One row per reward term."""
-    return [
-        {
-            "trajectory_ref": ref,
-            "position": position,
-            "term": redactor.text(score.term),
-            "value": score.value,
-            "weight": score.weight,
-            "reason": redactor.text(score.reason),
-            "elapsed_s": score.elapsed_s,
-            "state": _state(score),
-            "turn_values": None if score.turn_values is None else json.dumps(score.turn_values),
-            "usage": None if score.usage is None else json.dumps(asdict(score.usage)),
-        }
-        for position, score in enumerate(scored.scores)
-    ]
-
-
-def _state(score: Score) -> str | None:
-    """None for the ordinary: most rows of the table."""
-    return None if score.state is ScoreState.SCORED else score.state
+    """One row per reward term; the ordinary state, of most rows, is null."""
+    rows = []
+    for position, score in enumerate(scored.scores):
+        row = _EMPTY_SCORE | write(score)
+        row |= {name: None if row[name] is None else json.dumps(row[name]) for name in ("turn_values", "usage")}
+        texts = {name: redactor.text(row[name]) for name in ("term", "reason")}
+        state = {"state": None if score.state is ScoreState.SCORED else score.state}
+        rows.append({"trajectory_ref": ref, "position": position} | row | texts | state)
+    return rows
 
 
 def call_rows(ref: int, trajectory: Trajectory, redactor: Redactor, blobs: Blobs) -> list[Row]:
@@ -124,33 +112,28 @@ def call_rows(ref: int, trajectory: Trajectory, redactor: Redactor, blobs: Blobs
 
 
 def _call(record: CallRecord, redactor: Redactor, blobs: Blobs) -> Row:
+    """A result's written form by columns: contents by their names, JSON as text."""
     result = record.result
-    attempts = [attempt_values(attempt) for attempt in result.attempts]
+    row: Row = _EMPTY_RESULT | write(result, without={"images", "inner", "original", "sha256"})
+    row |= {name: redactor.json(row[name]) for name in ("attempts", "usage", "structured") if row[name] is not None}
     text, text_sha256 = blobs.keep_long(redactor.text(result.text))
-    original = (
-        (result.sha256 or None) if result.original is None else blobs.keep(redactor.text(result.original).encode())
-    )
+    whole = None if result.original is None else blobs.keep(redactor.text(result.original).encode())
     images = [[image.mime_type, blobs.keep(image.data)] for image in result.images]
-    return {
+    return row | {
         "name": redactor.text(record.call.name),
         "arguments": redactor.json(record.call.arguments),
-        "outcome": result.outcome,
         "text": text,
-        "attempts": redactor.json(attempts),
-        "queue_s": result.queue_s,
-        "run_s": result.run_s,
-        "cached": result.cached,
-        "truncated": result.truncated,
-        "size_bytes": result.size_bytes,
-        "isolation": result.isolation,
         "text_sha256": text_sha256,
-        "original_sha256": original,
-        "coerced": result.coerced or None,
-        "usage": redactor.json(result.usage) if result.usage else None,
-        "structured": None if result.structured is None else redactor.json(result.structured),
+        "original_sha256": whole or result.sha256 or None,
         "images": json.dumps(images) if images else None,
         "inner": inner_json(result.inner, redactor, blobs),
     }
+
+
+_PLAIN = ("queue_s", "run_s", "cached", "truncated", "size_bytes", "isolation")
+_EMPTY_SCORE = {field.name: field.default for field in fields(Score)}
+_EMPTY_RESULT: Row = {field.name: field.default for field in fields(ToolResult) if field.name in _PLAIN}
+_EMPTY_RESULT |= {"attempts": [], "coerced": None, "usage": None, "structured": None}
 
 
 def failure_rows(ref: int, trajectory: Trajectory, redactor: Redactor) -> list[Row]:
@@ -163,10 +146,6 @@ def failure_rows(ref: int, trajectory: Trajectory, redactor: Redactor) -> list[R
 
 
 def _failure(failure: ParseFailure, redactor: Redactor) -> Row:
-    return {
-        "kind": failure.kind,
-        "message": redactor.text(failure.message),
-        "raw": redactor.text(failure.raw),
-        "raw_start": failure.position,
-        "structural": failure.structural,
-    }
+    row: Row = write(failure)
+    row["raw_start"] = row.pop("position")
+    return row | {name: redactor.text(row[name]) for name in ("message", "raw")}

@@ -220,7 +220,7 @@ def _payloads(connection: Connection) -> Iterator[str]:
     joined = query.join(tables.payloads, payloads.trajectory_ref == trajectories.id)
     for row in connection.execute(joined).yield_per(_BATCH):
         try:
-            whole = len(decode(row.data).tokens) == row.num_tokens
+            whole = len(decode(row.data)["tokens"]) == row.num_tokens
         except Exception:  # noqa: BLE001 - damage shows in any way
             whole = False
         if not whole:

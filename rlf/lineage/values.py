@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Row
 
 from rlf.lineage.inner import inner_blobs, read_inner
 from rlf.lineage.lease import has_owner
-from rlf.lineage.payload import Payload, decode, decode_task
+from rlf.lineage.payload import decode, decode_task
 from rlf.lineage.records import (
     FileRecord,
     FoundCall,
@@ -25,65 +25,44 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.types import (
-    Attempt,
     CallRecord,
-    FailureClass,
-    Image,
+    Message,
     Outcome,
     ParseFailure,
     RunStatus,
     Score,
     Scored,
     ScoreState,
-    ScoreUsage,
     StopReason,
     Task,
     ToolCall,
     ToolResult,
-    Trajectory,
-    Turn,
 )
+from rlf.types.written import read
 
+T = TypeVar("T")
 AnyRow = Row[tuple[Any, ...]]
+
+
+def value(kind: type[T], row: AnyRow, **known: Any) -> T:
+    """A row as a value whose fields are named as its columns; `known` fields are given."""
+    return kind(**_columns(kind, row, **known))
+
+
+def _columns(kind: Any, row: AnyRow, **known: Any) -> dict[str, Any]:
+    names = (field.name for field in fields(kind) if field.name not in known)
+    return {name: getattr(row, name) for name in names} | known
 
 
 def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: Path | None) -> Run:
     """A run whose folder is at `folder` now; one that says running while no process owns it was interrupted."""
     status = RunStatus(row.status)
     gone = status is RunStatus.RUNNING and not has_owner(row, lease_folder)
-    return Run(
-        record=_record(row, files, folder),
-        status=RunStatus.INTERRUPTED if gone else status,
-        process_gone=gone,
-        last_step=row.last_step,
-        finished=row.finished,
-        error=row.error,
-        idle_s=row.idle_s or 0.0,
-    )
-
-
-def _record(row: AnyRow, files: tuple[FileRecord, ...], folder: str) -> RunRecord:
-    return RunRecord(
-        id=row.id,
-        name=row.name,
-        engine=row.engine,
-        seed=row.seed,
-        plan=json.loads(row.plan),
-        plan_hash=row.plan_hash,
-        code_version=row.code_version,
-        host=json.loads(row.host),
-        packages=json.loads(row.packages),
-        command=row.command,
-        folder=folder,
-        home=row.home,
-        cwd=row.cwd,
-        files=files,
-        parent_id=row.parent_id,
-        parent_kind=ParentKind(row.parent_kind) if row.parent_kind else None,
-        parent_step=row.parent_step,
-        patch_sha256=row.patch_sha256,
-        started=row.started,
-    )
+    kind = ParentKind(row.parent_kind) if row.parent_kind else None
+    told = {name: json.loads(getattr(row, name)) for name in ("plan", "host", "packages")}
+    record = value(RunRecord, row, folder=folder, files=files, parent_kind=kind, **told)
+    status = RunStatus.INTERRUPTED if gone else status
+    return value(Run, row, record=record, status=status, process_gone=gone, idle_s=row.idle_s or 0.0)
 
 
 def metrics(text: str) -> dict[str, float]:
@@ -93,27 +72,7 @@ def metrics(text: str) -> dict[str, float]:
 
 def summary(row: AnyRow) -> TrajectorySummary:
     """A trajectory's own row."""
-    return TrajectorySummary(
-        step=row.step,
-        phase=row.phase,
-        k=row.k,
-        trajectory_id=row.trajectory_id,
-        task_id=row.task_id,
-        sample_index=row.sample_index,
-        kind=row.kind,
-        stop=StopReason(row.stop),
-        error=row.error,
-        answer=row.answer,
-        gold=json.loads(row.gold),
-        reward=row.reward,
-        success=row.success,
-        advantage=row.advantage,
-        num_tokens=row.num_tokens,
-        num_sampled=row.num_sampled,
-        num_turns=row.num_turns,
-        num_calls=row.num_calls,
-        duration_s=row.duration_s,
-    )
+    return value(TrajectorySummary, row, stop=StopReason(row.stop), gold=json.loads(row.gold))
 
 
 def tool_summary(name: str, rows: Sequence[AnyRow]) -> ToolCallSummary:
@@ -152,66 +111,49 @@ def stored_trajectory(
     blobs: Blobs,
 ) -> StoredTrajectory:
     """A whole trajectory from its rows and blobs; calls and failures go back to their turns."""
-    payload, head = decode(data), summary(row)
+    head, values = summary(row), decode(data)
+    messages = values.pop("messages", ())
     if row.task_sha256 is None:
-        task = Task(head.task_id, payload.messages, head.gold, head.kind)
+        task = Task(head.task_id, tuple(Message(*message) for message in messages), head.gold, head.kind)
     else:
         task = decode_task(blobs[row.task_sha256], head.task_id, head.kind)
-    trajectory = Trajectory(
-        id=head.trajectory_id,
-        task=task,
-        sample_index=head.sample_index,
-        tokens=payload.tokens,
-        action_mask=payload.action_mask,
-        rollout_logprobs=payload.rollout_logprobs,
-        turns=_turns(payload, calls, failures, blobs),
-        stop=head.stop,
-        answer=head.answer,
-        error=head.error,
-        duration_s=head.duration_s,
-        forks=payload.forks,
-    )
-    return StoredTrajectory(head, Scored(trajectory, tuple(map(_score, scores)), head.reward, head.success))
+    for turn in values["turns"]:
+        turn |= {"calls": [], "failures": []}
+    for call in calls:
+        values["turns"][call.turn]["calls"].append(_call(call, blobs))
+    for failure in failures:
+        failed = _columns(ParseFailure, failure, position=failure.raw_start)
+        values["turns"][failure.turn]["failures"].append(failed)
+    values |= {"id": row.trajectory_id, "task": task} | {name: getattr(row, name) for name in _OF_TRAJECTORY}
+    scored = _columns(Scored, row, trajectory=values, scores=list(map(_score, scores)))
+    return StoredTrajectory(head, read(Scored, scored))
 
 
-def _turns(payload: Payload, calls: Sequence[AnyRow], failures: Sequence[AnyRow], blobs: Blobs) -> tuple[Turn, ...]:
-    calls_by_turn: dict[int, list[CallRecord]] = defaultdict(list)
-    for row in calls:
-        calls_by_turn[row.turn].append(_call(row, blobs))
-    failures_by_turn: dict[int, list[ParseFailure]] = defaultdict(list)
-    for row in failures:
-        failures_by_turn[row.turn].append(_failure(row))
-    return tuple(
-        replace(turn, calls=tuple(calls_by_turn[number]), failures=tuple(failures_by_turn[number]))
-        for number, turn in enumerate(payload.turns)
-    )
+def _call(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
+    """The written form of a call and its result."""
+    result = {name: getattr(row, name) for name in _PLAIN} | {"coerced": bool(row.coerced)}
+    result |= {name: json.loads(text) for name in _JSON if (text := getattr(row, name)) is not None}
+    if row.text_sha256 is not None:
+        result["text"] = blobs[row.text_sha256].decode()
+    if row.original_sha256 is not None:
+        whole = blobs.get(row.original_sha256)
+        result |= {"sha256": row.original_sha256, "original": None if whole is None else whole.decode()}
+    if row.images is not None:
+        images = json.loads(row.images)
+        result["images"] = [[mime_type, base64.b64encode(blobs[name])] for mime_type, name in images]
+    if row.inner is not None:
+        result["inner"] = read_inner(row.inner, blobs)
+    return {"call": {"name": row.name, "arguments": json.loads(row.arguments)}, "result": result}
 
 
-def _call(row: AnyRow, blobs: Blobs) -> CallRecord:
-    result = ToolResult(
-        outcome=Outcome(row.outcome),
-        text=row.text if row.text_sha256 is None else blobs[row.text_sha256].decode(),
-        attempts=_attempts(row),
-        queue_s=row.queue_s,
-        run_s=row.run_s,
-        cached=row.cached,
-        truncated=row.truncated,
-        size_bytes=row.size_bytes,
-        isolation=row.isolation,
-        sha256=row.original_sha256 or "",
-        original=blobs[row.original_sha256].decode() if row.original_sha256 in blobs else None,
-        coerced=bool(row.coerced),
-        usage=json.loads(row.usage or "{}"),
-        structured=None if row.structured is None else json.loads(row.structured),
-        images=tuple(Image(blobs[name], mime_type) for mime_type, name in json.loads(row.images or "[]")),
-        inner=read_inner(row.inner, blobs),
-    )
-    return CallRecord(ToolCall(row.name, json.loads(row.arguments)), result)
+_OF_TRAJECTORY = ("sample_index", "stop", "answer", "error", "duration_s")
+_PLAIN = ("outcome", "text", "queue_s", "run_s", "cached", "truncated", "size_bytes", "isolation")
+_JSON = ("attempts", "usage", "structured")
 
 
 def found_calls(row: AnyRow, blobs: Mapping[str, bytes]) -> Iterator[FoundCall]:
     """The calls of a row joined with the place of its trajectory: its own, then those inside of it."""
-    own = _call(row, blobs)
+    own = read(CallRecord, _call(row, blobs))
     yield _found(row, own.call, own.result, "")
     yield from _found_inside(row, own.result, "")
 
@@ -242,16 +184,6 @@ def _found(row: AnyRow, call: ToolCall, result: ToolResult, inside: str) -> Foun
     )
 
 
-def _attempts(row: AnyRow) -> tuple[Attempt, ...]:
-    return tuple(Attempt(Outcome(outcome), *rest) for outcome, *rest in json.loads(row.attempts))
-
-
-def _failure(row: AnyRow) -> ParseFailure:
-    return ParseFailure(FailureClass(row.kind), row.message, row.raw, row.raw_start, row.structural)
-
-
-def _score(row: AnyRow) -> Score:
-    turn_values = None if row.turn_values is None else tuple(json.loads(row.turn_values))
-    state = ScoreState(row.state or ScoreState.SCORED)
-    usage = None if row.usage is None else ScoreUsage(**json.loads(row.usage))
-    return Score(row.term, row.value, row.weight, row.reason, row.elapsed_s, state, turn_values, usage)
+def _score(row: AnyRow) -> dict[str, Any]:
+    parts = {name: json.loads(getattr(row, name) or "null") for name in ("turn_values", "usage")}
+    return _columns(Score, row, state=row.state or ScoreState.SCORED, **parts)

@@ -1,16 +1,18 @@
-"""Trajectories in a JSONL file, one a line: facts as `tests:` have them, and what was scored before."""
+"""Trajectories in a JSONL file, one a line: as `rlf runs export` writes them, or facts as `tests:` have them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from rlf.core import Fault, Place, RlfError, SpecError
 from rlf.rewards.facts import TrajectoryFacts
 from rlf.types import Score, Scored
+from rlf.types.written import from_row
 
 
 class SavedTrajectory(TrajectoryFacts):
@@ -43,18 +45,24 @@ def read_saved(path: Path) -> list[Scored]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found.append(SavedTrajectory.model_validate(json.loads(line)).scored(number))
+                found.append(_read_line(json.loads(line), number))
             except ValidationError as error:
                 faults += [
                     _fault(path, number, ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()
                 ]
-            except (ValueError, RecursionError) as error:
-                faults.append(_fault(path, number, "", f"it is no JSON: {error}"))
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                faults.append(_fault(path, number, "", f"it holds no trajectory: {error}"))
     if faults:
         raise SpecError(faults)
     if not found:
         raise RlfError(f"{path}: holds no trajectory; expected one JSON object a line. Name another file.")
     return found
+
+
+def _read_line(values: Any, number: int) -> Scored:
+    if isinstance(values, dict) and "scored" in values:
+        return from_row(values)
+    return SavedTrajectory.model_validate(values).scored(number)
 
 
 def _fault(path: Path, line: int, key: str, message: str) -> Fault:

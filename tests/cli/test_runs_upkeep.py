@@ -10,6 +10,8 @@ import pyarrow.parquet
 import pytest
 from typer.testing import Result
 
+from rlf.types.written import from_row
+
 from .conftest import RUN
 
 Rlf = Callable[..., Result]
@@ -65,6 +67,8 @@ def test_tables_hold_every_row(recorded: Rlf, format_: str) -> None:
     assert {row["phase"] for row in rows("evaluations")} == {"sampled", "greedy"}
     assert rows("runs")[0]["run_id"] == RUN
     assert rows("tool_calls") and rows("scores") and rows("steps")
+    scored = from_row(trajectories[0])
+    assert (scored.trajectory.id, scored.reward) == (trajectories[0]["trajectory_id"], trajectories[0]["reward"])
 
 
 def test_thinning_and_removing_leave_a_sound_lineage(recorded: Rlf) -> None:

@@ -16,8 +16,8 @@ from rlf.api.judges.model_server import serving as serving_model
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.core import SpecError
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.execution.stored import StoredResult
 from rlf.types import Outcome, ToolCall, ToolResult
+from rlf.types.written import read, write
 from tests.endpoints.servers import Handler, closed_port, serving
 
 FOLDER = Path(__file__).parent
@@ -230,7 +230,7 @@ def test_the_turns_of_an_agent_and_its_calls_are_in_the_result_under_names_of_th
     assert [made.call.arguments for made in every[4:]] == [{"query": "a"}] * 4
     assert len({made.id for made in every}) == len(every) == 8
     assert all(len(made.id) == 9 and made.id.isalnum() for made in every)
-    assert StoredResult.model_validate_json(StoredResult.of(results[0]).model_dump_json()).result() == results[0]
+    assert read(ToolResult, write(results[0])) == results[0]
 
 
 def by_length(turns: Sequence[Mapping[str, Any]]) -> Handler:

@@ -7,6 +7,7 @@ Arguments are kept as a hash alone.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sqlite3
@@ -16,13 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
 from rlf.core.hashing import hash_json
 from rlf.core.wal import use_wal
 from rlf.tools.execution.cache import CacheKey
-from rlf.tools.execution.stored import StoredResult
 from rlf.types import ToolResult
+from rlf.types.written import read, write
 
 logger = logging.getLogger(__name__)
 
@@ -56,15 +55,15 @@ class DiskCache:
         """The kept result, whole; None where there is none."""
         text = await self._on_thread(lambda: self._read(key))
         try:
-            return None if text is None else StoredResult.model_validate_json(text).result()
-        except ValidationError:  # written by another version: as good as none
+            return None if text is None else read(ToolResult, json.loads(text))
+        except (ValueError, TypeError, LookupError):  # written by another version: as good as none
             return None
 
     async def put(self, key: CacheKey, result: ToolResult) -> None:
         """Keeps a result, unless it was too large to be kept whole."""
         if result.truncated and result.original is None:
             return
-        stored = StoredResult.of(result).model_dump_json()
+        stored = json.dumps(write(result), separators=(",", ":"))
         await self._on_thread(lambda: self._write(key, stored))
 
     async def close(self) -> None:

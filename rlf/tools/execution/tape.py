@@ -11,16 +11,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from rlf.core import RlfError, RunError
 from rlf.tools.execution.cache import canonical
-from rlf.tools.execution.stored import StoredResult
 from rlf.tools.failure import shorten
 from rlf.types import ToolResult
+from rlf.types.written import VERSION, read, write
 
 
 class ReplayMiss(RunError):
@@ -82,8 +81,8 @@ class TapeWriter:
 
     def add(self, call: AnsweredCall, result: ToolResult) -> None:
         """Writes one call; it is safe from a killed process when this returns."""
-        line = _Line(session=self._session, **call._asdict(), result=StoredResult.of(result))
-        self._file.write(json.dumps(line.model_dump(mode="json"), separators=(",", ":")) + "\n")
+        line = {"version": VERSION, "session": self._session, **call._asdict(), "result": write(result)}
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -96,7 +95,7 @@ def read_tape(path: Path) -> Tape:
     lines = _read_lines(path)
     latest = {line.trajectory_id: line.session for line in lines}
     calls = [line for line in lines if line.session == latest[line.trajectory_id]]
-    return Tape([(AnsweredCall(line.trajectory_id, line.tool, line.arguments), line.result.result()) for line in calls])
+    return Tape([(AnsweredCall(line.trajectory_id, line.tool, line.arguments), line.result) for line in calls])
 
 
 def _read_lines(path: Path) -> list[_Line]:
@@ -114,24 +113,25 @@ def _cut_to_lines(path: Path) -> None:
         file.truncate(file.read().rfind(b"\n") + 1)
 
 
-class _Line(BaseModel):
+@dataclass(frozen=True, slots=True)
+class _Line:
     """A recorded call in the file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     session: int
     """Counts the processes that wrote to the file."""
     trajectory_id: str
     tool: str
     arguments: str
-    result: StoredResult
+    result: ToolResult
+    version: int = 2
+    """Of the written form; before 3 a line did not say."""
 
 
 def _read_line(path: Path, number: int, text: str) -> _Line:
     try:
-        return _Line.model_validate_json(text)
-    except ValidationError as fault:
-        raise RlfError(f"{path}:{number}: no recorded tool call: {fault.errors()[0]['msg']}") from fault
+        return read(_Line, json.loads(text))
+    except (ValueError, TypeError, LookupError) as fault:
+        raise RlfError(f"{path}:{number}: no recorded tool call: {fault}") from fault
 
 
 def arguments_text(arguments: Any) -> str:

@@ -15,24 +15,19 @@ import secrets
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from pydantic import TypeAdapter
 
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.types.events import Notice
 from rlf.types.score import Scored
+from rlf.types.written import VERSION, read, write
 
 if TYPE_CHECKING:
     from rlf.engines.openrlhf.spool.send import Sender
 
-_VERSION = 2
-_READABLE = (1, 2)
-"""Version 1 has no `again`."""
 _LEFT_OUT: Any = {"trajectory": {"images": True, "turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}}}}
 """Pictures of results: the lineage keeps none."""
 
@@ -169,8 +164,8 @@ def to_line(line: Line, redactor: Redactor) -> str:
     if isinstance(line, Notice):
         return redactor.json({"notice": [line.level, line.text, dict(line.data)]})
     record = line
-    scored: dict[str, Any] = _adapter().dump_python(record.scored, exclude=_LEFT_OUT)
-    head = [_VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
+    scored = write(record.scored, without=_LEFT_OUT)
+    head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
     return redactor.json({"head": head, "scored": scored})
 
 
@@ -180,12 +175,7 @@ def from_line(text: str | bytes) -> Line:
     if "notice" in values:
         return Notice(*values["notice"])
     version, purpose, *place = values["head"]
-    if version not in _READABLE:
-        raise ValueError(f"a spool record of version {version}; this rlf reads versions 1 to {_VERSION}")
-    row, sample, step, time, *again = place
-    return Record(Purpose(purpose), row, sample, step, time, _adapter().validate_python(values["scored"]), *again)
-
-
-@cache
-def _adapter() -> TypeAdapter[Scored]:
-    return TypeAdapter(Scored)
+    if not 1 <= version <= VERSION:
+        raise ValueError(f"a spool record of version {version}; this rlf reads versions 1 to {VERSION}")
+    row, sample, step, time, *again = place  # version 1 has no `again`
+    return Record(Purpose(purpose), row, sample, step, time, read(Scored, values["scored"]), *again)
