@@ -18,8 +18,8 @@ _PAIRS = frozenset({("rlf.spec.reading.interpolation", "rlf.spec.reading.referen
 
 @cache
 def _graph() -> Mapping[str, frozenset[str]]:
-    """What each file of rlf imports of rlf."""
-    files = {_module(path): path for path in (_ROOT / "rlf").rglob("*.py")}
+    """What each file of rlf imports of rlf; but for `rlf` itself, whose names are fetched when they are used."""
+    files = {_module(path): path for path in (_ROOT / "rlf").rglob("*/**/*.py")}
     return {name: frozenset(_imported(name, path, files)) - {name} for name, path in files.items()}
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, RunError
 from rlf.lineage.read_only import can_write
+from rlf.lineage.reader import Reader
 from rlf.lineage.store import Store, open_store
+from rlf.lineage.upkeep import find_damage
+
+__all__ = ["Reader", "check_runs_folder", "open_lineage", "open_reader"]
 
 
 def check_runs_folder(runs_folder: Path) -> None:
@@ -28,3 +34,26 @@ def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = N
         check_runs_folder(runs_folder)
         runs_folder.mkdir(parents=True, exist_ok=True)
     return open_store(os.environ.get("RLF_DB") or url or runs_folder / "rlf.db", create=create)
+
+
+@contextmanager
+def open_reader(runs_folder: Path) -> Iterator[Reader]:
+    """A reader of the runs in a folder. Raises RlfError when there are none; makes no folder."""
+    with open_lineage(runs_folder) as store:
+        try:
+            yield Reader(store)
+        except (RlfError, OSError):
+            raise
+        except Exception as error:
+            _blame_damage(store, error)
+            raise
+
+
+def _blame_damage(store: Store, error: Exception) -> None:
+    """Raises RunError where the lineage is damaged: that explains an error, which is a defect of rlf otherwise."""
+    damage = next(find_damage(store), None)
+    if damage is not None:
+        raise RunError(
+            f"{store.place}: the lineage is damaged: {damage}. `rlf runs verify` names all of it and what is readable; "
+            "`rlf runs salvage` saves that."
+        ) from error

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
+from rlf.core.plain_json import Jsonable
 from rlf.types import FailureClass, ParseFailure, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Jsonable):
     """What one sampled turn says."""
 
-    items: tuple[ToolCall | ParseFailure, ...]
+    items: tuple[ToolCall | ParseFailure, ...] = field(metadata={"json": None})
     """Calls and failures in the order of the text."""
     answer: str | None
     """The final answer; None when the turn calls, or fails in any way but rehearsing a call while thinking."""
     thinking: str
     """What was thought, without its tags; empty when nothing was."""
+    JSON_PROPERTIES: ClassVar = ("calls", "failures")
 
     def __post_init__(self) -> None:
         assert self.items or self.answer is not None, "a turn that says nothing and does not fail"

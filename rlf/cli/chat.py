@@ -13,13 +13,13 @@ from rich.text import Text
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
 from rlf.cli.foreign import NoImport, announced
-from rlf.cli.output import stdout_console
+from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
     from rlf.api.chat.prompts import ShownPrompt
-    from rlf.chat import Parsed
+    from rlf.api.chat.turns import Parsed
 
 chat_app = typer.Typer(name="chat", help="Look at prompts, and at how turns are read.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def _coloured(prompt: ShownPrompt) -> Text:
 
 
 def _sizes(prompt: ShownPrompt) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = facts_table()
     table.add_row("format", f"{prompt.format}: {prompt.reason}")
     table.add_row("tokens", f"{len(prompt.tokens)}, {prompt.num_special} of them special")
     for message in prompt.messages:
@@ -70,17 +70,11 @@ def parse(
     as_json: AsJson = False,
 ) -> None:
     """Show what a format's parser makes of one sampled turn."""
-    from rlf.chat import FORMATS
-    from rlf.chat.standin import stand_in
+    from rlf.api.chat.turns import parse_turn
 
-    if not format_name:
-        raise RlfError(f"--format is missing; expected one of {', '.join(FORMATS.names())}. Write e.g. --format hermes")
-    chat = stand_in(format_name)
-    if thinking_tag:
-        chat.name_thinking(thinking_tag)
-    parsed = chat.parse(_read(file), truncated=truncated)
+    parsed = parse_turn(_read(file), format_name, truncated=truncated, thinking_tag=thinking_tag)
     if as_json:
-        print_envelope("chat parse", _told(parsed))
+        print_envelope("chat parse", parsed)
     else:
         stdout_console().print(_verdicts(parsed))
 
@@ -94,17 +88,8 @@ def _read(file: str) -> str:
         raise RlfError(f"{file}: cannot be read as text: {error}. Name a file, or `-` for standard input.") from error
 
 
-def _told(parsed: Parsed) -> dict[str, object]:
-    return {
-        "answer": parsed.answer,
-        "thinking": parsed.thinking,
-        "calls": parsed.calls,
-        "failures": parsed.failures,
-    }
-
-
 def _verdicts(parsed: Parsed) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = facts_table()
     if parsed.thinking:
         table.add_row("thinking", visible(parsed.thinking))
     for call in parsed.calls:
@@ -126,7 +111,7 @@ def certify(arguments: SpecArguments, as_json: AsJson = False) -> None:
     if as_json:
         print_envelope("chat certify", certificate)
         return
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = facts_table()
     for check in certificate.checks:
         table.add_row(Text("ok", "green"), check)
     for difference in certificate.differences:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,71 +18,10 @@ from rlf.core.errors import RlfError
 if TYPE_CHECKING:
     from rlf.reports.compare.arms import Arm
     from rlf.reports.compare.comparison import Comparison
-    from rlf.reports.compare.differences import Difference
-    from rlf.reports.compare.outcomes import Basis, Contrast, Outcome
-    from rlf.reports.power import Power
-    from rlf.reports.statistics import Interval
     from rlf.reports.sweep import SeedReport
 
 _MATRIX_FLIPS = 512
 """Questions for each arm whose first differing turn is looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownArm:
-    """Runs of one plan but for the seed."""
-
-    letter: str
-    label: str
-    runs: tuple[str, ...]
-    """Ids of its runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownContrast:
-    """An arm against the baseline, at the last evaluation of each."""
-
-    difference: float
-    """Mean success of the arm minus the baseline's."""
-    interval: Interval | None
-    """Holds 0 exactly where the difference is not shown; null where there are too few values."""
-    confidence: float
-    """Of the interval: 0.95 for two arms; for more that of the step at which Holm's procedure tests the arm."""
-    basis: Basis
-    num_questions: int
-    num_not_shared: int
-    num_seeds: tuple[int, int]
-    num_gained: int
-    num_lost: int
-    binary: bool
-    """Whether each side is one run and every success is 0 or 1: then the test is the exact one on the flips."""
-    p: float | None
-    """Of the arm alone: the exact McNemar test, Welch's over seeds, Fisher's for other questions."""
-    p_adjusted: float | None
-    """Adjusted by Holm for all arms."""
-    num_compared: int
-    """Arms that were compared with the baseline."""
-    shown: bool
-    """Whether the arm may be called better or worse: the adjusted p is at most 0.05 and the interval excludes 0."""
-    flips: tuple[str, ...]
-    """Ids of the questions whose outcome differs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownComparison:
-    """A comparison without curves and attempts, which `--csv` and `rlf runs show` have."""
-
-    arms: tuple[ShownArm, ...]
-    mode: str | None
-    threshold: float
-    differences: tuple[Difference, ...]
-    outcomes: tuple[Outcome, ...]
-    """By arm."""
-    contrasts: tuple[ShownContrast | None, ...]
-    """By arm after the first; null where nothing can be compared."""
-    verdicts: tuple[str, ...]
-    power: Power | None
-    """What differences so many questions can show."""
 
 
 def compare_runs(
@@ -121,6 +59,7 @@ def compare_runs(
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
+    from rlf.api.runs.compare import shown
     from rlf.api.runs.openings import Openings
     from rlf.reports.compare.arms import read_arms
     from rlf.reports.compare.comparison import compare
@@ -144,7 +83,7 @@ def compare_runs(
     if html is not None:
         write_page(html, page(found, examples, openings))
     if as_json:
-        print_envelope("runs compare", _shown(found))
+        print_envelope("runs compare", shown(found))
     elif as_csv or as_markdown:
         print(_text(found, as_csv=as_csv), end="")
     else:
@@ -173,25 +112,3 @@ def _text(found: Comparison, *, as_csv: bool) -> str:
     from rlf.reports.compare.table import csv_text
 
     return csv_text(found.arms) if as_csv else markdown(found)
-
-
-def _shown(found: Comparison) -> ShownComparison:
-    arms = [
-        ShownArm(arm.letter, arm.label, tuple(member.run.record.id for member in arm.members)) for arm in found.arms
-    ]
-    contrasts = [None if one is None else ShownContrast(**_fields(one)) for one in found.contrasts]
-    return ShownComparison(
-        tuple(arms),
-        found.mode,
-        found.threshold,
-        found.differences,
-        found.outcomes,
-        tuple(contrasts),
-        found.verdicts,
-        found.power,
-    )
-
-
-def _fields(contrast: Contrast) -> dict[str, Any]:
-    named = {field.name: getattr(contrast, field.name) for field in fields(contrast)}
-    return named | {"flips": tuple(flip.task_id for flip in contrast.flips)}

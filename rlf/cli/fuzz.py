@@ -11,10 +11,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from rlf.api.tools.load import load_tools
 from rlf.cli.arguments import AsJson
 from rlf.cli.envelope import print_envelope
 from rlf.cli.output import stdout_console
-from rlf.cli.tool_files import load_tools
 from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import visible
 

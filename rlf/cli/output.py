@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
+from rich.table import Table
 
 from rlf.core.errors import RlfError
 
@@ -30,6 +31,19 @@ def stdout_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     return console
+
+
+def plain_table(*headers: str) -> Table:
+    """A table without lines, whose long cells are folded."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    return table
+
+
+def facts_table() -> Table:
+    """A table of names and values."""
+    return Table(box=None, show_header=False, padding=(0, 2, 0, 0))
 
 
 def write_page(path: Path, text: str) -> None:

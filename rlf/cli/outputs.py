@@ -18,6 +18,7 @@ from rlf.api.rewards.calibration import Calibration
 from rlf.api.running.reproduce import Agreement
 from rlf.api.running.start import RunInfo, RunOutcome
 from rlf.api.running.sweeps import Member
+from rlf.api.runs.compare import Comparison
 from rlf.api.runs.exports import Exported
 from rlf.api.runs.verification import Verification
 from rlf.api.specs.planning import PlanDifference, PlanReport
@@ -26,7 +27,7 @@ from rlf.api.tools.prompts import ToolPrompt
 from rlf.api.tools.write import Written
 from rlf.chat.fuzz.foreign import ForeignTally
 from rlf.chat.fuzz.report import Tally
-from rlf.cli.compare import ShownComparison
+from rlf.chat.parsed import Parsed
 from rlf.cli.lines import EvaluationLine, InterruptedLine, StepLine
 from rlf.cli.marks import Noted, RemovedRuns, Tagged, Thinned
 from rlf.cli.tail import Tailed
@@ -46,7 +47,7 @@ from rlf.sandbox.battery import AttackResult
 from rlf.spec.meaning.facts import KeyFact
 from rlf.tools.bench import BenchReport
 from rlf.tools.drill import DrillRun
-from rlf.types import CheckpointSaved, Notice, ParseFailure, RunFinished, Score, ToolCall, ToolResult
+from rlf.types import CheckpointSaved, Notice, RunFinished, Score, ToolResult
 
 Json = dict[str, Any]
 
@@ -64,13 +65,6 @@ class Check(TypedDict):
     name: NotRequired[str]
     plan_hash: NotRequired[str]
     members: NotRequired[list[CheckedMember]]
-
-
-class ChatParse(TypedDict):
-    answer: str | None
-    thinking: str
-    calls: list[ToolCall]
-    failures: list[ParseFailure]
 
 
 class Doctor(TypedDict):
@@ -228,7 +222,7 @@ OUTPUTS: dict[str, Any] = {
     "runs list": list[Overview],
     "runs show": Report | SweepReport | Graph | StoredTrajectory,
     "runs tail": Tailed,
-    "runs compare": ShownComparison | SeedReport,
+    "runs compare": Comparison | SeedReport,
     "runs diff": list[NodeDifference],
     "runs whence": list[Node],
     "runs fork": RunOutcome,
@@ -242,7 +236,7 @@ OUTPUTS: dict[str, Any] = {
     "runs export": ExportedRuns,
     "runs import": ImportedRuns,
     "chat show": ShownPrompt,
-    "chat parse": ChatParse,
+    "chat parse": Parsed,
     "chat certify": Certificate,
     "tools list": list[ListedTool],
     "tools show": ShownTool,

@@ -15,7 +15,7 @@ from rich.text import Text
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
 from rlf.cli.foreign import NoImport, announced
-from rlf.cli.output import stdout_console
+from rlf.cli.output import plain_table, stdout_console
 from rlf.core.errors import RlfError
 from rlf.reports.quantities import duration, visible
 
@@ -97,7 +97,7 @@ def _print_gpu(console: Console, group: GpuMemory) -> None:
 
 
 def _values(values: tuple[PlannedValue, ...]) -> Table:
-    table = _table("value", "", "from")
+    table = plain_table("value", "", "from")
     for value in values:
         origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
         table.add_row(value.path, _shown(value.value), visible(origin), style=_STYLES.get(value.source, ""))
@@ -105,7 +105,7 @@ def _values(values: tuple[PlannedValue, ...]) -> Table:
 
 
 def _files(report: PlanReport) -> Table:
-    table = _table("file", "sha256", "role")
+    table = plain_table("file", "sha256", "role")
     for file in report.files:
         table.add_row(file.path, file.sha256[:12], file.role)
     return table
@@ -140,7 +140,7 @@ def _time(report: PlanReport) -> str:
 
 
 def _parts(parts: Sequence[Part]) -> Table:
-    table = _table("memory", "size", "formula", "numbers")
+    table = plain_table("memory", "size", "formula", "numbers")
     for part in parts:
         table.add_row(part.name, size(part.size_bytes), part.formula, part.numbers)
     return table
@@ -161,7 +161,7 @@ def _print_difference(console: Console, found: PlanDifference) -> None:
     if not found.differences:
         console.print(f"no value differs; plan {found.left_hash[:12]}")
         return
-    table = _table("value", f"{found.left}  {found.left_hash[:12]}", f"{found.right}  {found.right_hash[:12]}")
+    table = plain_table("value", f"{found.left}  {found.left_hash[:12]}", f"{found.right}  {found.right_hash[:12]}")
     for pair in found.differences:
         table.add_row(pair.path, _side(pair.left), _side(pair.right))
     console.print(table, crop=False)
@@ -191,10 +191,3 @@ def size(size_bytes: int) -> str:
     if size_bytes >= 10**9:
         return f"{size_bytes / 10**9:.2f} GB"
     return f"{size_bytes / 10**6:.1f} MB"
-
-
-def _table(*headers: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in headers:
-        table.add_column(header, overflow="fold")
-    return table

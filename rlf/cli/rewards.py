@@ -16,7 +16,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, s
 from rlf.cli.completion import complete_reward_file, complete_run
 from rlf.cli.envelope import print_envelope
 from rlf.cli.foreign import NoImport, announced
-from rlf.cli.output import stdout_console
+from rlf.cli.output import plain_table, stdout_console
 from rlf.cli.rewards_attack import attack_rewards
 from rlf.cli.rewards_calibrate import calibrate_rewards
 from rlf.core.errors import CheckError, RlfError
@@ -63,7 +63,7 @@ def list_rewards(
     if as_json:
         print_envelope("rewards list", [{"file": file.file, **_described(t)} for file in found for t in file.terms])
         return
-    table = _table("file", "term", "kind", "weight", "gate", "tests", "what it is")
+    table = plain_table("file", "term", "kind", "weight", "gate", "tests", "what it is")
     for file in found:
         for term in file.terms:
             said = (_kind(term), _weight(term), _gate(term), str(len(term.tests)), _first_line(type(term)))
@@ -93,7 +93,7 @@ def show_reward(
         print_envelope("rewards show", {"name": name, "text": words, "keys": facts})
         return
     print(f"{words}\n")
-    table = _table("key", "type", "default", "range", "meaning")
+    table = plain_table("key", "type", "default", "range", "meaning")
     for fact in facts:
         table.add_row(Text(fact.name, "bold"), fact.type.replace("`", ""), fact.default, fact.range, fact.meaning)
     if facts:
@@ -183,7 +183,7 @@ def _turned(rescored: Sequence[Rescored]) -> str:
 
 def _totals(rescored: Sequence[Rescored]) -> Table:
     """What each term adds to the reward on average, before and after."""
-    table = _table("term", "before", "after", "moved", "no value")
+    table = plain_table("term", "before", "after", "moved", "no value")
     for term in dict.fromkeys(term for each in rescored for term in each.changes):
         before, after = ([score for score in side if score.term == term] for side in _scores(rescored))
         means = [_mean([score.contribution for score in side]) for side in (before, after)]
@@ -206,7 +206,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _moved(rescored: Sequence[Rescored]) -> Table:
-    table = _table("trajectory", "reward", "advantage", "most by", "reason")
+    table = plain_table("trajectory", "reward", "advantage", "most by", "reason")
     for each in rescored:
         term = max(each.changes, key=lambda name: abs(each.changes[name]))
         reason = next((score.reason for score in each.after.scores if score.term == term), "no longer a term")
@@ -226,7 +226,7 @@ def _scored(each: Rescored) -> dict[str, Any]:
 
 
 def _verdicts(trials: Sequence[Sequence[Trial]]) -> Table:
-    table = _table("term", "tried on", "verdict", "expected", "value", "reason")
+    table = plain_table("term", "tried on", "verdict", "expected", "value", "reason")
     for of_file in trials:
         for trial in of_file:
             verdict = Text("failed", "bold red") if trial.shortfalls else Text("ok", "green")
@@ -254,7 +254,7 @@ def _list_kinds(*, as_json: bool) -> None:
     if as_json:
         print_envelope("rewards list", [{"name": name, "text": said} for name, _, said in found])
         return
-    table = _table("name", "is a", "value")
+    table = plain_table("name", "is a", "value")
     for name, model, said in found:
         table.add_row(Text(name, "bold"), "rule" if "rule" in model.model_fields else "kind", said)
     stdout_console().print(table)
@@ -291,10 +291,3 @@ def _gate(term: Term) -> str:
 
 def _first_line(model: type[Term]) -> str:
     return (model.__doc__ or "").strip().splitlines()[0]
-
-
-def _table(*headers: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in headers:
-        table.add_column(header, overflow="fold")
-    return table

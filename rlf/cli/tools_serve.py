@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from rlf.api.tools.load import load_tools
 from rlf.cli.completion import complete_tool_file
-from rlf.cli.tool_files import load_tools
 from rlf.core.errors import RlfError
 
 

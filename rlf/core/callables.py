@@ -12,8 +12,10 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+import sysconfig
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -59,7 +61,8 @@ _FOLDERS: list[str] = []
 def import_from(folder: Path) -> None:
     """Has callables found in a folder too, as `python -m` would there. No import of rlf's own looks into it before the
     first callable is loaded: a folder that only lies in the way must not replace a library."""
-    _FOLDERS.append(str(folder))
+    if str(folder) not in _FOLDERS:
+        _FOLDERS.append(str(folder))
 
 
 def search_folders() -> list[str]:
@@ -89,10 +92,56 @@ def _load(place: str, name: str) -> ModuleType:
     if place.partition(".")[0] != "rlf":
         about_to_run(f"import {_shown(place)}")
         sys.path[:0] = [folder for folder in _FOLDERS if folder not in sys.path]
+    known = set(sys.modules)
     try:
-        return _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except (Exception, SystemExit) as fault:
         raise RlfError(import_fault(name, fault)) from fault
+    finally:
+        _remember(sys.modules.keys() - known)
+    _remember([module.__name__])
+    return module
+
+
+_IMPORTED: dict[str, tuple[Path, str]] = {}
+"""Users' modules that were imported for callables, with what they imported: the file of each and its hash then."""
+
+
+def _remember(names: Collection[str]) -> None:
+    for name in names:
+        file: str | None = getattr(sys.modules.get(name), "__file__", None)
+        if file is None or name in _IMPORTED or name.partition(".")[0] in ("rlf", "__main__"):
+            continue
+        if not file.startswith(_libraries()):
+            with suppress(OSError):
+                _IMPORTED[name] = Path(file), hash_path(Path(file))
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def forget_edited() -> None:
+    """Has users' modules imported again, all of them where one has changed, since any may hold values of another.
+
+    Whatever checks or tries what users wrote begins with this, so that a process that lives on sees their edits.
+    """
+    importlib.invalidate_caches()
+    if not any(_is_edited(file, sha256) for file, sha256 in _IMPORTED.values()):
+        return
+    for name, (file, _) in _IMPORTED.items():
+        sys.modules.pop(name, None)
+        with suppress(OSError, NotImplementedError):  # Python takes it for new where the second and the size are equal
+            Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
+    _IMPORTED.clear()
+
+
+def _is_edited(file: Path, sha256: str) -> bool:
+    try:
+        return hash_path(file) != sha256
+    except OSError:
+        return True
 
 
 def _shown(place: str) -> str:

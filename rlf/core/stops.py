@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SIGNALS = ("SIGTERM", "SIGHUP")
 _WORDS = {
@@ -18,6 +21,25 @@ def heed_signals() -> None:
         number = getattr(signal, name)
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
+
+
+@contextmanager
+def heeded() -> Iterator[None]:
+    """Heeds the signals within a block, as a command does. A program's own handlers stay; all come back after it."""
+    if threading.current_thread() is not threading.main_thread():  # Python takes signals there alone
+        yield
+        return
+    _received.clear()
+    numbers = [getattr(signal, name) for name in _SIGNALS]
+    kept = {number: signal.getsignal(number) for number in numbers}
+    unset = [number for number in numbers if kept[number] is signal.SIG_DFL]
+    for number in unset:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in unset:
+            signal.signal(number, kept[number])
 
 
 def reason() -> str:

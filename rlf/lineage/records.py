@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rlf.core.plain_json import Jsonable
 from rlf.types import Attempt, FailureClass, Outcome, RunStatus, Scored, StopReason
 
 TRAIN = "train"
@@ -184,7 +185,7 @@ class TrajectoryFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTrajectory:
+class StoredTrajectory(Jsonable):
     """A trajectory as it was recorded, with its scores. The task's extra columns are not kept."""
 
     summary: TrajectorySummary

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.core.hashing import short
+from rlf.core.plain_json import Jsonable
 from rlf.reports.costs import costs_table
 from rlf.reports.judges import JudgeTotals, judge_totals, judges_table
 from rlf.reports.opening import ReadOpening, no_opening
@@ -32,7 +33,7 @@ _NUM_NOTICES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Jsonable):
     """Everything that is shown of a run."""
 
     run: Run

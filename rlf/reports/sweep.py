@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import SWEEP
 from rlf.reports.overview import STATUS_STYLES
 from rlf.reports.quantities import MISSING, percent, percent_range, visible
@@ -81,7 +82,7 @@ def sweep_view(report: SweepReport) -> RenderableType:
 
 
 @dataclass(frozen=True, slots=True)
-class SeedReport:
+class SeedReport(Jsonable):
     """A sweep of nothing but seeds: one setting, and what chance does to it."""
 
     sweep: SweepReport

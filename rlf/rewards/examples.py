@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.core import RlfError
+from rlf.core.plain_json import Jsonable
 from rlf.rewards.facts import Example, TrajectoryFacts
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.rule import Rule
@@ -28,7 +29,7 @@ _UNREADABLE = {"text": "<tool_call>{", "failures": [FailureClass.UNTERMINATED]}
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Jsonable):
     """One trajectory that a term was tried on."""
 
     term: str

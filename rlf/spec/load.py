@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ParamSpec
 
 from rlf.core import Fault, Place, SpecError
+from rlf.core.callables import forget_edited
 from rlf.spec.meaning.servers import expand_servers
 from rlf.spec.meaning.validate import restrict, valid_part, validate_spec
 from rlf.spec.models import OUTSIDE, RunSpec
@@ -130,18 +132,25 @@ def unless_broken(
             raise
 
 
-def load_spec(files: Sequence[Path], overrides: Sequence[str] = ()) -> LoadedSpec:
+_AS_SAVED: Mapping[Path, str] = MappingProxyType({})
+
+
+def load_spec(
+    files: Sequence[Path], overrides: Sequence[str] = (), texts: Mapping[Path, str] = _AS_SAVED
+) -> LoadedSpec:
     """Reads, layers and checks a spec.
 
     Args:
         files: spec files; later ones are laid over earlier ones.
         overrides: `key=value`, `+key=value` and `~key`, applied in order after all files.
+        texts: what is read in place of files, by absolute path: an editor's, before it saves them.
 
     Raises:
         SpecError: with every fault of the spec and of the files it names.
     """
     forget_env_files()
-    reading = Reading()
+    forget_edited()
+    reading = Reading(texts)
     root = reading.layers(files)
     if root is None:
         raise SpecError(reading.faults)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlf.core.plain_json import Jsonable
 from rlf.types.trajectory import Trajectory
 
 
@@ -53,7 +54,7 @@ class ScoreUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class Score(Jsonable):
     """One term's outcome for one trajectory."""
 
     term: str
@@ -90,7 +91,7 @@ def costs_by_name(trajectories: Iterable[Scored]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(Jsonable):
     """A trajectory with every term's score and the reward the estimator sees."""
 
     trajectory: Trajectory

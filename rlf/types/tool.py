@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from rlf.core.plain_json import Jsonable
 from rlf.types.image import Image
 
 
@@ -97,7 +98,7 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Jsonable):
     """What a call came to."""
 
     outcome: Outcome

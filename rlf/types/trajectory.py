@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
+from rlf.core.plain_json import Jsonable
 from rlf.types.task import Task
 from rlf.types.tool import ToolCall, ToolResult
 
@@ -142,7 +143,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
+class Trajectory(Jsonable):
     """One rollout of one task."""
 
     id: str

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.api.tools.importing import IMPORTERS, ImportRequest, read_source
+from rlf.api.tools.load import load_tools
 from rlf.api.tools.write import file_text
 from rlf.cli.main import app
-from rlf.cli.tool_files import load_tools
 from rlf.cli.tools_import import Source
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import dump_yaml, load_document

@@ -25,8 +25,8 @@ import pytest
 import yaml
 
 from rlf.api.tools.importing import ImportRequest, read_source
+from rlf.api.tools.load import load_tools
 from rlf.api.tools.write import Written, write_tools
-from rlf.cli.tool_files import load_tools
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import load_document
 from rlf.tools import Executor, ToolDeclaration

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from rlf.api.tools.load import load_tools
 from rlf.cli.main import app
-from rlf.cli.tool_files import load_tools
 from rlf.tools import Executor
 from rlf.types import Outcome, ToolCall, ToolResult
 

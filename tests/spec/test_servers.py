@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.cli.tool_files import load_tools
+from rlf.api.tools.load import load_tools
 from rlf.core import SpecError
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_to_json

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.plan.compiler import compile as compile_plan
 from rlf.rewards.examples import Trial, try_terms
@@ -25,7 +26,7 @@ from rlf.spec.reading.nodes import Node
 from rlf.tools import Executor, ToolDeclaration
 from rlf.training.advantages import find_missing, recompute_advantages
 from rlf.training.counting import counts
-from rlf.types.score import Scored
+from rlf.types import Scored, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,6 +54,7 @@ def load_rewards(files: Sequence[Path]) -> list[RewardFile]:
         SpecError: with every fault of every file.
         RlfError: there is no file.
     """
+    forget_edited()
     found, faults = list[RewardFile](), list[Fault]()
     for file in files or sorted(FOLDER.glob("*.yaml")):
         try:
@@ -86,6 +88,14 @@ def _term(root: Node) -> Term:
     if term is None or faults:
         raise SpecError(faults)
     return term
+
+
+async def score(files: Sequence[RewardFile], trajectories: Sequence[Trajectory], *, step: int) -> list[Scored]:
+    """Trajectories with the scores of all the files' terms."""
+    terms = [term for file in files for term in file.terms]
+    tools = [tool for file in files for tool in file.tools]
+    async with _context(tools, files[0].seed) as context, RewardFunction(terms, context) as function:
+        return await function.score_all(trajectories, step=step)
 
 
 async def try_rewards(files: Sequence[RewardFile]) -> list[list[Trial]]:

@@ -13,6 +13,7 @@ from typing import ClassVar
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
+from rlf.core.plain_json import Jsonable
 from rlf.engines.openrlhf.compile.argv import argv
 from rlf.engines.openrlhf.compile.memory import GpuMemory, estimate_gpus
 from rlf.engines.openrlhf.job.folder import Job
@@ -54,7 +55,7 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanReport:
+class PlanReport(Jsonable):
     """Everything that `rlf plan` tells."""
 
     name: str

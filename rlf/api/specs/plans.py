@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,16 +81,21 @@ def _gathered(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_members
 
 
 def check_spec(
-    files: Sequence[Path], overrides: Sequence[str], read: Datasets | None = None, runs_folder: Path | None = None
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    read: Datasets | None = None,
+    runs_folder: Path | None = None,
+    texts: Mapping[Path, str] | None = None,
 ) -> Checked:
     """The plan with what is unwise about it. Raises SpecError, with every fault.
 
     Args:
         read: datasets that other members of a sweep have read; what is read is added.
         runs_folder: where earlier runs are looked for; None: nowhere.
+        texts: what is read in place of files, by absolute path.
     """
     try:
-        loaded = load_spec(files, overrides)
+        loaded = load_spec(files, overrides, texts or {})
     except PartlyWrong as error:
         raise SpecError([*error.faults, *_more(error, read)]) from error
     looked = look(loaded, read)

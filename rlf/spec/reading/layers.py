@@ -7,7 +7,7 @@ replaces an earlier one of its name; an inline one is laid over it.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,12 +48,14 @@ class InputFile:
 class Reading:
     """What reading one spec gathers: its files and its faults."""
 
+    texts: Mapping[Path, str] = field(default_factory=dict)
+    """What is read in place of files, by absolute path."""
     faults: list[Fault] = field(default_factory=list)
     files: dict[str, InputFile] = field(default_factory=dict)
 
     def read(self, path: Path, role: str, named_by: Node | None) -> Node | None:
         """One file's tree, recorded among the files."""
-        found = read_file(path, named_by, self.faults)
+        found = read_file(path, named_by, self.faults, self.texts.get(path))
         if found is None:
             return None
         shown = shown_path(path)

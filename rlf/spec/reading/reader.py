@@ -128,14 +128,19 @@ def _finite(text: str) -> float:
     return value
 
 
-def read_file(path: Path, named_by: Node | None, faults: list[Fault]) -> tuple[Node, bytes] | None:
+def read_file(
+    path: Path, named_by: Node | None, faults: list[Fault], unsaved: str | None = None
+) -> tuple[Node, bytes] | None:
     """The mapping in a file and the file's bytes; None, with faults added, where there is none to be had.
 
     The place of a fault of the file as a whole is the value that names the file, if any does.
+
+    Args:
+        unsaved: the text to take in place of the file's.
     """
     shown = shown_path(path)
     try:
-        data = _read_bytes(path)
+        data = _read_bytes(path) if unsaved is None else unsaved.encode()
         text = data.decode("utf-8-sig")
     except _Unread as unread:
         faults.append(file_fault(shown, named_by, str(unread)))

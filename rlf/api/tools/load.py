@@ -1,4 +1,4 @@
-"""Tools as the `tools` commands take them: from specs, from tool files, or from the folder `tool_specs`."""
+"""Tools from specs, from tool files, or from the folder `tool_specs`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
+from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, RlfError, SpecError
+from rlf.core.registry import nearest
+from rlf.spec import load_spec
+from rlf.spec.meaning.servers import names_server, tools_of
+from rlf.spec.meaning.validate import faults_of
+from rlf.spec.reading.interpolation import interpolate
+from rlf.spec.reading.layers import Reading, absolute
+from rlf.spec.reading.literal_keys import literal_keys_of
+from rlf.spec.reading.mcp_json import with_variables
+from rlf.spec.reading.nodes import UNREADABLE, Node, plain
+from rlf.spec.reading.paths import resolve_callables, resolve_tool_files
+from rlf.tools import ToolDeclaration
+from rlf.tools.validate import ArgumentCheck
 
-if TYPE_CHECKING:
-    from rlf.spec.reading.nodes import Node
-    from rlf.tools import ToolDeclaration
+__all__ = ["ToolDeclaration", "describe_arguments", "holds_spec", "load_tools", "tool_named", "tools_of_files"]
 
 _FOLDER = Path("tool_specs")
 _TOOL_KEYS = ("inputSchema", "target")
@@ -30,6 +42,7 @@ def load_tools(files: Sequence[Path]) -> list[ToolDeclaration]:
 
 def tools_of_files(files: Sequence[Path]) -> list[tuple[Path, ToolDeclaration]]:
     """The same, each with the file that was named for it. What imported modules print goes to stderr."""
+    forget_edited()
     with redirect_stdout(sys.stderr):
         return _tools_of_files(files)
 
@@ -51,19 +64,30 @@ def _tools_of_files(files: Sequence[Path]) -> list[tuple[Path, ToolDeclaration]]
     return found
 
 
+def tool_named(tools: Sequence[ToolDeclaration], name: str) -> ToolDeclaration:
+    """The one tool of that name. Raises RlfError when there is none, or several."""
+    found = [tool for tool in tools if tool.name == name]
+    if not found:
+        known = list(dict.fromkeys(tool.name for tool in tools))
+        raise RlfError(f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
+    if len(found) > 1:
+        raise RlfError(f"{name!r} is declared in several files. Name the file, or a spec.")
+    return found[0]
+
+
+def describe_arguments(tool: ToolDeclaration) -> str:
+    """A tool's arguments in a line."""
+    return ArgumentCheck(tool.input_schema).expected()
+
+
 def holds_spec(file: Path) -> bool:
     """Whether a file that `load_tools` has read is a spec, and not one tool or MCP's servers."""
-    from rlf.spec.meaning.servers import names_server
-    from rlf.spec.reading.layers import Reading, absolute
 
     root = Reading().read(absolute(file, Path.cwd()), "tool", None)
     return root is not None and not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root)
 
 
 def _load_file(file: Path) -> Sequence[ToolDeclaration]:
-    from rlf.spec import load_spec
-    from rlf.spec.meaning.servers import names_server
-    from rlf.spec.reading.layers import Reading, absolute
 
     reading = Reading()
     root = reading.read(absolute(file, Path.cwd()), "tool", None)
@@ -81,11 +105,6 @@ def _load_file(file: Path) -> Sequence[ToolDeclaration]:
 
 def _declared(root: Node) -> list[ToolDeclaration]:
     """The tool that a file declares, or those of the MCP servers that it names."""
-    from rlf.spec.meaning.servers import tools_of
-    from rlf.spec.reading.interpolation import interpolate
-    from rlf.spec.reading.literal_keys import literal_keys_of
-    from rlf.spec.reading.mcp_json import with_variables
-    from rlf.spec.reading.nodes import UNREADABLE
 
     faults: list[Fault] = []
     item = interpolate(with_variables(root), faults)
@@ -102,13 +121,6 @@ def _declared(root: Node) -> list[ToolDeclaration]:
 
 def _tool(root: Node) -> ToolDeclaration:
     """The declaration that a tool file holds, filled in already: a text that it was filled in with is data."""
-    from pydantic import ValidationError
-
-    from rlf.spec.meaning.validate import faults_of
-    from rlf.spec.reading.nodes import plain
-    from rlf.spec.reading.paths import resolve_callables, resolve_tool_files
-    from rlf.tools import ToolDeclaration
-
     root = resolve_tool_files(resolve_callables(root))
     try:
         return ToolDeclaration.model_validate(plain(root), context={"folder": root.folder})

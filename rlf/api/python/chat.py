@@ -1,0 +1,42 @@
+"""`rlf.render` and `rlf.parse`: a conversation as a model reads it, and what a sampled turn says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlf.api.chat.turns import Prompt, parse_turn, render_prompt
+from rlf.api.python.calls import as_command
+from rlf.api.python.tools import Tool
+from rlf.chat.parsed import Parsed
+from rlf.types import Message
+
+
+def render(
+    messages: str | Sequence[Message | Mapping[str, str]],
+    format: str = "auto",  # noqa: A002 - the spec's word for it
+    *,
+    tools: Sequence[Tool] = (),
+    model: str | None = None,
+) -> Prompt:
+    """The prompt of a conversation, up to where the policy begins to sample: its text and its exact tokens.
+
+    Args:
+        messages: a question, or messages such as `{"role": "user", "content": "..."}`.
+        format: a chat format, e.g. `hermes`; `auto` takes that of the model's own template.
+        tools: what the model may call.
+        model: a folder or `builtin:tiny`; None: a stand-in for the format, whose tokens are no model's.
+    """
+    asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    plain = [each if isinstance(each, Message) else Message(each["role"], each["content"]) for each in asked]
+    with as_command():
+        return render_prompt(plain, format, [tool.for_model() for tool in tools], model)
+
+
+def parse(text: str, format: str, *, truncated: bool = False, thinking_tag: str = "") -> Parsed:  # noqa: A002
+    """What a format's parser makes of one sampled turn: calls, typed failures, thinking, or the answer.
+
+    Args:
+        truncated: whether the turn was cut off by its token limit.
+        thinking_tag: the tag of thinking; empty for the format's own.
+    """
+    return parse_turn(text, format, truncated=truncated, thinking_tag=thinking_tag)

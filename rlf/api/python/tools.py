@@ -1,0 +1,67 @@
+"""`rlf.load_tools` and `rlf.try_tools`: declared tools, called through the executor that training uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlf.api.python.calls import Files, as_command, to_paths
+from rlf.api.tools import load, trials
+from rlf.api.tools.trials import ToolTrial
+from rlf.core.plain_json import Jsonable
+from rlf.tools import ToolDeclaration
+from rlf.types import ToolDescription, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Jsonable):
+    """A declared tool. What it calls may hold credentials, and is not shown."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any] = field(metadata={"json": "inputSchema"})
+    kind: str
+    timeout_s: float
+    num_tests: int
+    """Examples under its `tests:`."""
+    declaration: ToolDeclaration = field(repr=False, metadata={"json": None})
+
+    def call(self, arguments: Mapping[str, Any] | None = None, **named: Any) -> ToolResult:
+        """One call, as the model would make it: limits hold, and a failure is a result with its outcome.
+
+        Args:
+            arguments: the call's arguments; or give them by name.
+        """
+        with as_command():
+            made = {**(arguments or {}), **named}
+            return asyncio.run(trials.call_tool([self.declaration], self.name, made))
+
+    def for_model(self) -> ToolDescription:
+        """What the model is shown of it."""
+        return self.declaration.description_for_model
+
+
+def load_tools(files: Files = ()) -> list[Tool]:
+    """The tools of specs and tool files, each once; of every file in `tool_specs` when none is named.
+
+    Raises:
+        SpecError: with every fault of every file.
+    """
+    with as_command():
+        return [_of(tool) for tool in load.load_tools(to_paths(files))]
+
+
+def _of(tool: ToolDeclaration) -> Tool:
+    facts = (tool.name, tool.description, tool.input_schema, tool.target.kind, tool.limits.timeout_s)
+    return Tool(*facts, len(tool.tests), tool)
+
+
+def try_tools(files: Files = ()) -> list[ToolTrial]:
+    """Dry runs: each tool is opened, its examples are run, then a fault drill. What falls short is in the results.
+
+    A Python function without an example is called with arguments made from its schema.
+    """
+    with as_command():
+        return asyncio.run(trials.try_tools(load.load_tools(to_paths(files))))

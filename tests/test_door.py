@@ -1,0 +1,275 @@
+"""`import rlf`: the public names, in a script and in a notebook."""
+
+import asyncio
+import contextlib
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlf
+from rlf.types.events import RunStatus, StepFinished
+
+SPEC = """
+name: small
+model: {path: builtin:tiny}
+data: {train: {path: builtin:encyclopedia/train, prompt: question, answer: answer, limit: 4}}
+tools: [tool.yaml]
+rewards: [{kind: rule, name: exact, rule: exact_match}]
+rollout: {num_generations: 2, max_turns: 1, max_new_tokens: 8, max_total_tokens: 512}
+train: {algorithm: grpo, steps: 2, prompts_per_step: 1}
+"""
+TOOL = """
+name: double
+description: Doubles a number.
+target: {kind: python, callable: "helper_tools.py:double"}
+tests: [{arguments: {number: 2}, expect: {contains: "4"}}]
+"""
+CODE = '''
+def double(number: int) -> int:
+    """Doubles a number.
+
+    Args:
+        number: what is doubled.
+    """
+    return number * 2
+'''
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "tool.yaml").write_text(TOOL)
+    (tmp_path / "helper_tools.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of two steps, started as in a notebook: within a running event loop."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name, text in (("spec.yaml", SPEC), ("tool.yaml", TOOL), ("helper_tools.py", CODE)):
+        (folder / name).write_text(text)
+    events = []
+
+    async def cell():
+        run = rlf.run(folder / "spec.yaml", {"train.steps": 2}, on_event=events.append, runs_folder=folder / "runs")
+        await asyncio.sleep(0)
+        return run
+
+    return asyncio.run(cell()), events
+
+
+@pytest.fixture(scope="module")
+def stopped(trained):
+    """A run that SIGTERM stopped after a step, and the same run once it was resumed."""
+    folder = trained[0].runs_folder
+
+    def stop(event):
+        if isinstance(event, StepFinished):
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt, match=r"rlf\.resume"):
+        rlf.run(folder.parent / "spec.yaml", {"checkpoint.every": 1, "seed": 1}, on_event=stop, runs_folder=folder)
+    interrupted = rlf.load_run(runs_folder=folder)
+    return interrupted, rlf.resume(interrupted)
+
+
+def test_the_public_names_are_these():
+    functions = (
+        "check compare list_runs load_run load_tools parse plan_run render resume run score try_rewards try_tools"
+    )
+    types = "Check RlfError Rows Run RunError Scored SpecError Tool Trajectory"
+    assert sorted(rlf.__all__) == sorted([*functions.split(), *types.split(), "__version__"])
+    assert all(getattr(rlf, name) is not None for name in rlf.__all__)
+    assert dir(rlf) == sorted(rlf.__all__)
+
+
+def test_importing_rlf_loads_nothing_of_it():
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, rlf; print([n for n in sys.modules if n.startswith(('rlf.', 'torch'))])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_a_name_that_is_none_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'train'"):
+        _ = rlf.train
+
+
+def test_check_finds_nothing_wrong_in_a_right_spec(project):
+    found = rlf.check("spec.yaml", {"train.steps": 3})
+    assert found.ok and found.name == "small" and found.num_train_rows == 4
+    assert found.to_json()["ok"] is True
+    found.raise_for_faults()
+
+
+def test_check_returns_every_fault_with_its_place(project):
+    found = rlf.check("spec.yaml", ["train.steps=none", "rollout.max_turns=0"])
+    assert not found.ok and {fault.path for fault in found.faults} == {"train.steps", "rollout.max_turns"}
+    assert "steps" in str(found) and found.to_json()["faults"]
+    with pytest.raises(rlf.SpecError):
+        found.raise_for_faults()
+
+
+def test_check_reads_the_text_of_an_editor_in_place_of_a_file(project):
+    assert not rlf.check("spec.yaml", texts={"spec.yaml": SPEC.replace("steps: 2", "steps: two")}).ok
+    assert not rlf.check("spec.yaml", texts={project / "tool.yaml": TOOL.replace("kind: python", "kind: pyton")}).ok
+    assert rlf.check("new.yaml", texts={"new.yaml": SPEC}).ok
+    assert rlf.check("spec.yaml").ok
+
+
+def test_a_second_check_sees_an_edited_module(project):
+    code = project / "helper_tools.py"
+    assert rlf.check("spec.yaml").ok
+    code.write_text(CODE.replace("def double", "def triple"))
+    assert any("double" in fault.message for fault in rlf.check("spec.yaml").faults)
+    code.write_text(CODE)
+    assert rlf.check("spec.yaml").ok
+
+
+def test_a_second_trial_calls_the_edited_function_and_what_it_imports(project):
+    (project / "helper_tools.py").write_text("from helper_numbers import TIMES\n" + CODE.replace("* 2", "* TIMES"))
+    (project / "helper_numbers.py").write_text("TIMES = 2\n")
+    assert [trial.ok for trial in rlf.try_tools("tool.yaml")] == [True]
+    (project / "helper_numbers.py").write_text("TIMES = 3\n")
+    (trial,) = rlf.try_tools("tool.yaml")
+    assert trial.examples[0].result.text == "6" and not trial.ok
+    json.dumps(trial.to_json())
+
+
+def test_scoring_sees_an_edited_reward(project, trained):
+    reward = "name: own\nkind: python\ncallable: own_reward.py:score\n"
+    (project / "reward.yaml").write_text(reward)
+    scored = trained[0].scored()
+    values = []
+    for number in ("0.25", "0.75"):
+        (project / "own_reward.py").write_text(f"def score(trajectory):\n    return {number}\n")
+        values.append(rlf.score(scored, "reward.yaml")[0].reward)
+    assert values == [0.25, 0.75]
+
+
+def test_a_plan_tells_a_runs_values(project):
+    planned = rlf.plan_run("spec.yaml", {"seed": 7})
+    assert planned.name == "small" and planned.plan_hash == planned.to_json()["plan_hash"]
+
+
+def test_a_run_of_a_notebook_is_recorded_as_a_commands_is(trained):
+    run, events = trained
+    assert run.status is RunStatus.FINISHED and run.step == 2
+    assert sum(isinstance(event, StepFinished) for event in events) == 2
+    assert rlf.load_run(run.id[:8], runs_folder=run.runs_folder) == run
+    assert run.spec["train"]["steps"] == 2 and run.to_json()["run_id"] == run.id
+    assert run.report().verdict.line
+
+
+def test_steps_and_trajectories_are_tables(trained):
+    run, _ = trained
+    steps, table = run.steps(), run.steps().to_pandas()
+    assert [step.step for step in steps] == [1, 2] == list(table["step"])
+    assert set(steps[0].metrics) <= set(table.columns)
+    arrow = run.trajectories(phase="train").to_arrow()
+    assert arrow.num_rows == 4 and {"reward", "task_id", "stop"} <= set(arrow.column_names)
+    assert len(rlf.list_runs(runs_folder=run.runs_folder)) == 1
+    assert "<table" in run.steps()._repr_html_()
+    assert repr(run.steps()[:1]) == "Rows[Step](1)"
+
+
+def test_a_trajectory_has_its_tokens_and_scores(trained):
+    run, _ = trained
+    stored = run.trajectory(1, step=2)
+    trajectory = stored.scored.trajectory
+    assert len(trajectory.tokens) == stored.summary.num_tokens == len(trajectory.action_mask)
+    assert stored.scored.to_json()["scores"][0]["term"] == "exact"
+    again = rlf.score([stored.scored], run.runs_folder.parent / "spec.yaml")
+    assert again[0].reward == stored.scored.reward
+
+
+def test_a_run_that_is_stopped_is_kept_and_resumed(stopped):
+    interrupted, resumed = stopped
+    assert interrupted.status is RunStatus.INTERRUPTED and interrupted.step == 1 and "SIGTERM" in interrupted.error
+    assert resumed.id == interrupted.id and resumed.step == 2
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_runs_are_compared(trained, stopped):
+    run, other = trained[0], stopped[1]
+    found = rlf.compare(run, other.id)
+    assert [arm["runs"] for arm in found.to_json()["arms"]] == [[run.id], [other.id]]
+    assert found._repr_markdown_().startswith("#")
+    with pytest.raises(rlf.RlfError, match="named twice"):
+        rlf.compare(run, run)
+
+
+def test_a_finished_run_is_not_resumed(trained):
+    run, _ = trained
+    with pytest.raises(rlf.RlfError, match="finished already"):
+        rlf.resume(run)
+
+
+def test_tools_are_called_by_name(project):
+    (double,) = rlf.load_tools("spec.yaml")
+    assert double.call(number=4).text == "8" and double.call({"number": "x"}).outcome == "invalid_arguments"
+    assert double.to_json()["inputSchema"]["properties"].keys() == {"number"}
+
+
+def test_a_prompt_is_rendered_and_a_turn_is_parsed(project):
+    tools = rlf.load_tools("spec.yaml")
+    shown = rlf.render("How much is 2 times 2?", "hermes", tools=tools)
+    assert "double" in shown.text and "2 times 2" in shown.text
+    assert rlf.render("Hello", model="builtin:tiny").tokens
+    turn = '<tool_call>\n{"name": "double", "arguments": {"number": 2}}\n</tool_call>'
+    (call,) = rlf.parse(turn, "hermes").calls
+    assert call.arguments == {"number": 2}
+    with pytest.raises(rlf.RlfError, match="chat format"):
+        rlf.render("Hello")
+
+
+def test_rewards_are_tried(project):
+    trials = rlf.try_rewards("spec.yaml")
+    assert {trial.term for trial in trials} == {"exact"} and all(not trial.shortfalls for trial in trials)
+
+
+def test_overrides_that_are_one_text_are_refused(project):
+    with pytest.raises(rlf.RlfError, match="list"):
+        rlf.check("spec.yaml", "train.steps=3")
+
+
+def test_a_notebook_of_another_program_keeps_its_loop(project):
+    async def cell():
+        before = asyncio.get_running_loop(), asyncio.current_task()
+        rlf.try_tools("tool.yaml")
+        return before == (asyncio.get_running_loop(), asyncio.current_task())
+
+    assert asyncio.run(cell())
+
+
+def test_the_examples_of_the_guide_run_in_order(tmp_path, monkeypatch):
+    guide = (Path(__file__).parents[1] / "docs/guides/python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    for _, name, text in blocks:
+        if name:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    names, printed = {}, io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for language, name, text in blocks:
+            if language == "python" and not name:
+                exec(compile(text, "python.md", "exec"), names)
+    assert "ok 42" in printed.getvalue() and "train.algorithm" in printed.getvalue()
+    assert names["wrong"].faults and names["run"].step == names["other"].step == 2
+
+
+def test_the_guide_names_every_public_name():
+    guide = (Path(__file__).parents[1] / "docs/guides/python.md").read_text(encoding="utf-8")
+    assert [name for name in rlf.__all__ if name != "__version__" and not re.search(rf"`[^`]*\b{name}\b", guide)] == []
