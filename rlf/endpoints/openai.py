@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from rlf.core.image_file import read_header
 from rlf.endpoints.failure import EndpointFailure, unusable
 from rlf.endpoints.usage import Usage
 from rlf.types import Image, Outcome
@@ -192,22 +193,6 @@ def read_images(answer: Mapping[str, Any], usage: Usage) -> DrawnImages:
     return DrawnImages(tuple(map(_image, items)), usage)
 
 
-def mime_type_of(data: bytes) -> str | None:
-    """The MIME type of a PNG, JPEG, GIF or WebP file by its first bytes; None for anything else."""
-    for start, mime_type in _SIGNATURES.items():
-        if data.startswith(start):
-            return mime_type
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
-
-
-_SIGNATURES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
-
-
 def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -288,7 +273,7 @@ def _image(item: Any) -> Image | str:
 
 def image_of(data: bytes) -> Image:
     """A file as an image. Raises EndpointFailure for what is none."""
-    mime_type = mime_type_of(data)
-    if mime_type is None:
+    header = read_header(data)
+    if header is None:
         raise unusable(f"{len(data)} bytes that are no PNG, JPEG, GIF or WebP image")
-    return Image(data, mime_type)
+    return Image(data, header.mime_type)

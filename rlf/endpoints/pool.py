@@ -89,17 +89,6 @@ class _Deadline:
                 self.at += monotonic() - started
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointStats:
-    """What one endpoint has done so far."""
-
-    url: str
-    model: str
-    num_requests: int
-    num_failures: int
-    usage: Usage
-
-
 class EndpointPool:
     """Asks whichever endpoint is best. Made outside of a loop or in it; serves one loop, and `close` ends it."""
 
@@ -108,11 +97,6 @@ class EndpointPool:
         assert specs, "a pool without endpoints"
         self._endpoints = [_Endpoint(spec) for spec in specs]
         self._random = random.Random(seed)
-
-    @property
-    def stats(self) -> tuple[EndpointStats, ...]:
-        """What each endpoint has done so far."""
-        return tuple(endpoint.stats for endpoint in self._endpoints)
 
     async def chat(
         self,
@@ -244,12 +228,9 @@ class _Endpoint:
         self._permits = asyncio.Semaphore(spec.max_concurrency)
         self._pace = _Pace(spec.requests_per_minute)
         self._num_under_way = 0
-        self._num_requests = 0
-        self._num_failures = 0
         self._failures_in_a_row = 0
         self._failed_at = 0.0
         self._rested_at = 0.0
-        self._usage = Usage()
 
     @property
     def rest_s(self) -> float:
@@ -266,10 +247,6 @@ class _Endpoint:
         """Requests that run or wait, as a share of what may run."""
         return self._num_under_way / self.spec.max_concurrency
 
-    @property
-    def stats(self) -> EndpointStats:
-        return EndpointStats(self.spec.url, self.spec.model, self._num_requests, self._num_failures, self._usage)
-
     async def ask(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline) -> T:
         """One request, from its turn in the queue to its answer. Raises _Resting where it may not be asked by then."""
         async with self._turn(deadline):
@@ -278,7 +255,6 @@ class _Endpoint:
             try:
                 value = await self._send(path, body, read, limit_s, deadline.caller.meter)
             except EndpointFailure as failure:
-                self._num_failures += 1
                 out_of_time = failure.outcome is Outcome.TIMEOUT and limit_s < self.spec.timeout_s
                 if failure.may_pass and not out_of_time:
                     self._rest(failure, started)
@@ -293,7 +269,6 @@ class _Endpoint:
 
     async def _send(self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, meter: Meter) -> T:
         """One request. It is counted whatever comes of it, and its cost as soon as an answer names one."""
-        self._num_requests += 1
         data = json.dumps({"model": self.spec.model, **body}).encode()
         request = HttpRequest("POST", self.spec.url + path, self._headers, data, repeatable=True)
         meter.add({"requests": 1})
@@ -315,9 +290,7 @@ class _Endpoint:
         if not reported.is_known:
             meter.add({"requests_without_usage": 1})
             return
-        usage = self.spec.prices.of(reported)
-        self._usage += usage
-        meter.add(usage.by_unit())
+        meter.add(self.spec.prices.of(reported).by_unit())
         if reported.is_absurd:
             meter.add({"absurd_usage": 1})
             logger.warning("endpoint %s: it reports usage that cannot be true; it is not counted", self.spec.url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlf.sandbox.execution import Execution, Outcome, Table, Usage
@@ -33,15 +34,9 @@ def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool 
         if outcome is Outcome.OK and answer.exceeded:
             outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
     ending = answer.exit or Exit()
-    execution = Execution(
-        outcome=outcome,
-        stdout=answer.stdout,
-        stderr=answer.stderr,
-        error=error,
-        usage=Usage(answer.wall_s, ending.cpu_s, ending.peak_bytes),
-        level=level,
-    )
-    return _with_result(execution, told, answer)
+    usage = Usage(answer.wall_s, ending.cpu_s, ending.peak_bytes)
+    execution = Execution(outcome, answer.stdout, answer.stderr, error=error, usage=usage, level=level)
+    return _with_result(execution, told, answer.frame.blobs) if isinstance(answer.frame, Frame) and told else execution
 
 
 def _outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
@@ -91,26 +86,14 @@ def _own_word(told: Mapping[str, Any], *, trusted: bool) -> tuple[Outcome, str |
     return outcome, error
 
 
-def _with_result(execution: Execution, told: Mapping[str, Any], answer: Answer) -> Execution:
+def _with_result(execution: Execution, told: Mapping[str, Any], blobs: tuple[bytes, ...]) -> Execution:
     """Adds what the process gave back, as far as it has the right form: it is the code's own word."""
-    if not told or not isinstance(answer.frame, Frame):
-        return execution
-    blobs = answer.frame.blobs
     names = [name for name in told.get("files") or () if isinstance(name, str)][: len(blobs)]
     value = told.get("value")
     table = None
     if isinstance(told.get("rows"), list):
         rows = tuple(tuple(row) for row in told["rows"])
         table = Table(tuple(told["columns"]), rows, bool(told["truncated"]))
-    return Execution(
-        outcome=execution.outcome,
-        stdout=execution.stdout,
-        stderr=execution.stderr,
-        value=value if isinstance(value, str) else None,
-        error=execution.error,
-        files=dict(zip(names, blobs, strict=False)),
-        images=blobs[len(names) :],
-        table=table,
-        usage=execution.usage,
-        level=execution.level,
-    )
+    value = value if isinstance(value, str) else None
+    files = dict(zip(names, blobs, strict=False))
+    return replace(execution, value=value, files=files, images=blobs[len(names) :], table=table)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .sqlite import read_rows
+
 
 def query(url: str, sql: str, max_rows: int, max_bytes: int, timeout_s: float) -> dict[str, Any]:
     """Runs one statement; the same values as `sqlite.query`."""
@@ -21,7 +23,8 @@ def query(url: str, sql: str, max_rows: int, max_bytes: int, timeout_s: float) -
         with psycopg.connect(place, options=options, connect_timeout=max(int(timeout_s), 2)) as connection:
             connection.execute("SELECT 1")
             with connection.cursor() as cursor:
-                return _read(cursor, sql, max_rows, max_bytes)
+                found = read_rows(cursor.stream(sql.encode()), max_rows, max_bytes)
+                return {"outcome": "ok", "columns": [column.name for column in cursor.description or ()], **found}
     except psycopg.errors.QueryCanceled:
         return {"outcome": "timeout", "error": f"no result within {timeout_s:g} s"}
     except psycopg.OperationalError as fault:
@@ -30,27 +33,3 @@ def query(url: str, sql: str, max_rows: int, max_bytes: int, timeout_s: float) -
         return {"outcome": "error", "error": str(fault).strip()}
     except MemoryError:
         return {"outcome": "memory", "error": "the result needs more memory than the query may use"}
-
-
-def _read(cursor: Any, sql: str, max_rows: int, max_bytes: int) -> dict[str, Any]:
-    rows: list[list[Any]] = []
-    truncated, size = False, 0
-    for row in cursor.stream(sql.encode()):
-        told = [_told(value) for value in row]
-        size += sum(len(value) if isinstance(value, str) else 8 for value in told)
-        if len(rows) == max_rows or size > max_bytes:
-            truncated = True
-            break
-        rows.append(told)
-    columns = [column.name for column in cursor.description or ()]
-    return {"outcome": "ok", "columns": columns, "rows": rows, "truncated": truncated}
-
-
-def _told(value: Any) -> Any:
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, bytes | memoryview):
-        return f"<{len(bytes(value))} bytes>"
-    if isinstance(value, float) and value - value == 0:
-        return value
-    return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -62,21 +63,24 @@ def _refusal(action: int, first: str | None, second: str | None) -> str:
 def _read(connection: sqlite3.Connection, sql: str, max_rows: int, max_bytes: int) -> dict[str, Any]:
     cursor = connection.execute(sql)
     columns = [column[0] for column in cursor.description or ()]
+    return {"outcome": "ok", "columns": columns, **read_rows(cursor, max_rows, max_bytes)}
+
+
+def read_rows(found: Iterable[Iterable[Any]], max_rows: int, max_bytes: int) -> dict[str, Any]:
+    """`rows` as JSON has them, as many as the limits let through, and whether they are `truncated`."""
     rows: list[list[Any]] = []
-    truncated, size = False, 0
-    for row in cursor:
-        told = [_told(value) for value in row]
-        size += sum(len(value) if isinstance(value, str) else 8 for value in told)
+    size = 0
+    for row in found:
+        values = [_plain(value) for value in row]
+        size += sum(len(value) if isinstance(value, str) else 8 for value in values)
         if len(rows) == max_rows or size > max_bytes:
-            truncated = True
-            break
-        rows.append(told)
-    return {"outcome": "ok", "columns": columns, "rows": rows, "truncated": truncated}
+            return {"rows": rows, "truncated": True}
+        rows.append(values)
+    return {"rows": rows, "truncated": False}
 
 
-def _told(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return f"<{len(value)} bytes>"
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    return value
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | memoryview):
+        return f"<{len(bytes(value))} bytes>"
+    is_number = isinstance(value, float) and value - value == 0
+    return value if is_number or value is None or isinstance(value, str | bool | int) else str(value)

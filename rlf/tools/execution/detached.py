@@ -74,6 +74,13 @@ class Detached:
             raise CancelledItself
         return task.result()
 
+    async def fault_of(self, coroutine: Coroutine[Any, Any, None], timeout_s: float, name: str) -> BaseException | None:
+        """What a coroutine raises, a late end too; None where it ends well and in time."""
+        try:
+            return await self.run(_guarded(coroutine), timeout_s, name)
+        except (TimeoutError, CancelledItself) as late:
+            return late
+
     async def close(self) -> None:
         """Ends what can be ended and takes the rest off the loop, which would otherwise wait for it at its end."""
         for task in self._left_at:
@@ -94,6 +101,17 @@ class Detached:
         del self._left_at[task]
         if not task.cancelled():
             task.exception()
+
+
+async def _guarded(coroutine: Coroutine[Any, Any, None]) -> BaseException | None:
+    """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
+    try:
+        await coroutine
+    except asyncio.CancelledError:
+        raise
+    except BaseException as fault:  # noqa: BLE001 - returned
+        return fault
+    return None
 
 
 async def _telling(coroutine: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> T:

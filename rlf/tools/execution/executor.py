@@ -187,32 +187,26 @@ class Executor:
         for tool in self._tools.values():
             await tool.end_trajectory(trajectory_id)
 
-    def _answer(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> Coroutine[Any, Any, ToolResult]:
+    async def _answer(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
         if tool is None:
-            return _at_once(self._unknown(call.name))
+            return self._unknown(call.name)
         complaint = tool.arguments.complaint(call.arguments)
         if complaint is None:
-            return self._through_cache(tool, call.arguments, origin)
-        if tool.declaration.coerce is Coercion.SAFE:
-            arguments = tool.arguments.coerced(call.arguments)
-            if arguments is not None:
-                return _as_coerced(self._through_cache(tool, arguments, origin))
+            return await self._through_cache(tool, call.arguments, origin)
+        is_coerced = tool.declaration.coerce is Coercion.SAFE
+        arguments = tool.arguments.coerced(call.arguments) if is_coerced else None
+        if arguments is not None:
+            return replace(await self._through_cache(tool, arguments, origin), coerced=True)
         text = f"invalid arguments for {call.name}: {self._around.redact(complaint)}"
-        return _at_once(refusal(Outcome.INVALID_ARGUMENTS, text))
+        return refusal(Outcome.INVALID_ARGUMENTS, text)
 
-    def _through_cache(
-        self, tool: OpenTool, arguments: Mapping[str, Any], origin: CallOrigin
-    ) -> Coroutine[Any, Any, ToolResult]:
+    async def _through_cache(self, tool: OpenTool, arguments: Mapping[str, Any], origin: CallOrigin) -> ToolResult:
         """The call, or the tool's earlier answer to it where the declaration lets one do."""
         text = canonical(arguments) if tool.is_cached else None
         if text is None:
-            return tool.run(arguments, origin)
+            return await tool.run(arguments, origin)
         key = CacheKey(tool.declaration.name, tool.source_hash, text)
-        return self._cached(key, tool, arguments, origin)
 
-    async def _cached(
-        self, key: CacheKey, tool: OpenTool, arguments: Mapping[str, Any], origin: CallOrigin
-    ) -> ToolResult:
         async def from_disk() -> ToolResult:
             kept = await self._disk.get(key)
             if kept is not None:
@@ -242,14 +236,6 @@ class Executor:
             counts["truncated"] += 1
         if result.coerced:
             counts["coerced"] += 1
-
-
-async def _at_once(result: ToolResult) -> ToolResult:
-    return result
-
-
-async def _as_coerced(call: Coroutine[Any, Any, ToolResult]) -> ToolResult:
-    return replace(await call, coerced=True)
 
 
 class _EveryTool:

@@ -10,20 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from time import monotonic
-from typing import Protocol
-
-
-class Window(Protocol):
-    """A bound on what happens within a span of time."""
-
-    def wait_s(self, now: float) -> float:
-        """Time until one more call may start; 0 when it may now."""
-
-    def note_start(self, now: float) -> None:
-        """Counts a call that starts."""
-
-    def note_tokens(self, now: float, num_tokens: float) -> None:
-        """Counts what a call used up."""
+from typing import TypeAlias
 
 
 class StartWindow:
@@ -35,15 +22,13 @@ class StartWindow:
         self._starts: deque[float] = deque(maxlen=limit)
 
     def wait_s(self, now: float) -> float:
+        """Time until one more call may start; 0 when it may now."""
         if len(self._starts) < self._limit:
             return 0.0
         return max(0.0, self._starts[0] + self._span_s - now)
 
     def note_start(self, now: float) -> None:
         self._starts.append(now)
-
-    def note_tokens(self, now: float, num_tokens: float) -> None:
-        """Tokens do not count here."""
 
 
 class TokenWindow:
@@ -65,12 +50,12 @@ class TokenWindow:
                 return when + self._span_s - now
         return 0.0
 
-    def note_start(self, now: float) -> None:
-        """Starts do not count here."""
-
     def note_tokens(self, now: float, num_tokens: float) -> None:
         self._used.append((now, num_tokens))
         self._total += num_tokens
+
+
+Window: TypeAlias = StartWindow | TokenWindow
 
 
 class Gate:
@@ -125,7 +110,8 @@ class Gate:
     def spend(self, num_tokens: float) -> None:
         """Counts the tokens that a call used up."""
         for window in self._windows:
-            window.note_tokens(monotonic(), num_tokens)
+            if isinstance(window, TokenWindow):
+                window.note_tokens(monotonic(), num_tokens)
 
     def close(self) -> None:
         """Forgets the timer."""
@@ -136,17 +122,15 @@ class Gate:
     def _may_start(self) -> bool:
         if self._wait_s() > 0:
             return False
-        self._note_start()
+        now = monotonic()
+        for window in self._windows:
+            if isinstance(window, StartWindow):
+                window.note_start(now)
         return True
 
     def _wait_s(self) -> float:
         now = monotonic()
         return max((window.wait_s(now) for window in self._windows), default=0.0)
-
-    def _note_start(self) -> None:
-        now = monotonic()
-        for window in self._windows:
-            window.note_start(now)
 
     def _serve(self) -> None:
         """Gives free permits to who waits, one to each trajectory in turn."""

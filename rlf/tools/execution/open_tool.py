@@ -116,11 +116,6 @@ class OpenTool:
         """Calls that were given up and whose work still goes on."""
         return self._detached.num_abandoned + self.runtime.num_abandoned
 
-    @property
-    def num_waiting(self) -> int:
-        """Calls that wait for a permit."""
-        return self._gate.num_waiting
-
     async def run(self, arguments: Mapping[str, Any], origin: CallOrigin) -> ToolResult:
         """Runs one call with valid arguments to its end or its deadline, which counts from its permits."""
         asked = perf_counter()
@@ -147,12 +142,8 @@ class OpenTool:
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Gives back what is held for one trajectory; what goes wrong there is logged."""
         self._num_by_caller.pop(trajectory_id, None)
-        fault: BaseException | None
-        try:
-            timeout_s = self.declaration.limits.timeout_s
-            fault = await self._detached.run(self._end(trajectory_id), timeout_s, self._task_name)
-        except (TimeoutError, CancelledItself) as late:
-            fault = late
+        end = self.runtime.end_trajectory(trajectory_id)
+        fault = await self._detached.fault_of(end, self._timeout_s, self._task_name)
         if fault is not None:
             told = self._around.redact(describe(fault))
             logger.warning("tool %s: end of trajectory %s: %s", self.declaration.name, trajectory_id, told)
@@ -166,16 +157,6 @@ class OpenTool:
             logger.warning(
                 "tool %s: %d calls still hang and are left behind", self.declaration.name, self.num_abandoned
             )
-
-    async def _end(self, trajectory_id: str) -> BaseException | None:
-        """Lets nothing but a cancellation out, as `_guarded` does."""
-        try:
-            await self.runtime.end_trajectory(trajectory_id)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as fault:  # noqa: BLE001 - the trajectory is over: nobody is left to tell
-            return fault
-        return None
 
     async def _permitted(self, arguments: Mapping[str, Any], origin: CallOrigin, asked: float) -> ToolResult:
         refused = self._refusal()
@@ -261,7 +242,7 @@ class OpenTool:
         try:
             await self.runtime.make_ready(trajectory_id)
         except ToolFailure as failure:
-            return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
+            return _failed(failure)
         return None
 
     def _context(self, left_s: float, course: _Course, meter: Meter, hold: Hold) -> CallContext:
@@ -297,7 +278,7 @@ class OpenTool:
         except asyncio.CancelledError:
             raise
         except ToolFailure as failure:
-            return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
+            return _failed(failure)
         except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
             asks_a_service = self.runtime.isolation == "remote"  # by code of rlf's own, which judges no call by failing
             return Ending(Outcome.INFRA if asks_a_service else outcome_of_fault(fault), describe(fault))
@@ -360,6 +341,10 @@ class OpenTool:
 
 _NOTHING = ToolOutput("")
 _CUT_OFF = Ending(Outcome.CANCELLED, "the trajectory was cancelled while the call ran")
+
+
+def _failed(failure: ToolFailure) -> Ending:
+    return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
 
 
 def refusal(outcome: Outcome, text: str) -> ToolResult:

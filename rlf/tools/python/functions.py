@@ -97,24 +97,11 @@ class ClassRuntime(ToolRuntime):
         detached = Detached()
         while self._held:
             _, held = self._held.popitem()
-            try:
-                fault = await detached.run(self._closing_fault(held), _CLOSE_S, f"closing {self._class.__name__}")
-            except (TimeoutError, CancelledItself) as late:
-                fault = late
+            fault = await detached.fault_of(self._close(held), _CLOSE_S, f"closing {self._class.__name__}")
             if fault is not None:
                 logger.warning("closing a %s: %s", self._class.__name__, describe(fault))
         await detached.close()
         self._place.close()
-
-    async def _closing_fault(self, held: _Held) -> BaseException | None:
-        """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
-        try:
-            await self._close(held)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as fault:  # noqa: BLE001 - the run is over: nobody is left to tell
-            return fault
-        return None
 
     async def make_ready(self, trajectory_id: str) -> None:
         """Opens the instance that the next call needs. Raises ToolFailure INFRA where it cannot be, or not in time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from rlf.tools.failure import ToolFailure, describe, outcome_of_fault
 from rlf.tools.limits import MAX_ABANDONED
@@ -15,28 +15,6 @@ T = TypeVar("T")
 Function = Callable[..., Any]
 
 
-class Place(Protocol):
-    """Runs functions."""
-
-    @property
-    def isolation(self) -> str:
-        """Its name in results."""
-
-    @property
-    def ends_when_cancelled(self) -> bool:
-        """Whether a cancelled call ends at once: it runs none of the tool's code on the loop."""
-
-    @property
-    def num_abandoned(self) -> int:
-        """Calls nobody waits for that go on."""
-
-    async def call(self, function: Function, arguments: Mapping[str, Any], finish: Callable[[Any], T]) -> T:
-        """`finish` of what the function returns, both run in this place; raises what they raise."""
-
-    def close(self) -> None:
-        """Gives back what the place holds."""
-
-
 class OnLoop:
     """On the event loop itself; what the function returns is awaited if it can be."""
 
@@ -45,6 +23,7 @@ class OnLoop:
     num_abandoned = 0
 
     async def call(self, function: Function, arguments: Mapping[str, Any], finish: Callable[[Any], T]) -> T:
+        """`finish` of what the function returns, both run in this place; raises what they raise."""
         value = function(**arguments)
         return finish(await value if inspect.iscoroutine(value) else value)
 
@@ -80,3 +59,7 @@ class OnThread:
     def close(self) -> None:
         """Ends the idle threads; busy ones end with their call."""
         self._pool.close()
+
+
+Place: TypeAlias = OnLoop | OnThread
+"""Runs functions."""

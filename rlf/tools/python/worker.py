@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
+from io import BufferedRWPair
 from typing import Any
 
 from rlf.core import RlfError
@@ -34,7 +35,7 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Serves the socket whose descriptor is the first argument until it is closed."""
     _die_with(int(sys.argv[2]))
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
+    with socket.socket(fileno=int(sys.argv[1])) as end, end.makefile("rwb") as connection:
         start = _receive(connection)
         if start is None:
             return
@@ -73,25 +74,18 @@ def _die_with(parent: int) -> None:
             os._exit(1)
 
 
-def _receive(connection: socket.socket) -> Any:
-    head = _exactly(connection, LENGTH.size)
-    body = head and _exactly(connection, LENGTH.unpack(head)[0])
-    return json.loads(body) if body else None
+def _receive(connection: BufferedRWPair) -> Any:
+    """The next message; None at the end."""
+    head = connection.read(LENGTH.size)
+    num_bytes = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
+    body = connection.read(num_bytes)
+    return json.loads(body) if num_bytes and len(body) == num_bytes else None
 
 
-def _exactly(connection: socket.socket, num_bytes: int) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < num_bytes:
-        part = connection.recv(min(num_bytes - len(parts), 1 << 20))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
-
-
-def _send(connection: socket.socket, message: dict[str, Any]) -> None:
+def _send(connection: BufferedRWPair, message: dict[str, Any]) -> None:
     body = json.dumps(message).encode()
-    connection.sendall(LENGTH.pack(len(body)) + body)
+    connection.write(LENGTH.pack(len(body)) + body)
+    connection.flush()
 
 
 if __name__ == "__main__":
