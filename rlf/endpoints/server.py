@@ -10,15 +10,18 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rlf.endpoints.generate import Batches, Generated, Generation
 from rlf.endpoints.openai import Completion, RequestedCall
 from rlf.endpoints.usage import Usage
 from rlf.endpoints.visitors import guard_visitors
+from rlf.types.policy import Finish, Sample, Sampling
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _MAX_BODY_BYTES = 16_000_000
 
@@ -76,26 +79,64 @@ class _CompletionRequest(_Sampled):
     logprobs: int | None = Field(default=None, ge=0, le=20)
 
 
-class ModelServer:
-    """The handlers. `app` makes the application; the model runs on a thread of its own."""
+class Model(Protocol):
+    """What completes tokens with tokens, for many requests at once."""
 
-    def __init__(self, batches: Batches, dialogue: Dialogue, name: str) -> None:
-        self._batches = batches
-        self._tokenizer = batches.model.tokenizer
+    async def complete(self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int) -> Sample:
+        """Samples until a stop token or a stop string, or `max_tokens`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Completed:
+    """What was sampled for a request."""
+
+    tokens: list[int]
+    """The end-of-turn token, where one was sampled, is the last."""
+    text: str
+    """Without special tokens, and without the stop string and what follows it."""
+    is_stopped: bool
+    """Whether it ended by itself; if not, `max_tokens` cut it."""
+    tops: Sequence[Mapping[int, float]]
+    """Log-probabilities of the likeliest tokens at each, its own among them; empty where they are not asked for."""
+
+    @property
+    def finish_reason(self) -> str:
+        return "stop" if self.is_stopped else "length"
+
+
+class ModelServer:
+    """The handlers. `app` makes the application."""
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: PreTrainedTokenizerBase,
+        dialogue: Dialogue,
+        name: str,
+        *,
+        ends: tuple[int, ...],
+        max_tokens: int,
+    ) -> None:
+        """Takes a model.
+
+        Args:
+            ends: tokens that end a turn.
+            max_tokens: of the longest prompt and completion together.
+        """
+        self._model = model
+        self._tokenizer = tokenizer
         self._dialogue = dialogue
         self._name = name
+        self._ends = ends
+        self._max_tokens = max_tokens
 
     def app(self, *hosts: str) -> web.Application:
-        """The application, for visitors that come by one of the hosts' names or by an address.
-
-        Its clean-up ends the model's thread.
-        """
+        """The application, for visitors that come by one of the hosts' names or by an address."""
         app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[guard_visitors(*hosts)])
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions", _answering(self._chat))
         app.router.add_post("/v1/completions", _answering(self._complete))
-        app.on_cleanup.append(self._close)
         return app
 
     async def _health(self, request: web.Request) -> web.Response:
@@ -105,55 +146,64 @@ class ModelServer:
         model = {"id": self._name, "object": "model", "owned_by": "rlf"}
         return web.json_response({"object": "list", "data": [model]})
 
-    async def _close(self, app: web.Application) -> None:
-        await self._batches.close()
-
     async def _chat(self, data: bytes) -> dict[str, Any]:
         asked = _ChatRequest.model_validate_json(data)
         tools = asked.tools if asked.tool_choice == "auto" else ()
         tokens = self._dialogue.encode(asked.messages, tools)
         limit = asked.max_completion_tokens or asked.max_tokens
-        found = await self._generate(asked, tokens, limit, asked.top_logprobs if asked.logprobs else 0)
+        found = await self._complete_tokens(asked, tokens, limit, asked.top_logprobs if asked.logprobs else None)
         turn = self._dialogue.read(found.tokens, found.text, tools, is_stopped=found.is_stopped)
-        reason = "tool_calls" if turn.calls else _finish(found)
+        reason = "tool_calls" if turn.calls else found.finish_reason
         usage = Usage(len(tokens), len(found.tokens))
         message = Completion(turn.text, turn.calls, reason, (), usage).message()
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
-        logprobs = {"content": [self._token(found, at) for at in range(len(found.tokens))]} if asked.logprobs else None
+        logprobs = {"content": self._logprobs(found, asked.top_logprobs)} if asked.logprobs else None
         choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": logprobs}
         return self._answer("chat.completion", choice, usage)
 
     async def _complete(self, data: bytes) -> dict[str, Any]:
         asked = _CompletionRequest.model_validate_json(data)
         tokens = self._tokenizer.encode(asked.prompt)
-        found = await self._generate(asked, tokens, asked.max_tokens or 16, asked.logprobs or 0)
-        choice = {"index": 0, "text": found.text, "finish_reason": _finish(found), "logprobs": None}
+        found = await self._complete_tokens(asked, tokens, asked.max_tokens or 16, asked.logprobs)
+        choice = {"index": 0, "text": found.text, "finish_reason": found.finish_reason, "logprobs": None}
         if asked.logprobs is not None:
-            told = [self._token(found, at) for at in range(len(found.tokens))]
+            shown = self._logprobs(found, asked.logprobs)
             choice["logprobs"] = {
-                "tokens": [item["token"] for item in told],
-                "token_logprobs": found.logprobs,
-                "top_logprobs": [{o["token"]: o["logprob"] for o in item["top_logprobs"]} for item in told],
+                "tokens": [item["token"] for item in shown],
+                "token_logprobs": [item["logprob"] for item in shown],
+                "top_logprobs": [{o["token"]: o["logprob"] for o in item["top_logprobs"]} for item in shown],
             }
         return self._answer("text_completion", choice, Usage(len(tokens), len(found.tokens)))
 
-    async def _generate(self, asked: _Sampled, tokens: list[int], limit: int | None, num_top: int) -> Generated:
+    async def _complete_tokens(
+        self, asked: _Sampled, tokens: list[int], limit: int | None, num_top: int | None
+    ) -> _Completed:
         if asked.model != self._name:
             raise _Refused(404, f"the model {asked.model!r} does not exist; this server has {self._name!r}")
-        room = self._batches.model.max_tokens - len(tokens)
+        room = self._max_tokens - len(tokens)
         if room < (limit or 1):
-            most = self._batches.model.max_tokens
-            raise _Refused(400, f"{len(tokens)} prompt tokens and {limit or 1} more are over the model's {most}")
+            wanted = f"{len(tokens)} prompt tokens and {limit or 1} more"
+            raise _Refused(400, f"{wanted} are over the model's {self._max_tokens}")
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
-        request = Generation(tokens, limit or room, asked.temperature, asked.top_p, asked.stops, seed, num_top)
-        return await self._batches.generate(request)
+        stops = asked.stops
+        sampling = Sampling(
+            asked.temperature, asked.top_p, stop_token_ids=self._ends, stop_strings=stops, num_top=num_top
+        )
+        sample = await self._model.complete(tokens, limit or room, sampling, seed)
+        text = str(self._tokenizer.decode(sample.tokens, skip_special_tokens=True))
+        found = [at for stop in stops if (at := text.find(stop)) >= 0]
+        text = text[: min(found)] if found else text
+        return _Completed(sample.tokens, text, sample.finish is Finish.STOP, sample.tops)
 
-    def _token(self, found: Generated, at: int) -> dict[str, Any]:
-        tops = found.tops[at] if found.tops else {}
-        others = [{"token": self._tokenizer.decode([token]), "logprob": value} for token, value in tops.items()]
-        token = self._tokenizer.decode([found.tokens[at]])
-        return {"token": token, "logprob": found.logprobs[at], "top_logprobs": others}
+    def _logprobs(self, found: _Completed, num_top: int) -> list[dict[str, Any]]:
+        """Each token with its log-probability and those of the likeliest ones."""
+        shown = []
+        for token, tops in zip(found.tokens, found.tops, strict=True):
+            pairs = [(self._tokenizer.decode([one]), value) for one, value in tops.items()][:num_top]
+            others = [{"token": text, "logprob": value} for text, value in pairs]
+            shown.append({"token": self._tokenizer.decode([token]), "logprob": tops[token], "top_logprobs": others})
+        return shown
 
     def _answer(self, kind: str, choice: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
         counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
@@ -197,7 +247,3 @@ def _answering(
 def _error(status: int, message: str) -> web.Response:
     error = {"message": message, "type": "invalid_request_error", "code": status}
     return web.json_response({"error": error}, status=status)
-
-
-def _finish(found: Generated) -> str:
-    return "stop" if found.is_stopped else "length"

@@ -39,6 +39,15 @@ def draw(logits_BV: torch.Tensor, uniforms_B: torch.Tensor, sampling: Sampling) 
     return tokens_B, logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
 
 
+def likeliest(logits_BV: torch.Tensor, tokens_B: torch.Tensor, num_top: int) -> list[dict[int, float]]:
+    """Per row the log-probabilities at temperature 1 of the likeliest tokens, then of the drawn one."""
+    logprobs_BV = logits_BV.log_softmax(-1)
+    values_BN, indices_BN = logprobs_BV.topk(min(num_top, logits_BV.shape[-1]), dim=-1)
+    drawn = zip(tokens_B.tolist(), logprobs_BV.gather(-1, tokens_B[:, None])[:, 0].tolist(), strict=True)
+    pairs = zip(indices_BN.tolist(), values_BN.tolist(), drawn, strict=True)
+    return [dict(zip(indices, values, strict=True)) | {token: own} for indices, values, (token, own) in pairs]
+
+
 def keep_likely(probs_BV: torch.Tensor, *, top_p: float, top_k: int, min_p: float) -> torch.Tensor:
     """Zeroes what top-k, top-p and min-p exclude; each looks at the full distribution."""
     kept_BV = probs_BV

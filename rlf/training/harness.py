@@ -40,6 +40,8 @@ class Harness:
     evaluation: Sampling
     greedy: Sampling
     handling: ChatPolicy
+    meter: Meter
+    """Counts what tools and judges cost."""
 
     def setting(self, policy: Policy, sampling: Sampling) -> Setting:
         """The setting of a collection."""
@@ -116,6 +118,7 @@ def build_harness(
         evaluation=replace(plain, temperature=spec.eval.temperature),
         greedy=replace(plain, temperature=0.0),
         handling=handling,
+        meter=traffic.meter,
     )
 
 

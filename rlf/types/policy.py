@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -30,6 +30,8 @@ class Sampling:
     """Tokens below this share of the likeliest token's probability are dropped; 0 keeps all."""
     stop_token_ids: tuple[int, ...] = ()
     stop_strings: tuple[str, ...] = ()
+    num_top: int | None = None
+    """Likeliest tokens whose log-probabilities come with each sampled one, and its own; None: nothing of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Sample:
     logprobs: list[float]
     """Natural log of each token's probability at the sampling temperature before top-p, top-k and min-p."""
     finish: Finish
+    tops: Sequence[Mapping[int, float]] = ()
+    """For each token, with `num_top`: log-probabilities at temperature 1, likeliest first, its own among them."""
 
 
 class Policy(Protocol):

@@ -80,7 +80,7 @@ class ChatDialogue:
 
 
 @asynccontextmanager
-async def serving(path: str, name: str, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+async def serving(path: str, name: str, *, address: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """Serves the model at `path` as `name` for as long as the context is open; gives the base URL of its endpoint.
 
     Args:
@@ -94,20 +94,23 @@ async def serving(path: str, name: str, *, host: str = "127.0.0.1", port: int = 
 
     from aiohttp import web
 
-    from rlf.endpoints.generate import Batches, TextModel
     from rlf.endpoints.server import ModelServer
+    from rlf.engines.local.host import load_host
 
-    model = await asyncio.to_thread(TextModel.load, path)
-    server = ModelServer(Batches(model), ChatDialogue(model.tokenizer), name)
-    runner = web.AppRunner(server.app(host), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-        yield f"http://{host}:{runner.addresses[0][1]}/v1"
-    except OSError as error:
-        raise RunError(f"cannot listen on {host}:{port}: {error.strerror}. Choose another port.") from error
-    finally:
-        await runner.cleanup()
+    host, tokenizer = await asyncio.to_thread(load_host, path)
+    async with host:
+        model, dialogue = host.model, ChatDialogue(tokenizer)
+        ends = model.end_tokens(tokenizer)
+        server = ModelServer(host, tokenizer, dialogue, name, ends=ends, max_tokens=model.max_tokens)
+        runner = web.AppRunner(server.app(address), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, address, port).start()
+            yield f"http://{address}:{runner.addresses[0][1]}/v1"
+        except OSError as error:
+            raise RunError(f"cannot listen on {address}:{port}: {error.strerror}. Choose another port.") from error
+        finally:
+            await runner.cleanup()
 
 
 def _content(message: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from rlf.api.serving import stopping
 async def _serve(path: str, name: str, host: str, port: int) -> None:
     stopped = asyncio.Event()
     with stopping(stopped.set):
-        async with serving(path, name, host=host, port=port):
+        async with serving(path, name, address=host, port=port):
             await stopped.wait()
 
 

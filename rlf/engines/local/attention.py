@@ -7,6 +7,7 @@ slot only. Rows that decode one token are a contiguous range of slots, so that n
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -89,18 +90,17 @@ def _lay_out_extends(layout: RaggedLayout, extends: Sequence[tuple[int, int]]) -
     layout.extend_mask = (keys_T <= queries_RL[:, :, None])[:, None]
 
 
-_current: RaggedLayout | None = None
+_current = threading.local()
 
 
 @contextmanager
 def using(layout: RaggedLayout) -> Iterator[None]:
-    """Makes forward passes of the one sampling thread follow `layout`."""
-    global _current  # the attention interface of transformers passes no state of ours
-    _current = layout
+    """Makes this thread's forward passes follow `layout`: transformers' attention interface passes no state of ours."""
+    _current.layout = layout
     try:
         yield
     finally:
-        _current = None
+        _current.layout = None
 
 
 def ragged_attention(
@@ -123,7 +123,7 @@ def ragged_attention(
         [B, N, H, D], None.
     """
     gqa = query.shape[1] != key.shape[1]
-    layout = _current
+    layout: RaggedLayout | None = getattr(_current, "layout", None)
     if layout is None:
         out = sdpa(query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=gqa)
         return out.transpose(1, 2), None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from rlf.core.errors import RunError
@@ -21,22 +23,27 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (num_layers, 2, num_slots, num_heads, max_tokens, head_dim)
-        try:
-            # Zeroed, not left as found: a NaN in a masked place would still reach the sum, as 0 * NaN.
-            self._data = torch.zeros(shape, dtype=dtype, device=device)
-        except (RuntimeError, torch.OutOfMemoryError) as error:
-            size = 2 * num_layers * num_slots * num_heads * max_tokens * head_dim * dtype.itemsize
-            raise RunError(
-                f"no room for the keys and values of {num_slots} trajectories of {max_tokens} tokens "
-                f"({size / 2**30:.1f} GiB); lower rollout.max_concurrency or rollout.max_total_tokens"
-            ) from error
         self.device = device
+        self._at_first = num_slots, max_tokens
+        self._data = _zeros((num_layers, 2, num_slots, num_heads, max_tokens, head_dim), dtype, device)
 
-    @property
-    def num_slots(self) -> int:
-        """Trajectories that fit."""
-        return self._data.shape[2]
+    def fit(self, num_slots: int, num_tokens: int) -> None:
+        """Grows to at least so many slots and tokens of each, by doubling; what is kept stays."""
+        had = self._data
+        layers, two, had_slots, heads, had_tokens, head_dim = had.shape
+        if num_slots <= had_slots and num_tokens <= had_tokens:
+            return
+        slots = had_slots if num_slots <= had_slots else max(num_slots, 2 * had_slots)
+        tokens = had_tokens if num_tokens <= had_tokens else max(num_tokens, 2 * had_tokens)
+        self._data = _zeros((layers, two, slots, heads, tokens, head_dim), had.dtype, had.device)
+        self._data[:, :, :had_slots, :, :had_tokens] = had
+
+    def shrink(self) -> None:
+        """Gives back what it has grown by; nothing of it is needed any more."""
+        layers, two, slots, heads, tokens, head_dim = self._data.shape
+        if (slots, tokens) != self._at_first:
+            slots, tokens = self._at_first
+            self._data = _zeros((layers, two, slots, heads, tokens, head_dim), self._data.dtype, self.device)
 
     def write(
         self,
@@ -61,3 +68,16 @@ class KVCache:
         kept = self._data[:, :, left, :, :num_tokens].clone()
         self.copy(right, left, num_tokens)
         self._data[:, :, right, :, :num_tokens] = kept
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeroed, not left as found: a NaN in a masked place would still reach the sum, as 0 * NaN."""
+    try:
+        with torch.inference_mode(False):  # slots are exchanged outside of inference too
+            return torch.zeros(shape, dtype=dtype, device=device)
+    except (RuntimeError, torch.OutOfMemoryError) as error:
+        size = math.prod(shape) * dtype.itemsize
+        raise RunError(
+            f"no room for the keys and values of {shape[2]} trajectories of {shape[4]} tokens "
+            f"({size / 2**30:.1f} GiB); lower rollout.max_concurrency or rollout.max_total_tokens"
+        ) from error

@@ -9,7 +9,7 @@ import torch
 from rlf.engines.local.attention import ragged_layout, using
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.slots import Row, Slots
-from rlf.training.draw import draw
+from rlf.training.draw import draw, likeliest
 from rlf.types.policy import Finish, Sampling
 
 
@@ -29,6 +29,7 @@ class Decoder:
         its keys and values.
         """
         slots = self._slots
+        slots.fit_cache()
         decoding = slots.active
         leaders, followers = by_shared_prompt(joining)
         for row in [*leaders, *(follower for follower, _ in followers)]:
@@ -82,6 +83,9 @@ class Decoder:
         noise = [row.next_uniform for row in rows]
         uniforms_B = torch.tensor(noise, dtype=torch.float64, device=logits_BV.device)
         tokens_B, logprobs_B = draw(logits_BV, uniforms_B, sampling)
+        if sampling.num_top is not None:
+            for row, tops in zip(rows, likeliest(logits_BV, tokens_B, sampling.num_top), strict=True):
+                row.tops.append(tops)
         for row, token, logprob in zip(rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
             row.tokens.append(token)
             row.logprobs.append(logprob)

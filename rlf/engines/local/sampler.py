@@ -36,7 +36,7 @@ class Sampler:
         model: PolicyModel,
         *,
         num_slots: int,
-        max_tokens: int,
+        max_tokens: int | None,
         logical: bool,
         executor: Executor,
         decode: Callable[[Sequence[int]], str],
@@ -45,14 +45,15 @@ class Sampler:
 
         Args:
             num_slots: trajectories sampled at once; further open ones wait in their order.
-            max_tokens: of a whole trajectory.
+            max_tokens: of a whole trajectory, for which the cache is reserved; None: the cache grows as it is needed.
             logical: whether batches follow a logical order instead of the clock.
             executor: the one thread on which the model runs.
             decode: text of tokens, to look for stop strings.
         """
-        self._slots = Slots(model.new_cache(num_slots, max_tokens))
+        cache = model.new_cache(1, 1) if max_tokens is None else model.new_cache(num_slots, max_tokens)
+        self._slots = Slots(cache, num_slots)
         self._decoder = Decoder(model, self._slots, decode)
-        self._max_tokens = max_tokens
+        self._max_tokens = max_tokens or 0
         self._logical = logical
         self._executor = executor
         self._rows: dict[str, Row] = {}

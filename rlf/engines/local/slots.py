@@ -36,6 +36,8 @@ class Row:
     """Uniform numbers for every token the trajectory may sample."""
     tokens: list[int] = field(default_factory=list)
     """Sampled in this turn."""
+    tops: list[dict[int, float]] = field(default_factory=list)
+    """Log-probabilities of the likeliest tokens at each of them, where they are asked for."""
     logprobs: list[float] = field(default_factory=list)
     finish: Finish | None = None
     released: bool = False
@@ -50,7 +52,7 @@ class Row:
             self.noise = uniforms(request.seed, max(max_tokens, 2 * request.num_sampled + request.max_tokens))
         self.context += request.tokens[known:]
         self.request, self.reply = request, reply
-        self.tokens, self.logprobs, self.finish = [], [], None
+        self.tokens, self.logprobs, self.tops, self.finish = [], [], [], None
 
     def _forget(self, tokens: Sequence[int]) -> None:
         """Keeps what the tokens begin with, and the keys and values of that."""
@@ -64,7 +66,7 @@ class Row:
         reply, self.reply, self.request = self.reply, None, None
         assert reply is not None and self.finish is not None, f"{self.id} was not sampled"
         if not reply.done():
-            reply.set_result(Sample(self.tokens, self.logprobs, self.finish))
+            reply.set_result(Sample(self.tokens, self.logprobs, self.finish, self.tops))
 
     @property
     def turn(self) -> SampleRequest:
@@ -87,8 +89,9 @@ class Row:
 class Slots:
     """The cache and the rows that hold its slots."""
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCache, num_slots: int) -> None:
         self.cache = cache
+        self._num_slots = num_slots
         self.rows: list[Row] = []
         """By slot."""
         self.num_active = 0
@@ -106,12 +109,16 @@ class Slots:
     @property
     def has_room(self) -> bool:
         """Whether a slot is free."""
-        return len(self.rows) < self.cache.num_slots
+        return len(self.rows) < self._num_slots
 
     def admit(self, row: Row) -> None:
         """Gives a row a slot."""
         row.slot = len(self.rows)
         self.rows.append(row)
+
+    def fit_cache(self) -> None:
+        """Lets the cache hold all that its rows know."""
+        self.cache.fit(len(self.rows), max(len(row.context) for row in self.rows))
 
     def activate(self, row: Row) -> None:
         """Moves a waiting row to the end of those that decode."""
@@ -132,8 +139,9 @@ class Slots:
         row.slot = -1
 
     def clear(self) -> None:
-        """Takes every slot back."""
+        """Takes every slot back, and what the cache has grown by."""
         self.rows.clear()
+        self.cache.shrink()
         self.num_active = 0
 
     def _exchange(self, left: int, right: int) -> None:

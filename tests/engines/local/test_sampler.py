@@ -247,3 +247,18 @@ def test_time_that_the_logical_schedule_holds_others_back_is_measured(model, exe
 
     before = asyncio.run(asyncio.wait_for(main(), 60))
     assert (sampler.held_s > before) is logical
+
+
+@pytest.mark.parametrize("logical", [True, False])
+def test_a_cache_that_grows_holds_what_a_reserved_one_does(model, executor, logical):
+    reserved = play(new_sampler(model, executor, logical=logical, num_slots=5))
+    grown = play(new_sampler(model, executor, logical=logical, num_slots=5, max_tokens=None))
+    assert [tokens for tokens, _, _ in grown] == [tokens for tokens, _, _ in reserved]
+    for (_, _, one), (_, _, other) in zip(grown, reserved, strict=True):
+        assert one == pytest.approx(other, abs=2e-5)
+
+
+def test_what_a_cache_has_grown_by_is_given_back(model, executor):
+    sampler = new_sampler(model, executor, num_slots=5, max_tokens=None)
+    play(sampler)
+    assert sampler._slots.cache._data.shape[2] == 1

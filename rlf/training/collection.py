@@ -1,0 +1,126 @@
+"""The collection of one step: rollouts are played until enough groups are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from rlf.rollout.collect import collect
+from rlf.rollout.loop import Rollout
+from rlf.spec.models import TrainSpec
+from rlf.training.counting import counts
+from rlf.training.groups import keep_groups
+from rlf.training.harness import Harness
+from rlf.training.rollouts import draw_tasks, greedy_rollouts, training_rollout
+from rlf.types.events import EventSink, Interrupted
+from rlf.types.policy import Policy, Sampling
+from rlf.types.score import Scored
+from rlf.types.task import Task
+from rlf.types.trajectory import StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """The trajectories of one step."""
+
+    collected: Sequence[Scored]
+    """All but the greedy ones."""
+    kept: Sequence[Scored]
+    """Those whose groups stay."""
+    greedy: Sequence[Scored] | None
+    """One of each task that is kept; None where the estimator needs none."""
+    cursor: int
+    """Tasks drawn from the training set by now, over all its passes."""
+
+    @property
+    def num_groups(self) -> int:
+        """Groups that stay."""
+        return len({item.trajectory.task.id for item in self.kept})
+
+    @property
+    def greedy_by_task(self) -> dict[str, float] | None:
+        """Rewards of the greedy trajectories that have one; None where the estimator needs none."""
+        if self.greedy is None:
+            return None
+        return {item.trajectory.task.id: item.reward for item in self.greedy if item.reward is not None}
+
+    def choose_used(self, *, mask_truncated: bool) -> list[Scored]:
+        """The trajectories that the update learns from; none where all of them would be masked."""
+        baselines = self.greedy_by_task
+        used = [item for item in self.kept if counts(item)]
+        if baselines is not None:
+            used = [item for item in used if item.trajectory.task.id in baselines]
+        if mask_truncated and all(item.trajectory.stop is StopReason.LENGTH for item in used):
+            return []
+        return used
+
+    def greedy_metrics(self) -> dict[str, float]:
+        """The mean of the greedy rewards and how many are missing; empty where the estimator needs none."""
+        if self.greedy is None:
+            return {}
+        rewards = list((self.greedy_by_task or {}).values())
+        metrics = {"groups/without_greedy": float(len(self.greedy) - len(rewards))}
+        return metrics | ({"reward/greedy/mean": fmean(rewards)} if rewards else {})
+
+
+class Collector:
+    """Plays the rollouts of a run's steps."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        harness: Harness,
+        tasks: Sequence[Task],
+        train: TrainSpec,
+        *,
+        num_generations: int,
+        seed: int,
+        emit: EventSink,
+    ) -> None:
+        """Takes what all steps share.
+
+        Args:
+            emit: takes what there is of a collection that is cut off.
+        """
+        self._policy = policy
+        self._harness = harness
+        self._tasks = tasks
+        self._train = train
+        self._num_generations = num_generations
+        self._seed = seed
+        self._emit = emit
+
+    async def collect(self, step: int, cursor: int) -> Collection:
+        """The trajectories of a step, from the task at `cursor` on."""
+        filtering = self._train.dynamic_filtering
+        collected, kept = list[Scored](), list[Scored]()
+        for _ in range(filtering.max_rounds if filtering else 1):
+            wanted = self._train.prompts_per_step - len({item.trajectory.task.id for item in kept})
+            if wanted <= 0:
+                break
+            rollouts = [
+                training_rollout(task, position, sample, self._seed)
+                for position, task in draw_tasks(self._tasks, self._seed, cursor, wanted)
+                for sample in range(self._num_generations)
+            ]
+            scored = await self._play(rollouts, self._harness.training, step, collected)
+            cursor += wanted
+            collected += scored
+            kept += keep_groups(scored, filtering)
+        greedy = None
+        if self._train.algorithm.needs_greedy:
+            rollouts = greedy_rollouts(kept, self._seed, self._num_generations)
+            greedy = await self._play(rollouts, self._harness.greedy, step, collected)
+        return Collection(collected, kept, greedy, cursor)
+
+    async def _play(
+        self, rollouts: Sequence[Rollout], sampling: Sampling, step: int, before: Sequence[Scored]
+    ) -> list[Scored]:
+        return await collect(
+            rollouts,
+            self._harness.setting(self._policy, sampling),
+            self._harness.reward,
+            step=step,
+            cut_off=lambda left: self._emit(Interrupted(step, [*before, *left])),
+        )
