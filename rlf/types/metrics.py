@@ -89,7 +89,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("policy/kl_old", "nats", "Estimated distance from the policy that the step began with."),
     Metric("policy/kl_ref", "nats", "Estimated distance from the reference, by `train.kl.kind`."),
     Metric("policy/mismatch_kl", "nats", "Estimated distance of the trainer's probabilities from the sampler's."),
-    Metric("policy/filter_fraction", "share", "Sampled tokens that the off-policy correction left out."),
+    Metric("policy/filter_fraction", "share", "Tokens, or by its level sequences, beyond the correction's thresholds."),
     Metric("policy/masked_fraction", "share", "Sampled tokens that the masks of `train.loss` left out."),
     Metric("policy/grad_norm", "", "Norm of the policy's gradient before it is clipped."),
     Metric("policy/learning_rate", "", "Learning rate of the last optimiser update."),

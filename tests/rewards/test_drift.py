@@ -67,13 +67,24 @@ def asked_about(judge: Judge, question: str) -> int:
     return sum(f"\n{question}\n" in prompt for prompt in judge.prompts)
 
 
-def play(charts: Charts, seed: int, num: int, *, errors: float = 0.1, shift: float = 0.0, inward: float = 0.0) -> int:
+def play(
+    charts: Charts,
+    seed: int,
+    num: int,
+    *,
+    errors: float = 0.1,
+    shift: float = 0.0,
+    inward: float = 0.0,
+    poor: float = 0.0,
+    good: float = 0.0,
+) -> int:
     """Sentinels until the first alarm, at most `num`: values at .75 and .25 with some spread, kept on their side."""
     draw = random.Random(seed)
     for count in range(1, num + 1):
         known = draw.random() < 0.5
         judged = known if draw.random() >= errors else not known
-        value = (0.75 if judged else 0.25) + draw.uniform(-0.05, 0.05) + shift - (inward if judged else -inward)
+        value = (0.75 + good if judged else 0.25 + poor) + shift - (inward if judged else -inward)
+        value += draw.uniform(-0.05, 0.05)
         if charts.add(value, judged=judged, known=known) is not None:
             return count
     return num
@@ -110,6 +121,48 @@ def test_a_judge_as_tolerated_has_five_thousand_sentinels_between_false_alarms()
 def test_a_drift_of_a_fifth_is_found_within_sixty_sentinels(drift: dict[str, float]) -> None:
     counts = [play(calibrated(seed), seed + 1000, 2000, **drift) for seed in range(60)]
     assert sum(counts) / len(counts) <= 60
+
+
+@pytest.mark.parametrize(
+    ("drift", "said"),
+    [
+        ({"poor": 0.2}, "values of poor items are inflated"),
+        ({"poor": -0.2}, "values of poor items are deflated"),
+        ({"good": -0.2}, "values of good items are deflated"),
+        ({"good": 0.2}, "values of good items are inflated"),
+    ],
+    ids=str,
+)
+def test_a_drift_of_one_side_alone_is_found_within_sixty_sentinels_and_named(
+    drift: dict[str, float], said: str
+) -> None:
+    counts = [play(calibrated(seed), seed + 1000, 2000, **drift) for seed in range(60)]
+    assert sum(count <= 60 for count in counts) >= 57
+    charts = calibrated(1)
+    found = [charts.add(value, judged=known, known=known) for known, value in _pairs(drift)]
+    assert next(filter(None, found)) == said
+
+
+def _pairs(drift: dict[str, float]) -> list[tuple[bool, float]]:
+    return [(False, 0.25 + drift.get("poor", 0.0)), (True, 0.75 + drift.get("good", 0.0))] * 60
+
+
+@pytest.mark.parametrize(
+    ("poor", "good", "said"),
+    [(0.2, 0.2, "inflated"), (-0.2, -0.2, "deflated"), (0.2, -0.2, "compressed"), (-0.2, 0.2, "spread")],
+)
+def test_a_drift_of_both_sides_is_named_as_one(poor: float, good: float, said: str) -> None:
+    charts = calibrated(1)
+    found = [charts.add(value, judged=known, known=known) for known, value in _pairs({"poor": poor, "good": good})]
+    assert next(filter(None, found)) == f"values are {said}"
+
+
+def test_a_state_without_charts_of_one_side_is_taken_up() -> None:
+    charts, resumed = calibrated(3), Charts(0.1, 0.3, 5000, None)
+    state = charts.state()
+    del state["sides"]
+    resumed.restore(state)
+    assert play(resumed, 9, 2000, poor=0.2) <= 60
 
 
 def test_charts_continue_from_their_state() -> None:

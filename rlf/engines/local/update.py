@@ -18,7 +18,7 @@ import torch
 from rlf.algo.estimator import AdvantageOutput
 from rlf.algo.kl import approx_kl
 from rlf.algo.logprobs import Shift, shift, token_logprobs
-from rlf.algo.loss_config import Aggregation
+from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig
 from rlf.algo.loss_masks import high_entropy
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, loss_denominator, policy_loss, value_loss
 from rlf.algo.schedule import lr_factor
@@ -187,7 +187,8 @@ class Updater:
         train = self.train
         mask_BT = batch.loss_mask_BT[rows]
         denominator = loss_denominator(mask_BT, train.loss.aggregation, train.loss.length)
-        mini = _MiniBatch(batch, fixed, output, denominator, float(mask_BT.sum().clamp(min=1)))
+        num_sequences = float(mask_BT.any(dim=1).sum().clamp(min=1))
+        mini = _MiniBatch(batch, fixed, output, denominator, float(mask_BT.sum().clamp(min=1)), num_sequences)
         parts = micro_batches(rows, batch.lengths_B, train.micro_batch_tokens)
         for gradients, metrics in self._map(partial(self._gradients, mini), parts):
             _accumulate(self._parameters(), gradients)
@@ -245,6 +246,9 @@ class Updater:
         )
         loss = result.loss
         metrics = _loss_metrics(result, mini.num_tokens)
+        if result.filter_fraction is not None:
+            share = _share_filtered_of(train.loss, part, mini)
+            metrics["policy/filter_fraction"] = share * float(result.filter_fraction)
         metrics["policy/entropy"] = float(entropy_N.detach().sum()) / mini.num_tokens
         if train.entropy_coef > 0:
             loss = loss - train.entropy_coef * entropy_N.sum() / mini.num_tokens
@@ -279,6 +283,8 @@ class _MiniBatch:
     """What the policy loss of the whole mini-batch is divided by."""
     num_tokens: float
     """Tokens of its loss mask, at least 1."""
+    num_sequences: float
+    """Sequences with a token in the loss mask, at least 1."""
 
 
 def _loss_metrics(result: PolicyLossOutput, num_tokens: float) -> dict[str, float]:
@@ -290,11 +296,16 @@ def _loss_metrics(result: PolicyLossOutput, num_tokens: float) -> dict[str, floa
     }
     if result.mismatch_kl is not None:
         metrics["policy/mismatch_kl"] = share * float(result.mismatch_kl)
-    if result.filter_fraction is not None:
-        metrics["policy/filter_fraction"] = share * float(result.filter_fraction)
     if result.masked_fraction is not None:
         metrics["policy/masked_fraction"] = share * float(result.masked_fraction)
     return metrics
+
+
+def _share_filtered_of(loss: PolicyLossConfig, part: _Part, mini: _MiniBatch) -> float:
+    """The part's share of what the correction judges in the mini-batch: tokens, or whole sequences."""
+    if loss.correction.level is CorrectionLevel.TOKEN:
+        return float(part.loss_mask_BT.sum()) / mini.num_tokens
+    return float(part.loss_mask_BT.any(dim=1).sum()) / mini.num_sequences
 
 
 def _accumulate(parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> None:

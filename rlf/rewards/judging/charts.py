@@ -1,31 +1,82 @@
 """Control charts of a judge: CUSUMs of its errors and of its calibrated residuals, with a stated run length.
 
-Five one-sided charts run side by side, each S = max(0, S + x), Page 1954. One is of errors, where x is the
-log-likelihood ratio of drifted to tolerated: the Bernoulli CUSUM of Reynolds and Stoumbos 1999. Four are of right
+Nine one-sided charts run side by side, each S = max(0, S + x), Page 1954. One is of errors, where x is the
+log-likelihood ratio of drifted to tolerated: the Bernoulli CUSUM of Reynolds and Stoumbos 1999. Eight are of right
 verdicts, whose residual d is the value less the judge's own mean on that side of the threshold, from its first
-verdicts there: up (d), down (-d), compressed towards the threshold (-d on the good side, d on the poor one) and
-spread away from it. Invariant: a judge that errs as tolerated, with any spread of values on their side, has
-`run_length` sentinels or more between alarms on average.
+verdicts there. Four take both sides, at heights for the widest spread: up (d), down (-d), compressed towards the
+threshold (-d on the good side, d on the poor one) and spread away from it. Four take one side, up or down, at heights
+for the spread that its first verdicts have. Invariant: a judge that errs as tolerated, with any spread of values on
+their side, has `run_length` sentinels or more between alarms on average.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
+from statistics import stdev
 from typing import Any
 
-NUM_CHARTS = 5
+_NUM_RESIDUAL_CHARTS = 8
+"""They share one half of the false alarms; the chart of errors has the other one."""
 CALIBRATION = 30
-"""Right verdicts on a side of the threshold that its mean is of."""
+"""Right verdicts on a side of the threshold that its mean and spread are of."""
 _SLACK = 0.1
 """Half of the shift of values that is to be found."""
 _MEAN_ERROR = 0.03
-"""What a mean of so few verdicts may err, for which heights leave room."""
+"""What a mean of so few verdicts may err at that spread, for which heights leave room."""
 _SPREAD = 0.25
 """Largest deviation of values on one side, a half of the range: the worst case that heights are made for."""
+_LEAST_SPREAD = 0.08
+"""What so few equal values leave possible: one in ten may lie elsewhere."""
+_SPREAD_ERROR = 1.2
+"""How much larger a spread may be than that of so few verdicts."""
+_FURTHEST = 0.35
+"""Residuals of one side count at most so much: one stray verdict is no drift."""
 _CELLS = 150
 _NAMES = ("values are inflated", "values are deflated", "values are compressed", "values are spread")
+_BOTH_SIDES = dict(zip(((1, 1), (-1, -1), (1, -1), (-1, 1)), _NAMES, strict=True))
+"""By where the poor and the good side have moved."""
+
+
+class _Side:
+    """The right verdicts on one side of the threshold: the first ones, then two charts of what follows."""
+
+    def __init__(self, run_length: int, seen: Sequence[float] = (), charts: Sequence[float] = (0.0, 0.0)) -> None:
+        self._run_length = run_length
+        self.seen = list(seen)
+        self.charts = list(charts)
+        """Up and down."""
+
+    @property
+    def is_calibrated(self) -> bool:
+        return len(self.seen) == CALIBRATION
+
+    @cached_property
+    def mean(self) -> float:
+        """Of the first verdicts, once these are all there."""
+        return math.fsum(self.seen) / CALIBRATION
+
+    def add(self, residual: float) -> bool:
+        """Whether an alarm is due."""
+        steps = (min(residual, _FURTHEST), min(-residual, _FURTHEST))
+        self.charts = [max(0.0, s + x - _SLACK) for s, x in zip(self.charts, steps, strict=True)]
+        return max(self.charts) > self._height
+
+    @property
+    def moved(self) -> int:
+        """1 for up, -1 for down, 0 where neither chart is half as high as an alarm."""
+        up, down = self.charts
+        return 0 if max(up, down) <= self._height / 2 else 1 if up > down else -1
+
+    @cached_property
+    def _height(self) -> float:
+        """That of the two residuals that reach it soonest for their spread and their highest value, Bennett 1962."""
+        spread = min(_SPREAD, max(_LEAST_SPREAD, math.ceil(50 * _SPREAD_ERROR * stdev(self.seen)) / 50))
+        slack = _SLACK - _MEAN_ERROR * spread / _SPREAD
+        share = spread**2 / (_FURTHEST**2 + spread**2)
+        outcomes = ((share, _FURTHEST - slack), (1 - share, -(spread**2) / _FURTHEST - slack))
+        return height_of(outcomes, self._run_length)
 
 
 class Charts:
@@ -35,52 +86,68 @@ class Charts:
         """`alarm` is the height of the errors' chart; None: the one that keeps `run_length`."""
         self._error = math.log(drifted / tolerated)
         self._right = math.log((1 - drifted) / (1 - tolerated))
-        each = NUM_CHARTS * run_length
         outcomes = ((tolerated, self._error), (1 - tolerated, self._right))
-        self._error_height = alarm or height_of(outcomes, each)
+        self._error_height = alarm or height_of(outcomes, 2 * run_length)
+        each = 2 * _NUM_RESIDUAL_CHARTS * run_length
         slack = _SLACK - _MEAN_ERROR
         noise = ((0.5, _SPREAD - slack), (0.5, -_SPREAD - slack))
         self._residual_height = height_of(noise, each)
         self._errors = 0.0
         self._residuals = [0.0] * len(_NAMES)
-        self._seen: dict[bool, list[float]] = {False: [], True: []}
+        self._each = each
+        self._poor, self._good = _Side(each), _Side(each)
 
     def add(self, value: float, *, judged: bool, known: bool) -> str | None:
-        """Counts a verdict; what has drifted, where an alarm is due. Its chart starts again from 0."""
+        """Counts a verdict; what has drifted, where an alarm is due. Its charts start again from 0."""
         self._errors = max(0.0, self._errors + (self._right if judged == known else self._error))
         if self._errors > self._error_height:
             self._errors = 0.0
             return "it errs too often"
+        side = self._good if known else self._poor
         if judged != known:
             return None
-        seen = self._seen[known]
-        if len(seen) < CALIBRATION:
-            seen.append(value)
+        if not side.is_calibrated:
+            side.seen.append(value)
             return None
-        return self._add_residual(value - math.fsum(seen) / len(seen), 1.0 if known else -1.0)
+        what = self._drift(side, value - side.mean)
+        if what is not None:
+            self._residuals = [0.0] * len(_NAMES)
+            self._poor.charts, self._good.charts = [0.0, 0.0], [0.0, 0.0]
+        return what
 
-    def _add_residual(self, residual: float, side: float) -> str | None:
-        steps = (residual, -residual, -side * residual, side * residual)
+    def _drift(self, side: _Side, residual: float) -> str | None:
+        inward = -residual if side is self._good else residual
+        steps = (residual, -residual, inward, -inward)
         self._residuals = [max(0.0, s + x - _SLACK) for s, x in zip(self._residuals, steps, strict=True)]
+        if side.add(residual):
+            return self._side_words(side)
         highest = max(range(len(_NAMES)), key=self._residuals.__getitem__)
-        if self._residuals[highest] <= self._residual_height:
-            return None
-        self._residuals = [0.0] * len(_NAMES)
-        return _NAMES[highest]
+        return _NAMES[highest] if self._residuals[highest] > self._residual_height else None
+
+    def _side_words(self, side: _Side) -> str:
+        """What a side's alarm says: of both sides, where the other one has moved too."""
+        other = self._poor if side is self._good else self._good
+        if other.is_calibrated and other.moved:
+            return _BOTH_SIDES[self._poor.moved, self._good.moved]
+        which = "good" if side is self._good else "poor"
+        return f"values of {which} items are {'inflated' if side.moved > 0 else 'deflated'}"
 
     def state(self) -> dict[str, Any]:
         """All that the charts have counted, as JSON has it."""
         return {
             "errors": self._errors,
             "residuals": list(self._residuals),
-            "poor": list(self._seen[False]),
-            "good": list(self._seen[True]),
+            "poor": list(self._poor.seen),
+            "good": list(self._good.seen),
+            "sides": [list(self._poor.charts), list(self._good.charts)],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state`."""
+        """Continues from a `state`; one that was written before there were charts of one side starts these from 0."""
         self._errors, self._residuals = state["errors"], list(state["residuals"])
-        self._seen = {False: list(state["poor"]), True: list(state["good"])}
+        charts = state.get("sides", ([0.0, 0.0], [0.0, 0.0]))
+        self._poor = _Side(self._each, state["poor"], charts[0])
+        self._good = _Side(self._each, state["good"], charts[1])
 
 
 @cache

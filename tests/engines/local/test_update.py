@@ -9,7 +9,7 @@ from rlf.algo.advantages.dr_grpo import DrGrpo
 from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.mt_grpo import MtGrpo
-from rlf.algo.loss_config import PolicyLossConfig
+from rlf.algo.loss_config import OffPolicyCorrection, PolicyLossConfig
 from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater
 from rlf.spec.models import KlSpec, TrainSpec
@@ -59,16 +59,22 @@ def weights(model):
     return torch.cat([p.detach().flatten() for p in model.full.parameters()])
 
 
-def test_micro_batches_do_not_change_the_update(tmp_path):
+@pytest.mark.parametrize("level", [None, "token", "seq"])
+def test_micro_batches_do_not_change_the_update(tmp_path, level):
+    keys = {}
+    if level is not None:
+        correction = OffPolicyCorrection(mode="mask", level=level, threshold=(0.0, 0.015))
+        keys = {"loss": PolicyLossConfig(correction=correction)}
     results = []
     for tokens in (10_000, 40):
         folder = save_random_model(tmp_path / str(tokens))
         model = load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"))
-        updater = new_updater(model, micro_batch_tokens=tokens)
+        updater = new_updater(model, micro_batch_tokens=tokens, **keys)
         metrics = updater.update(batch_of(), 1).metrics
         results.append((weights(model), metrics))
     assert torch.allclose(results[0][0], results[1][0], atol=2e-6)
     assert results[0][1] == pytest.approx(results[1][1], rel=1e-3, abs=1e-5)
+    assert (level is None) or 0 < results[0][1]["policy/filter_fraction"] < 1
 
 
 def test_the_gradient_is_the_policy_gradient_on_sampled_tokens(fresh_model):
