@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
+from typing import Any
 
 import zstandard
-from sqlalchemy import Connection, Insert, insert, select
+from sqlalchemy import Connection, Insert, Row, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rlf.core import RunError
@@ -50,12 +51,7 @@ def write_blobs(connection: Connection, data_by_hash: Mapping[str, bytes]) -> No
 
 def present(connection: Connection, names: Collection[str]) -> set[str]:
     """Those of the names that have a content."""
-    found: set[str] = set()
-    asked = list(names)
-    for start in range(0, len(asked), _BATCH):
-        query = select(tables.blobs.c.sha256).where(tables.blobs.c.sha256.in_(asked[start : start + _BATCH]))
-        found.update(connection.execute(query).scalars())
-    return found
+    return {row.sha256 for row in _named(connection, names, tables.blobs.c.sha256)}
 
 
 def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, bytes]:
@@ -64,12 +60,7 @@ def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, byte
     Raises:
         RunError: a content is damaged: it is not what its name says.
     """
-    found: dict[str, bytes] = {}
-    asked = sorted(set(names))
-    for start in range(0, len(asked), _BATCH):
-        query = select(tables.blobs).where(tables.blobs.c.sha256.in_(asked[start : start + _BATCH]))
-        found.update((row.sha256, _whole(row.sha256, row.data)) for row in connection.execute(query))
-    return found
+    return {row.sha256: _whole(row.sha256, row.data) for row in _named(connection, names)}
 
 
 def copy_blobs(reading: Connection, writing: Connection, names: Collection[str]) -> None:
@@ -78,40 +69,45 @@ def copy_blobs(reading: Connection, writing: Connection, names: Collection[str])
     Raises:
         RunError: a content is damaged.
     """
-    missing = sorted(set(names) - present(writing, set(names)))
-    for start in range(0, len(missing), _BATCH):
-        query = select(tables.blobs).where(tables.blobs.c.sha256.in_(missing[start : start + _BATCH]))
-        rows = [dict(row._mapping) for row in reading.execute(query)]
-        for row in rows:
-            _check_whole(row["sha256"], row["data"])
-        if rows:
-            writing.execute(_insert_unless_there(writing), rows)
+    rows = [dict(row._mapping) for row in _named(reading, set(names) - present(writing, names))]
+    for row in rows:
+        if not is_whole(row["sha256"], row["data"]):
+            text = "damaged in the source; `rlf runs verify` lists all damage. Copy it again."
+            raise RunError(f"blob {row['sha256'][:12]}: {text}")
+    if rows:
+        writing.execute(_insert_unless_there(writing), rows)
 
 
 def is_whole(name: str, data: bytes) -> bool:
     """Whether a stored content is what its name says."""
-    try:
-        return sha256(decompress(data)).hexdigest() == name
-    except zstandard.ZstdError:
-        return False
+    return _content(name, data) is not None
 
 
-def _check_whole(name: str, data: bytes) -> None:
-    if not is_whole(name, data):
-        raise RunError(f"blob {name[:12]}: damaged in the source; `rlf runs verify` lists all damage. Copy it again.")
-
-
-def _whole(name: str, data: bytes) -> bytes:
+def _content(name: str, data: bytes) -> bytes | None:
+    """A stored content; None where it is not what its name says."""
     try:
         content = decompress(data)
     except zstandard.ZstdError:
-        content = None
-    if content is None or sha256(content).hexdigest() != name:
+        return None
+    return content if sha256(content).hexdigest() == name else None
+
+
+def _whole(name: str, data: bytes) -> bytes:
+    content = _content(name, data)
+    if content is None:
         raise RunError(
             f"the content {name[:12]} in the lineage is damaged: it is not what its name says. `rlf runs verify` names "
             "all that is damaged, and `rlf runs salvage` saves the rest."
         )
     return content
+
+
+def _named(connection: Connection, names: Collection[str], *columns: Any) -> Iterator[Row[Any]]:
+    """Rows of the contents that have one of the names."""
+    asked = sorted(set(names))
+    for start in range(0, len(asked), _BATCH):
+        query = select(*(columns or (tables.blobs,))).where(tables.blobs.c.sha256.in_(asked[start : start + _BATCH]))
+        yield from connection.execute(query)
 
 
 def compress(content: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """A run's lineage as a graph: what it was made from and what it made, each node with the hash of its content.
 
-Pure: nodes come from what the reader gave. Edges go from what a thing was made of to the thing.
+Edges go from what a thing was made of to the thing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from rlf.core import hash_json
 from rlf.lineage.records import (
     TRAIN,
     Change,
-    Checkpoint,
-    Evaluation,
-    Export,
     Run,
-    Step,
     StoredTrajectory,
     TrajectoryFilter,
 )
@@ -113,22 +109,19 @@ def _comparable(graph: Graph) -> dict[tuple[str, str], str]:
 
 def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
     """The graph of a run; with a step also the trajectories, calls and scores that the step learnt from."""
-    graph = build_graph(
-        reader.get_run(run_id),
-        reader.steps(run_id),
-        reader.evaluations(run_id),
-        reader.checkpoints(run_id),
-        reader.exports(run_id),
-        reader.changes(run_id),
-        reader.row_hashes(run_id),
-    )
+    run = reader.get_run(run_id)
+    sources = list(_sources(run))
+    plan = Node("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
+    surroundings = [*_surroundings(run), *_rows(reader.row_hashes(run_id), sources)]
+    whole_run = Node("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
+    nodes = (*sources, plan, *surroundings, whole_run, *_made(reader, run.record.id))
     if step is None:
-        return graph
+        return Graph(run.record.id, nodes)
     source = f"step:{step - 1}" if step > 1 else f"run:{run_id}"
     summaries = reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN, step=step))
     whole = [(summary.k, reader.whole(run_id, summary)) for summary in summaries]
-    nodes = [node for k, stored in whole if stored is not None for node in _collected(step, k, stored, source)]
-    return Graph(run_id, (*graph.nodes, *nodes))
+    collected = (node for k, stored in whole if stored is not None for node in _collected(step, k, stored, source))
+    return Graph(run.record.id, (*nodes, *collected))
 
 
 def _collected(step: int, k: int, stored: StoredTrajectory, source: str) -> Iterator[Node]:
@@ -159,24 +152,6 @@ def _called(name: str, call: ToolCall, result: ToolResult, caller: str) -> Itera
             yield from _called(f"{inside}.{place}", made.call, made.result, inner.key)
 
 
-def build_graph(
-    run: Run,
-    steps: Sequence[Step],
-    evaluations: Sequence[Evaluation],
-    checkpoints: Sequence[Checkpoint],
-    exports: Sequence[Export],
-    changes: Sequence[Change],
-    row_hashes: Mapping[str, Sequence[str]],
-) -> Graph:
-    """The graph of what was read. Step metrics that measure time are no part of a step's hash."""
-    sources = list(_sources(run))
-    plan = Node("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
-    surroundings = [*_surroundings(run), *_rows(row_hashes, sources)]
-    whole = Node("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
-    made = list(_made(run, steps, evaluations, checkpoints, exports, changes))
-    return Graph(run.record.id, (*sources, plan, *surroundings, whole, *made))
-
-
 def _sources(run: Run) -> Iterator[Node]:
     for file in run.record.files:
         yield Node(file.role, file.path, file.sha256, ())
@@ -200,17 +175,11 @@ def _rows(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[Node]) -> I
         yield Node("rows", f"{len(hashes)} {phase}", hash_json(list(hashes)), data)
 
 
-def _made(
-    run: Run,
-    steps: Sequence[Step],
-    evaluations: Sequence[Evaluation],
-    checkpoints: Sequence[Checkpoint],
-    exports: Sequence[Export],
-    changes: Sequence[Change],
-) -> Iterator[Node]:
-    before, key_by_step = f"run:{run.record.id}", {0: f"run:{run.record.id}"}
-    pending = list(changes)
-    for step in steps:
+def _made(reader: Reader, run_id: str) -> Iterator[Node]:
+    """What a run made. Step metrics that measure time are no part of a step's hash."""
+    before, key_by_step = f"run:{run_id}", {0: f"run:{run_id}"}
+    pending, checkpoints = reader.changes(run_id), reader.checkpoints(run_id)
+    for step in reader.steps(run_id):
         accepted = [_change_node(change, before) for change in pending if change.step < step.step]
         pending = [change for change in pending if change.step >= step.step]
         yield from accepted
@@ -219,13 +188,13 @@ def _made(
         before = key_by_step[step.step] = node.key
         yield node
     yield from (_change_node(change, before) for change in pending)
-    for done in evaluations:
+    for done in reader.evaluations(run_id):
         made_of = (key_by_step.get(done.step, before),)
         yield Node("evaluation", f"{done.step} {done.mode}", hash_metrics(done.metrics), made_of)
     for saved in checkpoints:
         yield Node("checkpoint", saved.path, saved.sha256, (key_by_step.get(saved.step, before),))
     by_step = {saved.step: f"checkpoint:{saved.path}" for saved in checkpoints}
-    for export in exports:
+    for export in reader.exports(run_id):
         source = by_step.get(export.step, key_by_step.get(export.step, before))
         yield Node("export", export.path, export.sha256, (source,))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
@@ -41,7 +40,17 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.store import Store
-from rlf.lineage.values import AnyRow, blob_names, found_calls, metrics, run, stored_trajectory, summary, tool_summary
+from rlf.lineage.values import (
+    AnyRow,
+    blob_names,
+    found_calls,
+    metrics,
+    run,
+    stored_trajectory,
+    summary,
+    tool_summary,
+    value,
+)
 from rlf.types import Outcome
 
 _ANY = TrajectoryFilter()
@@ -92,19 +101,19 @@ class Reader:
         """Evaluations in order of step, then mode."""
         table = tables.evaluations
         rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.mode))
-        return [Evaluation(row.step, row.mode, metrics(row.metrics), row.finished) for row in rows]
+        return list(map(_evaluation, rows))
 
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """Complete checkpoints in order of step."""
         rows = self._all(_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
         place = self.store.absolute
-        return [Checkpoint(row.step, place(row.path), row.sha256, row.saved, row.dropped) for row in rows]
+        return [value(Checkpoint, row, path=place(row.path)) for row in rows]
 
     def changes(self, run_id: str) -> list[Change]:
         """What was accepted as changed when the run was resumed, in order of step."""
         table = tables.changes
         rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
-        return [Change(*(getattr(row, field.name) for field in fields(Change))) for row in rows]
+        return [value(Change, row) for row in rows]
 
     def texts(self, names: Collection[str]) -> dict[str, str]:
         """Texts of source files by the hash that names each, those that are kept."""
@@ -116,7 +125,7 @@ class Reader:
         table = tables.exports
         rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.path))
         place = self.store.absolute
-        return [Export(place(row.path), row.kind, row.step, row.sha256, row.made) for row in rows]
+        return [value(Export, row, path=place(row.path)) for row in rows]
 
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of every run that has some, in order of the alphabet."""
@@ -135,9 +144,7 @@ class Reader:
         table = tables.evaluations
         order = (table.c.run_id, table.c.mode == "sampled", table.c.step)
         last = {row.run_id: row for row in self._all(select(table).order_by(*order))}
-        return {
-            run_id: Evaluation(row.step, row.mode, metrics(row.metrics), row.finished) for run_id, row in last.items()
-        }
+        return {run_id: _evaluation(row) for run_id, row in last.items()}
 
     def events(self, run_id: str) -> list[LoggedEvent]:
         """Notices in the order they were given."""
@@ -238,10 +245,7 @@ class Reader:
         """Tokens and tool calls of the training steps, in order."""
         table = tables.collections
         query = _of_run(table, run_id).where(table.c.phase == TRAIN).order_by(table.c.step)
-        return [
-            StepTotals(row.step, row.num_trajectories, row.num_tokens, row.num_sampled, row.num_calls)
-            for row in self._all(query)
-        ]
+        return [value(StepTotals, row) for row in self._all(query)]
 
     def tool_call_summary(self, run_id: str) -> list[ToolCallSummary]:
         """What the calls of each tool came to, over training and evaluations; most called first."""
@@ -272,6 +276,10 @@ class Reader:
     def _all(self, query: Select[Any]) -> Sequence[AnyRow]:
         with self.store.read() as connection:
             return connection.execute(query).all()
+
+
+def _evaluation(row: AnyRow) -> Evaluation:
+    return value(Evaluation, row, metrics=metrics(row.metrics))
 
 
 def _of_run(table: Table, run_id: str) -> Select[Any]:
@@ -313,9 +321,8 @@ def _files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRec
 def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
     columns = tables.trajectories.c
     for name in ("phase", "step", "task_id", "stop"):
-        value = getattr(wanted, name)
-        if value is not None:
-            yield columns[name] == value
+        if (asked := getattr(wanted, name)) is not None:
+            yield columns[name] == asked
     if wanted.succeeded is not None:
         succeeded = func.coalesce(columns.success, 0.0) >= 1.0
         yield succeeded if wanted.succeeded else ~succeeded

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -39,29 +39,11 @@ def start_run(store: Store, record: RunRecord, patch: str | None = None, texts: 
     redactor, blobs = store.redactor, Blobs()
     patch_sha256 = None if patch is None else blobs.keep(redactor.text(patch).encode())
     files = [_file_row(file, record.id, texts, blobs, redactor) for file in record.files]
-    row = {
-        "id": record.id,
-        "name": redactor.text(record.name),
-        "status": RunStatus.RUNNING,
-        "started": record.started,
-        "engine": record.engine,
-        "seed": record.seed,
-        "parent_id": record.parent_id,
-        "parent_kind": record.parent_kind,
-        "parent_step": record.parent_step,
-        "plan": redactor.json(record.plan),
-        "plan_hash": record.plan_hash,
-        "code_version": record.code_version,
-        "host": redactor.json(record.host),
-        "packages": redactor.json(record.packages),
-        "command": redactor.text(record.command),
-        "folder": redactor.text(store.relative(record.folder)),
-        "home": redactor.optional(record.home),
-        "cwd": redactor.optional(record.cwd),
-        "patch_sha256": patch_sha256,
-        "last_step": 0,
-        "idle_s": 0.0,
-    }
+    row = {field.name: getattr(record, field.name) for field in fields(record) if field.name != "files"}
+    row |= {name: redactor.json(row[name]) for name in ("plan", "host", "packages")}
+    row |= {name: redactor.optional(row[name]) for name in ("name", "command", "home", "cwd")}
+    row |= {"folder": redactor.text(store.relative(record.folder)), "patch_sha256": patch_sha256}
+    row |= {"status": RunStatus.RUNNING, "last_step": 0, "idle_s": 0.0}
     lease = Lease(record.id, store.lease_folder)
     with store.holding(lease), store.write() as connection:
         write_blobs(connection, blobs.data_by_hash)

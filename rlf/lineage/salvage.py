@@ -254,10 +254,12 @@ def _unreadable(path: Path) -> list[int]:
 
 def _thin(saved: sqlite3.Connection, refs: list[int]) -> int:
     """Takes what is left of trajectories that lost a part away, so that none passes for whole; how many had some."""
-    parts = ("payloads", "tool_calls", "scores", "parse_failures")
     num_thinned = 0
     for ref in refs:
-        found = [saved.execute(f"DELETE FROM {part} WHERE trajectory_ref = ?", [ref]).rowcount for part in parts]
+        found = [
+            saved.execute(f"DELETE FROM {part} WHERE trajectory_ref = ?", [ref]).rowcount
+            for part in tables.OF_TRAJECTORY
+        ]
         num_thinned += any(found)
     return num_thinned
 

@@ -10,6 +10,8 @@ folder, so that the folder can be moved or copied.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -45,54 +47,41 @@ def _trajectory_key() -> Column[int]:
     return Column("trajectory_ref", Integer, owner, primary_key=True, autoincrement=False)
 
 
-def _key(name: str) -> Column[int]:
-    return Column(name, Integer, primary_key=True, autoincrement=False)
+def _number() -> Column[int]:
+    return Column("id", Integer, primary_key=True)
 
 
-def _text(name: str) -> Column[str]:
-    return Column(name, Text, nullable=False)
+def _keys(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, primary_key=True, autoincrement=False) for name in names]
 
 
-def _number(name: str) -> Column[float]:
-    return Column(name, Float, nullable=False)
+def _values(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names]
 
 
-def _count(name: str) -> Column[int]:
-    return Column(name, Integer, nullable=False)
+def _optional(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind) for name in names]
 
 
 runs = Table(
     "runs",
     metadata,
-    Column("id", String, primary_key=True),
-    _text("name"),
-    _text("status"),
-    _number("started"),
-    Column("finished", Float),
-    _text("engine"),
-    Column("seed", BigInteger, nullable=False),
-    Column("parent_id", String),  # No foreign key: the parent may have been removed or live in another database.
-    Column("parent_kind", String),
-    Column("parent_step", Integer),
-    _text("plan"),
-    _text("plan_hash"),
-    _text("code_version"),
-    _text("host"),
-    _text("packages"),
-    _text("command"),
-    _text("folder"),
-    Column("home", Text),
-    Column("cwd", Text),
-    Column("error", Text),
-    Column("patch_sha256", String),
-    _count("last_step"),
-    _count("pid"),
-    _text("node"),
-    _text("boot"),
-    Column("pid_ticks", BigInteger, nullable=False),
-    Column("owner", String),
-    Column("heartbeat", Float),
-    Column("idle_s", Float),
+    *_keys(String, "id"),
+    *_values(Text, "name", "status"),
+    *_values(Float, "started"),
+    *_optional(Float, "finished"),
+    *_values(Text, "engine"),
+    *_values(BigInteger, "seed"),
+    *_optional(String, "parent_id", "parent_kind"),  # no foreign key: the parent may be gone, or in another database
+    *_optional(Integer, "parent_step"),
+    *_values(Text, "plan", "plan_hash", "code_version", "host", "packages", "command", "folder"),
+    *_optional(Text, "home", "cwd", "error"),
+    *_optional(String, "patch_sha256"),
+    *_values(Integer, "last_step", "pid"),
+    *_values(Text, "node", "boot"),
+    *_values(BigInteger, "pid_ticks"),
+    *_optional(String, "owner"),
+    *_optional(Float, "heartbeat", "idle_s"),
     Index(None, "started"),
 )
 
@@ -100,34 +89,31 @@ files = Table(
     "files",
     metadata,
     _run_key(),
-    Column("role", String, primary_key=True),
-    Column("path", String, primary_key=True),
-    _text("sha256"),
-    Column("text_sha256", String),
+    *_keys(String, "role", "path"),
+    *_values(Text, "sha256"),
+    *_optional(String, "text_sha256"),
 )
 
 changes = Table(
     "changes",
     metadata,
     _run_key(),
-    _key("step"),
-    Column("role", String, primary_key=True),
-    Column("path", String, primary_key=True),
-    _text("old_sha256"),
-    _text("sha256"),
-    Column("text_sha256", String),
-    _number("accepted"),
+    *_keys(Integer, "step"),
+    *_keys(String, "role", "path"),
+    *_values(Text, "old_sha256", "sha256"),
+    *_optional(String, "text_sha256"),
+    *_values(Float, "accepted"),
 )
 
-tags = Table("tags", metadata, _run_key(), Column("tag", String, primary_key=True))
+tags = Table("tags", metadata, _run_key(), *_keys(String, "tag"))
 
 notes = Table(
     "notes",
     metadata,
-    Column("id", Integer, primary_key=True),
+    _number(),
     _run_key(primary_key=False),
-    _number("time"),
-    _text("text"),
+    *_values(Float, "time"),
+    *_values(Text, "text"),
     Index(None, "run_id"),
 )
 
@@ -135,50 +121,44 @@ exports = Table(
     "exports",
     metadata,
     _run_key(),
-    Column("path", String, primary_key=True),
-    _text("kind"),
-    _count("step"),
-    _text("sha256"),
-    _number("made"),
+    *_keys(String, "path"),
+    *_values(Text, "kind"),
+    *_values(Integer, "step"),
+    *_values(Text, "sha256"),
+    *_values(Float, "made"),
 )
 
-steps = Table("steps", metadata, _run_key(), _key("step"), _text("metrics"), _number("finished"))
+steps = Table(
+    "steps", metadata, _run_key(), *_keys(Integer, "step"), *_values(Text, "metrics"), *_values(Float, "finished")
+)
 
 evaluations = Table(
     "evaluations",
     metadata,
     _run_key(),
-    _key("step"),
-    Column("mode", String, primary_key=True),
-    _text("metrics"),
-    _number("finished"),
+    *_keys(Integer, "step"),
+    *_keys(String, "mode"),
+    *_values(Text, "metrics"),
+    *_values(Float, "finished"),
 )
 
 trajectories = Table(
     "trajectories",
     metadata,
-    Column("id", Integer, primary_key=True),
+    _number(),
     _run_key(primary_key=False),
-    Column("phase", String, nullable=False),
-    _count("step"),
-    _count("k"),
-    _text("trajectory_id"),
-    _text("task_id"),
-    _count("sample_index"),
-    Column("kind", Text),
-    _text("stop"),
-    Column("error", Text),
-    Column("answer", Text),
-    _text("gold"),
-    Column("reward", Float),
-    Column("success", Float),
-    Column("advantage", Float),
-    _count("num_tokens"),
-    _count("num_sampled"),
-    _count("num_turns"),
-    _count("num_calls"),
-    _number("duration_s"),
-    Column("task_sha256", String),
+    *_values(String, "phase"),
+    *_values(Integer, "step", "k"),
+    *_values(Text, "trajectory_id", "task_id"),
+    *_values(Integer, "sample_index"),
+    *_optional(Text, "kind"),
+    *_values(Text, "stop"),
+    *_optional(Text, "error", "answer"),
+    *_values(Text, "gold"),
+    *_optional(Float, "reward", "success", "advantage"),
+    *_values(Integer, "num_tokens", "num_sampled", "num_turns", "num_calls"),
+    *_values(Float, "duration_s"),
+    *_optional(String, "task_sha256"),
     UniqueConstraint("run_id", "phase", "step", "k"),
 )
 
@@ -186,89 +166,59 @@ collections = Table(
     "collections",
     metadata,
     _run_key(),
-    Column("phase", String, primary_key=True),
-    _key("step"),
-    _count("num_trajectories"),
-    Column("num_tokens", BigInteger, nullable=False),
-    Column("num_sampled", BigInteger, nullable=False),
-    _count("num_calls"),
+    *_keys(String, "phase"),
+    *_keys(Integer, "step"),
+    *_values(Integer, "num_trajectories"),
+    *_values(BigInteger, "num_tokens", "num_sampled"),
+    *_values(Integer, "num_calls"),
 )
 
 tool_totals = Table(
     "tool_totals",
     metadata,
     _run_key(),
-    Column("phase", String, primary_key=True),
-    _key("step"),
-    Column("name", String, primary_key=True),
-    Column("outcome", String, primary_key=True),
-    _count("num_calls"),
-    _count("num_cached"),
-    _count("num_truncated"),
-    _number("run_s"),
-    _number("max_run_s"),
-    _number("queue_s"),
+    *_keys(String, "phase"),
+    *_keys(Integer, "step"),
+    *_keys(String, "name", "outcome"),
+    *_values(Integer, "num_calls", "num_cached", "num_truncated"),
+    *_values(Float, "run_s", "max_run_s", "queue_s"),
 )
 
-costs = Table(
-    "costs",
-    metadata,
-    _run_key(),
-    Column("phase", String, primary_key=True),
-    Column("kind", String, primary_key=True),
-    Column("name", String, primary_key=True),
-    _text("usage"),
-)
+costs = Table("costs", metadata, _run_key(), *_keys(String, "phase", "kind", "name"), *_values(Text, "usage"))
 
 blobs = Table(
-    "blobs",
-    metadata,
-    Column("sha256", String, primary_key=True),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("data", LargeBinary, nullable=False),
+    "blobs", metadata, *_keys(String, "sha256"), *_values(BigInteger, "size_bytes"), *_values(LargeBinary, "data")
 )
 
-payloads = Table("payloads", metadata, _trajectory_key(), Column("data", LargeBinary, nullable=False))
+payloads = Table("payloads", metadata, _trajectory_key(), *_values(LargeBinary, "data"))
 
 tool_calls = Table(
     "tool_calls",
     metadata,
     _trajectory_key(),
-    _key("turn"),
-    _key("position"),
-    _text("name"),
-    _text("arguments"),
-    _text("outcome"),
-    _text("text"),
-    _text("attempts"),
-    _number("queue_s"),
-    _number("run_s"),
-    Column("cached", Boolean, nullable=False),
-    Column("truncated", Boolean, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    _text("isolation"),
-    Column("text_sha256", String),
-    Column("original_sha256", String),
-    Column("coerced", Boolean),
-    Column("usage", Text),
-    Column("structured", Text),
-    Column("images", Text),
-    Column("inner", Text),
+    *_keys(Integer, "turn", "position"),
+    *_values(Text, "name", "arguments", "outcome", "text", "attempts"),
+    *_values(Float, "queue_s", "run_s"),
+    *_values(Boolean, "cached", "truncated"),
+    *_values(BigInteger, "size_bytes"),
+    *_values(Text, "isolation"),
+    *_optional(String, "text_sha256", "original_sha256"),
+    *_optional(Boolean, "coerced"),
+    *_optional(Text, "usage", "structured", "images", "inner"),
 )
 
 scores = Table(
     "scores",
     metadata,
     _trajectory_key(),
-    _key("position"),
-    _text("term"),
-    Column("value", Float),
-    _number("weight"),
-    _text("reason"),
-    _number("elapsed_s"),
-    Column("state", String),
-    Column("turn_values", Text),
-    Column("usage", Text),
+    *_keys(Integer, "position"),
+    *_values(Text, "term"),
+    *_optional(Float, "value"),
+    *_values(Float, "weight"),
+    *_values(Text, "reason"),
+    *_values(Float, "elapsed_s"),
+    *_optional(String, "state"),
+    *_optional(Text, "turn_values", "usage"),
     sqlite_with_rowid=False,
 )
 
@@ -276,34 +226,36 @@ parse_failures = Table(
     "parse_failures",
     metadata,
     _trajectory_key(),
-    _key("turn"),
-    _key("position"),
-    _text("kind"),
-    _text("message"),
-    _text("raw"),
-    _count("raw_start"),
-    Column("structural", Boolean, nullable=False),
+    *_keys(Integer, "turn", "position"),
+    *_values(Text, "kind", "message", "raw"),
+    *_values(Integer, "raw_start"),
+    *_values(Boolean, "structural"),
 )
 
 checkpoints = Table(
     "checkpoints",
     metadata,
     _run_key(),
-    _key("step"),
-    _text("path"),
-    _text("sha256"),
-    _number("saved"),
-    Column("dropped", Float),
+    *_keys(Integer, "step"),
+    *_values(Text, "path", "sha256"),
+    *_values(Float, "saved"),
+    *_optional(Float, "dropped"),
 )
 
 events = Table(
     "events",
     metadata,
-    Column("id", Integer, primary_key=True),
+    _number(),
     _run_key(primary_key=False),
-    _number("time"),
-    _text("level"),
-    _text("text"),
-    _text("data"),
+    *_values(Float, "time"),
+    *_values(Text, "level", "text", "data"),
     Index(None, "run_id", "id"),
 )
+
+OF_TRAJECTORY = (payloads, tool_calls, scores, parse_failures)
+"""What hangs on a trajectory."""
+OF_RUN = (
+    *(files, changes, tags, notes, exports, steps, evaluations),
+    *(collections, tool_totals, costs, checkpoints, events),
+)
+"""What hangs on a run, but for its trajectories."""

@@ -17,21 +17,6 @@ from rlf.lineage.records import IMPORTING
 from rlf.lineage.store import Store
 from rlf.lineage.values import blob_names
 
-_OF_RUN = (
-    tables.files,
-    tables.changes,
-    tables.tags,
-    tables.notes,
-    tables.exports,
-    tables.steps,
-    tables.evaluations,
-    tables.collections,
-    tables.tool_totals,
-    tables.costs,
-    tables.checkpoints,
-    tables.events,
-)
-_OF_TRAJECTORY = (tables.payloads, tables.tool_calls, tables.scores, tables.parse_failures)
 _BATCH = 1000
 """Trajectories in one transaction."""
 _PAUSE_S = 0.05
@@ -60,7 +45,7 @@ def copy_run(source: Store, target: Store, run_id: str) -> bool:
             with target.write() as writing:
                 lease.check(writing)
                 copy_blobs(reading, writing, _source_texts(reading, row))
-                for table in _OF_RUN:
+                for table in tables.OF_RUN:
                     _copy_rows(reading, writing, table, run_id, placed)
                 shown = {name: row[name] for name in ("status", *lease.columns())}
                 writing.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(shown))
@@ -138,7 +123,7 @@ def _copy_batch(reading: Connection, writing: Connection, ids: Sequence[int]) ->
     stored = writing.execute(insert(table).returning(table.c.id, *place), new_rows).all()
     new_by_place = {(row.phase, row.step, row.k): row.id for row in stored}
     new_by_old = {row.id: new_by_place[row.phase, row.step, row.k] for row in rows}
-    parts = {part: _parts(reading, part, ids) for part in _OF_TRAJECTORY}
+    parts = {part: _parts(reading, part, ids) for part in tables.OF_TRAJECTORY}
     copy_blobs(reading, writing, blob_names(rows, parts[tables.tool_calls]))
     for part, found in parts.items():
         _insert_bulk(writing, part, [(new_by_old[row[0]], *row[1:]) for row in found])

@@ -26,7 +26,6 @@ from rlf.lineage.run import check_stopped
 from rlf.lineage.soundness import find_fault
 from rlf.lineage.store import Store
 
-_PARTS = (tables.payloads, tables.tool_calls, tables.scores, tables.parse_failures)
 _BATCH = 500
 _KEEP = re.compile(r"(?P<rule>last|every):(?P<number>[1-9][0-9]*)|(?P<word>none|failed)")
 KEEP_FORM = "`last:N` steps, `every:N` steps, `failed` (success below 1, or unscorable), or `none`"
@@ -87,7 +86,7 @@ def thin(store: Store, run_id: str, keep: Keep) -> int:
     for start in range(0, len(refs), _BATCH):
         with store.write() as connection:  # a batch at a time: others write in between
             check_stopped(store, connection, run_id)
-            for table in _PARTS:
+            for table in tables.OF_TRAJECTORY:
                 connection.execute(delete(table).where(table.c.trajectory_ref.in_(refs[start : start + _BATCH])))
     return len(refs)
 

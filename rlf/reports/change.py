@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter, TrajectorySummary
+from rlf.reports.evaluation import first_samples, success_by_task
 from rlf.reports.evidence import Evidence, Finding, judge, paired_evidence
 from rlf.reports.statistics import Interval, mcnemar, wilson_interval
 
@@ -115,15 +115,8 @@ def shifts(changes: Sequence[Change]) -> list[Shift | None]:
 
 def _successes(change: Change) -> tuple[dict[str, float], dict[str, float]]:
     """Mean success of each question before and after, within 0 to 1 as in the evaluation's own figure."""
-    return _by_task(change.before), {} if change.after is None else _by_task(change.after)
-
-
-def _by_task(trial: Trial) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for item in trial.tries:
-        if item.success is not None:
-            values.setdefault(item.task_id, []).append(min(1.0, max(0.0, item.success)))
-    return {task: fmean(found) for task, found in values.items()}
+    after = () if change.after is None else change.after.tries
+    return success_by_task(change.before.tries), success_by_task(after)
 
 
 def _evidence(before: dict[str, float], after: dict[str, float]) -> Evidence | None:
@@ -153,7 +146,7 @@ def pairs(change: Change) -> list[Pair]:
     """The first samples of every question that was scored both times."""
     if change.after is None:
         return []
-    before, after = _first_samples(change.before), _first_samples(change.after)
+    before, after = first_samples(change.before.tries), first_samples(change.after.tries)
     return [Pair(before[task], after[task]) for task in before if task in after]
 
 
@@ -169,7 +162,3 @@ def kind_interval(trial: Trial, kind: str) -> Interval | None:
 
 def _is_binary(value: float | None) -> bool:
     return value in (0.0, 1.0)
-
-
-def _first_samples(trial: Trial) -> dict[str, TrajectorySummary]:
-    return {item.task_id: item for item in trial.tries if item.sample_index == 0 and item.success is not None}

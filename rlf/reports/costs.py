@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from rlf.reports.quantities import count, dollars, visible
+from rlf.reports.sheets import plain_table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rlf.lineage.records import Cost
 
 COLUMNS = ("spent on", "requests", "without usage", "tokens", "cached", "cost")
@@ -38,9 +39,4 @@ def cost_rows(costs: Sequence[Cost]) -> list[tuple[str, ...]]:
 
 def costs_table(costs: Sequence[Cost]) -> Table:
     """The costs as a table."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for place, header in enumerate(COLUMNS):
-        table.add_column(header, justify="right" if place else "left", no_wrap=bool(place))
-    for row in cost_rows(costs):
-        table.add_row(*row)
-    return table
+    return plain_table(COLUMNS, cost_rows(costs), left=COLUMNS[:1])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-
-from rich.table import Table
 
 from rlf.lineage.records import Evaluation, Step
 from rlf.reports.quantities import count, decimal, dollars, percent, visible
@@ -33,7 +31,10 @@ def judge_totals(steps: Sequence[Step], evaluations: Sequence[Evaluation]) -> li
     trained = [step.metrics for step in steps]
     every = [*trained, *(evaluation.metrics for evaluation in evaluations)]
     terms = dict.fromkeys(
-        name.split("/")[1] for metrics in every for name in metrics if name.startswith("rewards/") and _is_cost(name)
+        name.split("/")[1]
+        for metrics in every
+        for name in metrics
+        if name.startswith("rewards/") and name.endswith("/cost_usd")
     )
     found = []
     for term in terms:
@@ -53,14 +54,13 @@ def judge_totals(steps: Sequence[Step], evaluations: Sequence[Evaluation]) -> li
     return found
 
 
-def judges_table(judges: Sequence[JudgeTotals]) -> Table:
-    """The totals for people."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("judge")
-    for header in ("tokens", "cost", "tokens a step", "cost a step", "cached", "kappa"):
-        table.add_column(header, justify="right", no_wrap=True)
+COLUMNS = ("judge", "tokens", "cost", "tokens a step", "cost a step", "cached", "kappa")
+
+
+def judge_rows(judges: Sequence[JudgeTotals]) -> Iterator[tuple[str, ...]]:
+    """The totals for people, by `COLUMNS`."""
     for judge in judges:
-        table.add_row(
+        yield (
             visible(judge.term),
             count(judge.num_tokens),
             dollars(judge.cost_usd),
@@ -69,11 +69,6 @@ def judges_table(judges: Sequence[JudgeTotals]) -> Table:
             percent(judge.cached),
             decimal(judge.kappa),
         )
-    return table
-
-
-def _is_cost(name: str) -> bool:
-    return name.endswith("/cost_usd")
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -22,6 +22,11 @@ def percent_range(low: float, high: float) -> str:
     return f"{100 * low:.1f}–{100 * high:.1f} %"
 
 
+def rate(share: float | None, interval: tuple[float, float] | None) -> str:
+    """`71.4 % (65.1–77.0 %)`: a share with its interval, where there is one."""
+    return percent(share) + ("" if share is None or interval is None else f" ({percent_range(*interval)})")
+
+
 def level(confidence: float) -> str:
     """`95 %`, `98.3 %`, `99.75 %`: of an interval."""
     return f"{100 * confidence:.4g} %"

@@ -14,11 +14,13 @@ from rich.text import Text
 
 from rlf.core.hashing import short
 from rlf.core.plain_json import Jsonable
+from rlf.reports import judges
 from rlf.reports.costs import costs_table
-from rlf.reports.judges import JudgeTotals, judge_totals, judges_table
+from rlf.reports.judges import JudgeTotals, judge_totals
 from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.overview import STATUS_STYLES, elapsed_s
 from rlf.reports.quantities import decimal, duration, latency, percent, visible
+from rlf.reports.sheets import plain_table
 from rlf.reports.sparkline import sparkline
 from rlf.reports.summary import Summary, change_view, example_parts, read_summary
 from rlf.reports.verdict import Verdict, read_verdict, verdict_text
@@ -78,9 +80,9 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
     parts += [change_view(report.summary, report.verdict.line), Text()]
     parts.append(_grid(_course(report)))
     if report.tools:
-        parts += [Text(), _tools_table(report.tools)]
+        parts += [Text(), plain_table(TOOL_COLUMNS, tool_rows(report.tools), left=("tool", "outcomes"))]
     if report.judges:
-        parts += [Text(), judges_table(report.judges)]
+        parts += [Text(), plain_table(judges.COLUMNS, judges.judge_rows(report.judges), left=judges.COLUMNS[:1])]
     if report.costs:
         parts += [Text(), costs_table(report.costs)]
     parts += [*example_parts(report.summary, options, opening), Text()]
@@ -174,15 +176,13 @@ def _curve(values: Sequence[float], *, unit: bool) -> Text:
     )
 
 
-def _tools_table(tools: Sequence[ToolCallSummary]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("tool")
-    for header in ("calls", "mean", "longest", "queued", "cached", "cut"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("outcomes")
+TOOL_COLUMNS = ("tool", "calls", "mean", "longest", "queued", "cached", "cut", "outcomes")
+
+
+def tool_rows(tools: Sequence[ToolCallSummary]) -> Iterator[tuple[str, ...]]:
+    """What the calls of each tool came to, by `TOOL_COLUMNS`."""
     for tool in tools:
         times = (latency(tool.mean_run_s), latency(tool.max_run_s), latency(tool.mean_queue_s))
         outcomes = " · ".join(f"{outcome} {number:,}" for outcome, number in tool.num_by_outcome.items())
         counts = (f"{tool.num_cached:,}", f"{tool.num_truncated:,}")
-        table.add_row(visible(tool.name), f"{tool.num_calls:,}", *times, *counts, outcomes)
-    return table
+        yield visible(tool.name), f"{tool.num_calls:,}", *times, *counts, outcomes

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlf.reports.compare.arms import Arm
-from rlf.reports.compare.sheets import Sheet, sheet_markdown
 from rlf.reports.pages.curves import Course, further_charts, main_charts
 from rlf.reports.pages.render import render
-from rlf.reports.quantities import MISSING, percent, visible
-from rlf.reports.sweep import SeedReport, mean_words
+from rlf.reports.quantities import visible
+from rlf.reports.sheets import Sheet, sheet_markdown
+from rlf.reports.sweep import COLUMNS, SeedReport, mean_words, member_rows
 
 
 def seeds_sheet(report: SeedReport) -> Sheet:
     """The members as a table of text."""
-    rows = tuple(
-        (
-            " ".join(row.overrides),
-            row.run_id or MISSING,
-            row.status or "not started",
-            str(row.step),
-            percent(row.before),
-            percent(row.after),
-        )
-        for row in report.sweep.rows
-    )
-    header = ("member", "run", "status", "step", "before", "after")
-    return Sheet("held-out success of each seed", mean_words(report), header, rows)
+    rows = tuple(member_rows(report.sweep.rows))
+    return Sheet("held-out success of each seed", mean_words(report), COLUMNS, rows)
 
 
 def seeds_markdown(report: SeedReport) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from rlf.reports.change import (
@@ -25,10 +24,13 @@ from rlf.reports.change import (
 from rlf.reports.evaluation import interval_of, kinds_of
 from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.quantities import MISSING, level, p_value, percent, percent_range, points, points_range, visible
+from rlf.reports.sheets import plain_table
 from rlf.reports.statistics import Interval
 from rlf.reports.trajectory import legend, trajectory_view
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rlf.lineage.reader import Reader
 
 _EXAMPLE_LINES = 12
@@ -87,10 +89,9 @@ def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Itera
 
 
 def _table(changes: Sequence[Change], found: Sequence[Shift | None]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("held-out success", no_wrap=True)
-    for header in (_header("before", changes[0].before), _header("after", changes[0].after), "change"):
-        table.add_column(header, justify="right", no_wrap=True)
+    first = "held-out success"
+    header = (first, _header("before", changes[0].before), _header("after", changes[0].after), "change")
+    table = plain_table(header, left=(first,), wraps=())
     for change, shift in zip(changes, found, strict=True):
         for name, before, after in rate_rows(change):
             whole = not name.startswith("  ")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import SWEEP
 from rlf.reports.overview import STATUS_STYLES
 from rlf.reports.quantities import MISSING, percent, percent_range, visible
+from rlf.reports.sheets import plain_table
 from rlf.reports.statistics import Interval, mean_interval
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run
 
@@ -121,15 +123,19 @@ def mean_words(report: SeedReport) -> str:
     return f"mean of {report.num_seeds} seeds {percent(report.mean)}, {within}"
 
 
-def _table(rows: Sequence[SweepRow]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("member", overflow="fold")
-    table.add_column("run", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    for header in ("step", "before", "after"):
-        table.add_column(header, justify="right", no_wrap=True)
+COLUMNS = ("member", "run", "status", "step", "before", "after")
+
+
+def member_rows(rows: Sequence[SweepRow]) -> Iterator[tuple[str, ...]]:
+    """The members for people, by `COLUMNS`."""
     for row in rows:
-        status = Text("not started", "dim") if row.status is None else Text(row.status, STATUS_STYLES[row.status])
         figures = (str(row.step), percent(row.before), percent(row.after))
-        table.add_row(visible(" ".join(row.overrides)), row.run_id or MISSING, status, *figures)
+        yield visible(" ".join(row.overrides)), row.run_id or MISSING, str(row.status or "not started"), *figures
+
+
+def _table(rows: Sequence[SweepRow]) -> Table:
+    table = plain_table(COLUMNS, left=COLUMNS[:3], wraps=COLUMNS[:1])
+    for row, (member, run_id, status, *figures) in zip(rows, member_rows(rows), strict=True):
+        style = "dim" if row.status is None else STATUS_STYLES[row.status]
+        table.add_row(member, run_id, Text(status, style), *figures)
     return table

@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from rlf.lineage.records import FoundCall, StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.reports.change import pairs, read_changes
 from rlf.reports.quantities import MISSING, decimal, duration, visible
+from rlf.reports.sheets import plain_table
 from rlf.types.trajectory import Trajectory
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rlf.lineage.reader import Reader
 
 _MAX_QUESTION = 60
@@ -77,28 +79,29 @@ def _cut(text: str) -> str:
 
 def matches_table(matches: Sequence[Match]) -> Table:
     """Renders what was found."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in ("phase", "step", "K", "ended", "turns", "calls", "reward", "advantage", "question"):
-        table.add_column(header, justify="left" if header in ("phase", "ended", "question") else "right")
-    for match in matches:
-        item = match.summary
-        advantage = MISSING if item.advantage is None else f"{item.advantage:+.3f}"
-        figures = (str(item.num_turns), str(item.num_calls), decimal(item.reward), advantage)
-        table.add_row(item.phase, str(item.step), str(item.k), item.stop, *figures, visible(match.question))
-    return table
+    header = ("phase", "step", "K", "ended", "turns", "calls", "reward", "advantage", "question")
+    return plain_table(header, map(_match_row, matches), left=("phase", "ended", "question"), wraps=header)
+
+
+def _match_row(match: Match) -> tuple[str, ...]:
+    item = match.summary
+    advantage = MISSING if item.advantage is None else f"{item.advantage:+.3f}"
+    figures = (str(item.num_turns), str(item.num_calls), decimal(item.reward), advantage)
+    return item.phase, str(item.step), str(item.k), item.stop, *figures, visible(match.question)
 
 
 def calls_table(calls: Sequence[FoundCall]) -> Table:
     """Renders calls of tools with the trajectories that `rlf trace RUN K --phase PHASE --step STEP` shows."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in ("phase", "step", "K", "turn", "tool", "outcome", "time", "arguments", "text"):
-        table.add_column(header, justify="right" if header in ("step", "K", "turn", "time") else "left")
-    for call in calls:
-        turn = f"{call.turn} > {call.inside}" if call.inside else str(call.turn)
-        place = (call.phase, str(call.step), str(call.k), turn, visible(call.name), str(call.outcome))
-        words = (json.dumps(dict(call.arguments), ensure_ascii=False), " ".join(call.text.split()))
-        table.add_row(*place, duration(call.run_s), *(visible(_cut(text)) for text in words))
-    return table
+    header = ("phase", "step", "K", "turn", "tool", "outcome", "time", "arguments", "text")
+    left = ("phase", "tool", "outcome", "arguments", "text")
+    return plain_table(header, map(_call_row, calls), left=left, wraps=header)
+
+
+def _call_row(call: FoundCall) -> tuple[str, ...]:
+    turn = f"{call.turn} > {call.inside}" if call.inside else str(call.turn)
+    place = (call.phase, str(call.step), str(call.k), turn, visible(call.name), str(call.outcome))
+    words = (json.dumps(dict(call.arguments), ensure_ascii=False), " ".join(call.text.split()))
+    return *place, duration(call.run_s), *(visible(_cut(text)) for text in words)
 
 
 def heated(trajectory: Trajectory, decode: Callable[[int], str]) -> list[Text]:

@@ -6,14 +6,15 @@ of these trained models. With two or more seeds on both sides it is over the see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 
 from rlf.lineage.records import TrajectorySummary
 from rlf.reports.compare.arms import Arm, Member
-from rlf.reports.evidence import Evidence, judge, paired_evidence, seeds_evidence, unpaired_evidence
+from rlf.reports.evaluation import first_samples, success_by_task
+from rlf.reports.evidence import Evidence, Finding, judge, paired_evidence, seeds_evidence, unpaired_evidence
 from rlf.reports.statistics import Interval, area_under, mean_interval, share_interval
 
 _TAIL = 0.1
@@ -143,7 +144,7 @@ def _figure(values: Sequence[float]) -> Figure | None:
 
 
 def _over_questions(tries: Sequence[TrajectorySummary]) -> Interval | None:
-    values = list(_success_by_task(tries).values())
+    values = list(success_by_task(tries).values())
     return share_interval(values) if values else None
 
 
@@ -185,29 +186,25 @@ def _tail_of(member: Member) -> dict[str, float]:
 def contrasts(arms: Sequence[Arm], mode: str) -> tuple[Contrast | None, ...]:
     """Each arm after the first against it, all as one report. None where a side was not evaluated in the mode."""
     matches = [_match(arms[0], arm, mode) for arm in arms[1:]]
-    findings = judge([None if match is None else match.evidence for match in matches])
+    findings = judge([None if match is None else match[1] for match in matches])
     num_compared = sum(finding is not None for finding in findings)
     return tuple(
-        None
-        if match is None
-        else Contrast(
-            difference=match.difference,
-            interval=None if finding is None else finding.interval,
-            confidence=0.95 if finding is None else finding.confidence,
-            basis=match.basis,
-            num_questions=match.num_questions,
-            num_not_shared=match.num_not_shared,
-            num_seeds=match.num_seeds,
-            num_gained=sum(flip.gained for flip in match.flips),
-            num_lost=sum(not flip.gained for flip in match.flips),
-            binary=match.binary,
-            p=None if finding is None else finding.p,
-            p_adjusted=None if finding is None else finding.p_adjusted,
-            num_compared=num_compared,
-            shown=finding is not None and finding.shown,
-            flips=match.flips,
-        )
+        None if match is None else _judged(match[0], finding, num_compared)
         for match, finding in zip(matches, findings, strict=True)
+    )
+
+
+def _judged(found: Contrast, finding: Finding | None, num_compared: int) -> Contrast:
+    if finding is None:
+        return replace(found, num_compared=num_compared)
+    return replace(
+        found,
+        interval=finding.interval,
+        confidence=finding.confidence,
+        p=finding.p,
+        p_adjusted=finding.p_adjusted,
+        num_compared=num_compared,
+        shown=finding.shown,
     )
 
 
@@ -219,22 +216,9 @@ def contrast(left: Arm, right: Arm, mode: str) -> Contrast | None:
 Side = list[dict[str, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
+def _match(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | None] | None:
     """Two arms brought together, before it is known how many others there are."""
-
-    difference: float
-    evidence: Evidence | None
-    basis: Basis
-    num_questions: int
-    num_not_shared: int
-    num_seeds: tuple[int, int]
-    binary: bool
-    flips: tuple[Flip, ...]
-
-
-def _match(left: Arm, right: Arm, mode: str) -> _Match | None:
-    sides = [[_success_by_task(member.last_tries.get(mode, ())) for member in arm.members] for arm in (left, right)]
+    sides = [[success_by_task(member.last_tries.get(mode, ())) for member in arm.members] for arm in (left, right)]
     if not all(found for side in sides for found in side):
         return None
     asked = [set(found) for side in sides for found in side]
@@ -242,16 +226,25 @@ def _match(left: Arm, right: Arm, mode: str) -> _Match | None:
     single = all(len(side) == 1 for side in sides)
     binary = single and all(value in (0.0, 1.0) for side in sides for value in side[0].values())
     evidence, basis = _evidence(sides, shared, binary=binary)
-    return _Match(
+    flips = _flips(left.members[0], right.members[0], mode)
+    contrast = Contrast(
         difference=_difference(sides, shared) if evidence is None else evidence.difference,
-        evidence=evidence,
+        interval=None,
+        confidence=0.95,
         basis=basis,
         num_questions=min(map(len, asked)) if basis is Basis.UNPAIRED else len(shared),
         num_not_shared=len(set.union(*asked) - shared),
         num_seeds=(len(sides[0]), len(sides[1])),
+        num_gained=sum(flip.gained for flip in flips),
+        num_lost=sum(not flip.gained for flip in flips),
         binary=binary and basis is Basis.QUESTIONS,
-        flips=tuple(_flips(left.members[0], right.members[0], mode)),
+        p=None,
+        p_adjusted=None,
+        num_compared=1,
+        shown=False,
+        flips=tuple(flips),
     )
+    return contrast, evidence
 
 
 def _evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
@@ -276,23 +269,9 @@ def _difference(sides: list[Side], shared: set[str]) -> float:
     return right - left
 
 
-def _success_by_task(tries: Iterable[TrajectorySummary]) -> dict[str, float]:
-    """Mean success of each question's samples, within 0 to 1 and unscorable ones left out, as in `success`."""
-    values: dict[str, list[float]] = {}
-    for item in tries:
-        if item.reward is not None and item.success is not None:
-            values.setdefault(item.task_id, []).append(min(1.0, max(0.0, item.success)))
-    return {task: fmean(found) for task, found in values.items()}
-
-
 def _flips(left: Member, right: Member, mode: str) -> list[Flip]:
     """Questions whose first samples came out differently."""
-    sides = [_first_samples(member.last_tries.get(mode, ())) for member in (left, right)]
+    sides = [first_samples(member.last_tries.get(mode, ())) for member in (left, right)]
     shared = [task for task in sides[0] if task in sides[1]]
     flips = [Flip(task, sides[0][task], sides[1][task]) for task in shared]
     return [flip for flip in flips if flip.left.success != flip.right.success]
-
-
-def _first_samples(tries: Sequence[TrajectorySummary]) -> dict[str, TrajectorySummary]:
-    scored = (item for item in tries if item.reward is not None and item.success is not None)
-    return {item.task_id: item for item in scored if item.sample_index == 0}

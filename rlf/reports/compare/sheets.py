@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -10,7 +10,8 @@ from rlf.reports.compare.comparison import Comparison
 from rlf.reports.compare.outcomes import Figure, Reached
 from rlf.reports.judges import judge_totals
 from rlf.reports.power import power_words
-from rlf.reports.quantities import MISSING, count, decimal, dollars, duration, latency, percent, percent_range, visible
+from rlf.reports.quantities import MISSING, count, decimal, dollars, duration, latency, percent, rate, visible
+from rlf.reports.sheets import Sheet, sheet_markdown
 
 _METRICS = (
     ("reward/mean", "reward"),
@@ -43,19 +44,6 @@ _OF_TERMS = {"cost_usd": "cost, US dollars", "cached": "cached replies"}
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """One table."""
-
-    title: str
-    note: str
-    """What its figures are; empty where the title says it."""
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    figures: bool = False
-    """Whether what follows the first cell of a row are figures, which are aligned at the right."""
-
-
-@dataclass(frozen=True, slots=True)
 class Sheets:
     """The tables of a comparison."""
 
@@ -67,26 +55,14 @@ class Sheets:
 def sheets(found: Comparison) -> Sheets:
     """Every table of a comparison that has rows, results apart from what the arms are made of."""
     letters = tuple(arm.letter for arm in found.arms)
-    results = [
-        Sheet(
-            f"held-out success, {found.mode}",
-            "in brackets: 95 % confidence intervals, over seeds where there are several, else over questions",
-            ("", *letters),
-            tuple(_results(found)),
-            figures=True,
-        ),
-        Sheet(
-            "training", "means over the last tenth of the steps", ("", *letters), tuple(_metrics(found)), figures=True
-        ),
-        Sheet("tools", "over training and evaluations", ("", *letters), tuple(_tools(found)), figures=True),
-        Sheet(
-            "judges",
-            "over training and evaluations, mean of the runs",
-            ("", *letters),
-            tuple(_judges(found)),
-            figures=True,
-        ),
+    over = "in brackets: 95 % confidence intervals, over seeds where there are several, else over questions"
+    figures = [
+        (f"held-out success, {found.mode}", over, _results),
+        ("training", "means over the last tenth of the steps", _metrics),
+        ("tools", "over training and evaluations", _tools),
+        ("judges", "over training and evaluations, mean of the runs", _judges),
     ]
+    results = [Sheet(title, note, ("", *letters), tuple(rows(found)), figures=True) for title, note, rows in figures]
     origins = [
         Sheet("what differs", "", ("cause", "what", *letters), tuple(_differences(found))),
         Sheet("arms", "", ("", "name", "seeds", "runs", "status", "steps"), tuple(_arms(found))),
@@ -133,9 +109,7 @@ def _results(found: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def _figure(figure: Figure | None) -> str:
-    if figure is None:
-        return MISSING
-    return percent(figure.value) + ("" if figure.interval is None else f" ({percent_range(*figure.interval)})")
+    return MISSING if figure is None else rate(figure.value, figure.interval)
 
 
 def _steps(reached: Reached | None, num_runs: int) -> str:
@@ -191,18 +165,3 @@ def markdown(found: Comparison) -> str:
     tables = sheets(found)
     parts += [sheet_markdown(sheet) for sheet in (*tables.results, *tables.origins)]
     return "\n\n".join(parts) + "\n"
-
-
-def sheet_markdown(sheet: Sheet) -> str:
-    """One table with its title and note."""
-    head = [f"## {sheet.title}", *([sheet.note] if sheet.note else [])]
-    return "\n\n".join([*head, "\n".join(_markdown_rows([sheet.header, _rule(sheet), *sheet.rows]))])
-
-
-def _rule(sheet: Sheet) -> tuple[str, ...]:
-    return ("---", *("---:" if sheet.figures else "---" for _ in sheet.header[1:]))
-
-
-def _markdown_rows(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    for row in rows:
-        yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"

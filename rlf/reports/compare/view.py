@@ -15,10 +15,11 @@ from rlf.reports.compare.arms import Arm
 from rlf.reports.compare.comparison import Comparison, title_of
 from rlf.reports.compare.examples import Example
 from rlf.reports.compare.flips import FlipRow, KindRows, flip_matrix, turn_words
-from rlf.reports.compare.sheets import Sheet, sheets
+from rlf.reports.compare.sheets import sheets
 from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.power import power_words
 from rlf.reports.quantities import percent, visible
+from rlf.reports.sheets import Sheet, plain_table
 from rlf.reports.sparkline import sparkline
 from rlf.reports.trajectory import trajectory_view
 
@@ -73,12 +74,10 @@ def _questions(found: Comparison, examples: Sequence[Example]) -> Iterator[Rende
     kinds = [one for one in flip_matrix(found, examples) if any((*one.gained, *one.lost))]
     if not kinds:
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title="questions that came out differently")
-    table.title_style, table.title_justify = "bold", "left"
-    table.add_column("kind and question", overflow="fold", ratio=1)
-    for arm in found.arms:
-        table.add_column(arm.letter, justify="right", no_wrap=True)
-    table.add_column("first difference", overflow="fold")
+    first, last = "kind and question", "first difference"
+    header = (first, *(arm.letter for arm in found.arms), last)
+    table = plain_table(header, left=(first, last), title="questions that came out differently")
+    table.columns[0].ratio = 1
     num_rows = max(3, _MAX_QUESTIONS // len(kinds))
     for one in kinds:
         table.add_row(*_kind_cells(one), style="bold")
@@ -107,14 +106,11 @@ def _row_cells(row: FlipRow) -> Iterator[Text]:
 
 
 def _table(sheet: Sheet) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title=sheet.title, title_justify="left")
-    table.title_style = "bold"
+    left = sheet.header[:1] if sheet.figures else sheet.header
+    rows = ((Text(_shortened(cell)) for cell in row) for row in sheet.rows)
+    table = plain_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
     if sheet.note:
         table.caption, table.caption_style, table.caption_justify = sheet.note, "dim", "left"
-    for place, header in enumerate(sheet.header):
-        table.add_column(header, overflow="fold", justify="right" if sheet.figures and place else "left")
-    for row in sheet.rows:
-        table.add_row(*(Text(_shortened(cell)) for cell in row))
     return table
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rlf.reports import costs, judges
 from rlf.reports.change import Change, shifts
-from rlf.reports.compare.sheets import Sheet
-from rlf.reports.costs import COLUMNS, cost_rows
 from rlf.reports.opening import ReadOpening
 from rlf.reports.pages.curves import Course, further_charts, main_charts
 from rlf.reports.pages.render import render
 from rlf.reports.pages.turns import beside, side
-from rlf.reports.quantities import MISSING, count, dollars, latency, percent, percent_range, visible
-from rlf.reports.report import Report, origin_facts, shown_events, status_words
-from rlf.reports.summary import Rate, difference_words, rate_rows, shift_lines
+from rlf.reports.quantities import rate, visible
+from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, shown_events, status_words, tool_rows
+from rlf.reports.sheets import Sheet
+from rlf.reports.summary import difference_words, rate_rows, shift_lines
 
 if TYPE_CHECKING:
     from rlf.lineage.records import Evaluation
@@ -51,31 +51,23 @@ def _sheets(report: Report) -> Iterator[Sheet]:
         tuple(row for change in report.summary.changes for row in _rates(change)),
         figures=True,
     )
-    tools = (
-        (visible(tool.name), f"{tool.num_calls:,}", latency(tool.mean_run_s), latency(tool.max_run_s), outcomes)
-        for tool in report.tools
-        for outcomes in [", ".join(f"{outcome} {number:,}" for outcome, number in tool.num_by_outcome.items())]
+    tables = (
+        ("tools", "", TOOL_COLUMNS, tool_rows(report.tools)),
+        ("judges", "over training and evaluations", judges.COLUMNS, judges.judge_rows(report.judges)),
+        ("costs", "of all that the run did", costs.COLUMNS, costs.cost_rows(report.costs)),
     )
-    yield Sheet("tools", "", ("tool", "calls", "mean", "longest", "outcomes"), tuple(tools), figures=True)
-    judges = ((visible(one.term), count(one.num_tokens), dollars(one.cost_usd)) for one in report.judges)
-    yield Sheet("judges", "over training and evaluations", ("term", "tokens", "cost"), tuple(judges), figures=True)
-    yield Sheet("costs", "of all that the run did", COLUMNS, tuple(cost_rows(report.costs)), figures=True)
+    for title, note, header, rows in tables:
+        yield Sheet(title, note, header, tuple(rows), figures=True)
 
 
 def _rates(change: Change) -> Iterator[tuple[str, ...]]:
     for name, before, after in rate_rows(change):
         yield (
             visible(name.replace("  ", "\u2003")),
-            _rate(before),
-            _rate(after),
+            rate(before.share, before.interval),
+            rate(after.share, after.interval),
             difference_words(before.share, after.share),
         )
-
-
-def _rate(rate: Rate) -> str:
-    if rate.share is None:
-        return MISSING
-    return percent(rate.share) + ("" if rate.interval is None else f" ({percent_range(*rate.interval)})")
 
 
 def _example(report: Report, opening: ReadOpening) -> object:
