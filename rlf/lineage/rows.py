@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from rlf.core.redact import Redactor
 from rlf.lineage.blobs import Blobs
 from rlf.lineage.inner import inner_json
 from rlf.lineage.payload import encode
-from rlf.types import CallRecord, ParseFailure, Score, Scored, ScoreState, ToolResult, Trajectory
+from rlf.types import CallRecord, ParseFailure, Scored, ScoreState, ToolResult, Trajectory
 from rlf.types.written import write
 
 Row = dict[str, Any]
@@ -94,11 +93,11 @@ def score_rows(ref: int, scored: Scored, redactor: Redactor) -> list[Row]:
     """One row per reward term; the ordinary state, of most rows, is null."""
     rows = []
     for position, score in enumerate(scored.scores):
-        row = _EMPTY_SCORE | write(score)
-        row |= {name: None if row[name] is None else json.dumps(row[name]) for name in ("turn_values", "usage")}
-        texts = {name: redactor.text(row[name]) for name in ("term", "reason")}
-        state = {"state": None if score.state is ScoreState.SCORED else score.state}
-        rows.append({"trajectory_ref": ref, "position": position} | row | texts | state)
+        row = {"trajectory_ref": ref, "position": position} | {name: getattr(score, name) for name in _SCORE}
+        row |= {"term": redactor.text(score.term), "reason": redactor.text(score.reason)}
+        row["state"] = None if score.state is ScoreState.SCORED else score.state
+        row["turn_values"] = None if score.turn_values is None else json.dumps(score.turn_values)
+        rows.append(row | {"usage": None if score.usage is None else json.dumps(write(score.usage))})
     return rows
 
 
@@ -114,12 +113,15 @@ def call_rows(ref: int, trajectory: Trajectory, redactor: Redactor, blobs: Blobs
 def _call(record: CallRecord, redactor: Redactor, blobs: Blobs) -> Row:
     """A result's written form by columns: contents by their names, JSON as text."""
     result = record.result
-    row: Row = _EMPTY_RESULT | write(result, without={"images", "inner", "original", "sha256"})
-    row |= {name: redactor.json(row[name]) for name in ("attempts", "usage", "structured") if row[name] is not None}
+    row: Row = {name: getattr(result, name) for name in _RESULT}
     text, text_sha256 = blobs.keep_long(redactor.text(result.text))
     whole = None if result.original is None else blobs.keep(redactor.text(result.original).encode())
     images = [[image.mime_type, blobs.keep(image.data)] for image in result.images]
     return row | {
+        "coerced": result.coerced or None,
+        "attempts": redactor.json(write(result.attempts)),
+        "usage": redactor.json(result.usage) if result.usage else None,
+        "structured": None if result.structured is None else redactor.json(result.structured),
         "name": redactor.text(record.call.name),
         "arguments": redactor.json(record.call.arguments),
         "text": text,
@@ -130,10 +132,8 @@ def _call(record: CallRecord, redactor: Redactor, blobs: Blobs) -> Row:
     }
 
 
-_PLAIN = ("queue_s", "run_s", "cached", "truncated", "size_bytes", "isolation")
-_EMPTY_SCORE = {field.name: field.default for field in fields(Score)}
-_EMPTY_RESULT: Row = {field.name: field.default for field in fields(ToolResult) if field.name in _PLAIN}
-_EMPTY_RESULT |= {"attempts": [], "coerced": None, "usage": None, "structured": None}
+_SCORE = ("value", "weight", "elapsed_s")
+_RESULT = ("outcome", "queue_s", "run_s", "cached", "truncated", "size_bytes", "isolation")
 
 
 def failure_rows(ref: int, trajectory: Trajectory, redactor: Redactor) -> list[Row]:
@@ -146,6 +146,5 @@ def failure_rows(ref: int, trajectory: Trajectory, redactor: Redactor) -> list[R
 
 
 def _failure(failure: ParseFailure, redactor: Redactor) -> Row:
-    row: Row = write(failure)
-    row["raw_start"] = row.pop("position")
-    return row | {name: redactor.text(row[name]) for name in ("message", "raw")}
+    texts = {"message": redactor.text(failure.message), "raw": redactor.text(failure.raw)}
+    return {"kind": failure.kind, "raw_start": failure.position, "structural": failure.structural} | texts

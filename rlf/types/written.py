@@ -81,7 +81,8 @@ def find_results(values: Any) -> Iterator[dict[str, Any]]:
         if "outcome" in values and "text" in values:
             yield values
         for key in _BELOW:
-            yield from find_results(values.get(key, ()))
+            if below := values.get(key):
+                yield from find_results(below)
     elif isinstance(values, list | tuple):
         for item in values:
             yield from find_results(item)
