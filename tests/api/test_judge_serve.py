@@ -6,15 +6,12 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
@@ -24,28 +21,15 @@ from rlf.core import RlfError, RunError
 from rlf.core.supervise import descendants
 from rlf.rewards.judging.settings import Serve
 
+from ..processes import Process, call_rlf
+
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "specs" / "writing_judge.yaml"
-RLF = (sys.executable, "-m", "rlf")
 
 
-@contextmanager
-def started(*arguments: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A command, which is killed at the end if it still runs."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [*RLF, *arguments], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def out_of(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdout is not None
-    return process.stdout
+def started(*arguments: str, folder: Path) -> Process:
+    """A command, whose worker processes find this tree."""
+    return Process(call_rlf, *arguments, folder=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def are_gone(pids: set[int], within_s: float = 20) -> bool:
@@ -65,9 +49,9 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def first_step(process: subprocess.Popen[str]) -> dict[str, Any]:
+def first_step(process: Process) -> dict[str, Any]:
     """The metrics of the first step that a run with --json tells."""
-    for line in out_of(process):
+    for line in process.stdout:
         event = json.loads(line)
         if event.get("event") == "step":
             metrics: dict[str, Any] = event["data"]["metrics"]
@@ -77,7 +61,7 @@ def first_step(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def test_two_servers_answer_until_ctrl_c_and_leave_nothing(tmp_path: Path) -> None:
     with started("judge", "serve", "builtin:tiny", "--num", "2", "--port", "0", "--json", folder=tmp_path) as process:
-        served = json.loads(out_of(process).readline())["data"]["endpoints"]
+        served = json.loads(process.stdout.readline())["data"]["endpoints"]
         assert len({server["url"] for server in served}) == 2
         for server in served:
             with urllib.request.urlopen(server["url"] + "/models", timeout=20) as answer:

@@ -1,8 +1,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,9 +10,12 @@ from safetensors.torch import load_file
 from rlf.api.lineage import open_lineage
 from rlf.api.running.start import resume, run
 from rlf.core import RlfError
+from rlf.engines.local import checkpoint
 from rlf.engines.local.update import Updater
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.types import EvaluationFinished, RunStatus, StepFinished, StopReason
+
+from ..processes import Process, call_rlf
 
 NUMBERS = ("loss/policy", "policy/grad_norm", "policy/entropy", "policy/mismatch_kl", "reward/mean", "tokens/total")
 """Metrics that depend on the seed alone, not on the clock."""
@@ -158,17 +159,17 @@ def test_a_stop_during_an_update_comes_after_its_step(whole, small, tmp_path, mo
     assert history(tmp_path, outcome.run_id) == history(whole[0], whole[1].run_id)
 
 
+def run_in_the_background(*arguments):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    call_rlf(*arguments)
+
+
 def started(folder, moment):
     """The small run as a process, at a moment such as `step 3`; its background has Ctrl-C ignored."""
     from tests.api.conftest import ROOT, SMALL
 
     spec = str(ROOT / "specs" / "search.yaml")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rlf", "run", spec, *SMALL, "--runs", str(folder), "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    )
+    process = Process(run_in_the_background, "run", spec, *SMALL, "--runs", str(folder), "--json")
     word, number = moment.split()
     for line in process.stdout:
         event = json.loads(line)
@@ -179,11 +180,10 @@ def started(folder, moment):
 
 @pytest.mark.parametrize("moment", ["step 1", "step 3", "checkpoint 2", "step 5"])
 def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path, moment):
-    process = started(tmp_path, moment)
-    time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.stdout.close()
-    assert process.wait() == -signal.SIGKILL
+    with started(tmp_path, moment) as process:
+        time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
     with open_lineage(tmp_path) as store:
         stored = Reader(store).get_run("latest")
     assert stored.status is RunStatus.INTERRUPTED and stored.process_gone
@@ -192,47 +192,46 @@ def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path, moment):
 
 
 def test_a_run_told_to_terminate_ends_as_by_ctrl_c(whole, tmp_path):
-    process = started(tmp_path, "step 3")
-    process.send_signal(signal.SIGTERM)
-    *_, last = map(json.loads, process.stdout)
-    process.stdout.close()
-    assert process.wait() == 130
+    with started(tmp_path, "step 3") as process:
+        process.send_signal(signal.SIGTERM)
+        *_, last = map(json.loads, process.stdout)
+        assert process.wait() == 130
     assert last["data"]["status"] == "interrupted"
     resumed = resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
     assert history(tmp_path, resumed.run_id) == history(whole[0], whole[1].run_id)
 
 
-KILLED_IN_A_CHECKPOINT = """
-import os, signal, sys
-from pathlib import Path
-from rlf.engines.local import checkpoint
-from rlf.cli.main import main
+def run_and_be_killed_in_a_checkpoint(moment, *arguments):
+    """A run that is killed in the middle of its checkpoint of step 4."""
+    plain_sync, plain_rename = checkpoint._sync, Path.rename
 
-moment, step = sys.argv.pop(1), 4
-def die(*_): os.kill(os.getpid(), signal.SIGKILL)
-plain_sync, plain_rename = checkpoint._sync, Path.rename
-def sync(path):
-    if f"{step:06d}" in str(path) and path.name == "weights.safetensors":
-        path.write_bytes(path.read_bytes()[:100])
-        die()
-    plain_sync(path)
-def rename(self, target):
-    done = plain_rename(self, target)
-    if f"step-{step:06d}" in str(target): die()
-    return done
-if moment == "half of a file": checkpoint._sync = sync
-else: Path.rename = rename
-main()
-"""
+    def sync(path):
+        if "000004" in str(path) and path.name == "weights.safetensors":
+            path.write_bytes(path.read_bytes()[:100])
+            os.kill(os.getpid(), signal.SIGKILL)
+        plain_sync(path)
+
+    def rename(self, target):
+        done = plain_rename(self, target)
+        if "step-000004" in str(target):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    if moment == "half of a file":
+        checkpoint._sync = sync
+    else:
+        Path.rename = rename
+    call_rlf(*arguments)
 
 
 @pytest.mark.parametrize("moment", ["half of a file", "renamed, and not yet in the lineage"])
 def test_a_run_killed_inside_a_checkpoint_write_resumes_to_the_same_numbers(whole, tmp_path, moment):
     from tests.api.conftest import ROOT, SMALL
 
-    command = [sys.executable, "-c", KILLED_IN_A_CHECKPOINT, moment, "run", str(ROOT / "specs/search.yaml"), *SMALL]
-    killed = subprocess.run([*command, "--runs", str(tmp_path), "--json"], stdout=subprocess.DEVNULL, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    command = ["run", str(ROOT / "specs/search.yaml"), *SMALL, "--runs", str(tmp_path), "--json"]
+    with Process(run_and_be_killed_in_a_checkpoint, moment, *command) as killed:
+        killed.communicate()
+        assert killed.returncode == -signal.SIGKILL
     with open_lineage(tmp_path) as store:
         assert [saved.step for saved in Reader(store).checkpoints(Reader(store).get_run("latest").record.id)] == [2, 3]
     resumed = resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])

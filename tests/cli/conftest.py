@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,31 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return use
 
 
+def invoke(*arguments: object) -> Result:
+    """Calls a command, 80 columns wide."""
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(argument) for argument in arguments])
+
+
 @pytest.fixture
 def rlf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Calls a command in an empty folder, 80 columns wide."""
+    """Calls a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    runner = CliRunner(env={"COLUMNS": "80"})
-    return lambda *arguments: runner.invoke(app, [str(argument) for argument in arguments])
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder that `rlf run` leaves behind when it plays a whole run."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("rlf.api.running.start.run", functools.partial(play, script=script_of(RunStatus.FINISHED)))
+        assert invoke("run", "search.yaml").exit_code == 0
+    return folder / "runs"
+
+
+@pytest.fixture
+def recorded(rlf: Callable[..., Result], recorded_runs: Path, tmp_path: Path) -> Callable[..., Result]:
+    """Calls a command in a folder with a copy of that run."""
+    shutil.copytree(recorded_runs, tmp_path / "runs")
+    return rlf

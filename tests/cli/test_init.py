@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import jsonschema_rs
@@ -12,6 +13,8 @@ import yaml
 from typer.testing import Result
 
 from rlf.api.projects import templates
+from rlf.spec.meaning import schema
+from rlf.spec.meaning.schema import schema_text
 from rlf.types.metrics import find_metric
 
 Rlf = Callable[..., Result]
@@ -25,7 +28,16 @@ OWN_FILES = {
     "code": {"tool_specs/python.yaml"} | QUESTIONS,
     "judge": {"reward_specs/writing.yaml", "data/topics.jsonl", "data/labels.jsonl"},
 }
-SMALL = ("train.steps=2", "train.prompts_per_step=2", "rollout.num_generations=2", "eval.limit=2")
+SMALL = (
+    *("train.steps=2", "train.prompts_per_step=2", "rollout.num_generations=2"),
+    *("rollout.max_new_tokens=24", "eval.limit=2"),
+)
+_schema_text = cache(schema_text)
+
+
+@pytest.fixture(autouse=True)
+def _schemas_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "schema_text", _schema_text)
 
 
 @pytest.mark.parametrize("template", templates())

@@ -23,13 +23,6 @@ ROOT = Path(__file__).parents[2]
 SHOP = ROOT / "specs" / "search.yaml"
 
 
-@pytest.fixture
-def recorded(rlf: Rlf, engine: Callable[..., None]) -> Rlf:
-    engine()
-    assert rlf("run", "search.yaml").exit_code == 0
-    return rlf
-
-
 def printed_names() -> Iterator[str]:
     """The names that the command line's code prints results under."""
     for path in Path(rlf.cli.__file__).parent.glob("*.py"):

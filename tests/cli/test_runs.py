@@ -6,19 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from typer.testing import Result
 
 from .conftest import RUN
 
 Rlf = Callable[..., Result]
-
-
-@pytest.fixture
-def recorded(rlf: Rlf, engine: Callable[..., None]) -> Rlf:
-    engine()
-    assert rlf("run", "search.yaml").exit_code == 0
-    return rlf
 
 
 def test_list_has_a_line_per_run(recorded: Rlf) -> None:

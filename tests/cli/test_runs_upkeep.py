@@ -17,13 +17,6 @@ from .conftest import RUN
 Rlf = Callable[..., Result]
 
 
-@pytest.fixture
-def recorded(rlf: Rlf, engine: Callable[..., None]) -> Rlf:
-    engine()
-    assert rlf("run", "search.yaml").exit_code == 0
-    return rlf
-
-
 def told(result: Result) -> object:
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)["data"]
@@ -76,7 +69,7 @@ def test_thinning_and_removing_leave_a_sound_lineage(recorded: Rlf) -> None:
     assert recorded("runs", "gc", "latest", "--keep", "last:2").stdout.startswith("20 trajectories thinned")
     verified = recorded("runs", "verify")  # the synthetic run names checkpoints that nobody wrote
     assert verified.exit_code == 3
-    assert verified.stdout.endswith("1 runs, 3 faults\n")
+    assert verified.stdout.endswith("1 run, 3 faults\n")
     assert "the checkpoint of step 12 is damaged: /runs/synthetic/checkpoints/12: leads out of" in verified.stdout
     assert recorded("runs", "show", "latest").exit_code == 0
     assert recorded("runs", "rm", "latest", "--yes").stdout.startswith(f"removed {RUN}")

@@ -20,13 +20,6 @@ from .conftest import RUN
 Rlf = Callable[..., Result]
 
 
-@pytest.fixture
-def recorded(rlf: Rlf, engine: Callable[..., None]) -> Rlf:
-    engine()
-    assert rlf("run", "search.yaml").exit_code == 0
-    return rlf
-
-
 def found(result: Result) -> list[dict[str, object]]:
     assert result.exit_code == 0, result.output
     return [match["summary"] for match in json.loads(result.stdout)["data"]]

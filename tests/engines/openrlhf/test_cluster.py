@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from rlf.core import RlfError, RunError
 from rlf.lineage import Reader
 from rlf.types import RunStatus, StepFinished
 
-from .test_engine import ROOT, Watch, place, start, stored, wait_for
+from ...processes import Process
+from .test_engine import Watch, place, start, stored, wait_for
 
 SECRET = "a word of both sides"
 
@@ -51,13 +51,10 @@ def cluster(tmp_path, monkeypatch):
 
         def kill_driver_at(self, step, how):
             """Leaves a job whose trainer waits at a step, and whose driver was killed when it had told that step."""
-            code = DRIVER.format(
-                root=str(ROOT), runs=str(self.runs), how=how, at=self.place(f"gate:{step}").model_dump_json()
-            )
-            driver = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+            driver = Process(start_at, self.runs, how, self.place(f"gate:{step}"))
             wait_for(lambda: last_step(self.runs) == step, timeout_s=300)
-            driver.kill()
-            driver.wait()
+            with driver:
+                driver.kill()
 
         def open_gate(self):
             (next(self.nodes.iterdir()) / "ckpt" / "gate").touch()
@@ -71,14 +68,8 @@ def cluster(tmp_path, monkeypatch):
     return Cluster()
 
 
-DRIVER = """
-import sys
-sys.path.insert(0, {root!r})
-from pathlib import Path
-from rlf.engines.openrlhf.job.place import Place
-from tests.engines.openrlhf.test_engine import start
-start(Path({runs!r}), extra={how!r}, at=Place.model_validate_json({at!r}))
-"""
+def start_at(folder, how, at):
+    start(folder, extra=how, at=at)
 
 
 def free_port():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,6 +17,8 @@ from rlf.core.supervise import descendants
 from rlf.engines.openrlhf.job.place import Place
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.types import EvaluationFinished, Notice, RunStatus, StepFinished
+
+from ...processes import Process
 
 ROOT = Path(__file__).parents[3]
 SIZES = [
@@ -146,23 +146,13 @@ def test_ctrl_c_ends_everything_and_keeps_what_was_done(tmp_path, left_nothing):
     assert (run_.status, sorted(steps)) == (RunStatus.INTERRUPTED, [1, 2])
 
 
-DRIVER = """
-import sys
-sys.path.insert(0, {root!r})
-from pathlib import Path
-from tests.engines.openrlhf.test_engine import start
-start(Path({folder!r}), "hang:3")
-"""
-
-
 def test_a_killed_driver_takes_its_job_along_and_is_caught_up_with_once(tmp_path):
-    code = DRIVER.format(root=str(ROOT), folder=str(tmp_path))
-    driver = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    driver = Process(start, tmp_path, "hang:3")
     wait_for(lambda: len(list(tmp_path.glob("*/job/ckpt/_actor/global_step3"))) == 1)
     family = descendants(driver.pid)
     assert len(family) >= 4
-    driver.kill()
-    driver.wait()
+    with driver:
+        driver.kill()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
     forget_step(tmp_path, 3)
     mend(tmp_path)

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from zipfile import ZipFile
 
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.on_disk import read_tokenizer
 from tests.engines.openrlhf.fakes import FakeEngine, Params
 
 parser = argparse.ArgumentParser()
@@ -72,7 +72,7 @@ async def train():
             sys.exit(1)
 
 
-tokenizer = load_tokenizer(args["actor.model_name_or_path"])
+tokenizer = read_tokenizer(Path(args["actor.model_name_or_path"]))  # without the seconds that transformers takes
 spec = importlib.util.spec_from_file_location("agent_module", args["train.agent_func_path"])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
