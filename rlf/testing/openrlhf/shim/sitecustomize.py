@@ -2,7 +2,8 @@
 path. Each adaptation runs right after the import of the module it is about; nothing heavy is imported here.
 
 What is adapted, and why it changes nothing that a rehearsal is to show:
-- torch: questions to a GPU get a CPU's answers; tensors asked for on `cuda` are made on the CPU.
+- torch: questions to a GPU get a CPU's answers; tensors asked for on `cuda` are made on the CPU; beside the
+  stand-in for vLLM, what DeepSpeed would compile runs as it is written.
 - weight sync: OpenRLHF's broadcast goes over gloo in place of NCCL, and the hand-over of GPU memory between processes
   of one GPU (CUDA IPC) carries the values instead of a handle. Which weights go when is OpenRLHF's own.
 - vLLM for CPUs: its linear layers keep their weights where new ones can be loaded, and models that see can be made.
@@ -49,6 +50,14 @@ def _adapt_torch(torch: Any) -> None:
         return make_empty(*args, **(kwargs | {"device": "cpu"} if kwargs.get("device") == "cuda" else kwargs))
 
     torch.empty = empty
+    if any(path.endswith("/standin") for path in sys.path):
+        torch.compile = _run_uncompiled
+        sys.modules["torch._inductor.lowering"] = None  # type: ignore[assignment]  # DeepSpeed does without
+
+
+def _run_uncompiled(function: Any = None, **_options: Any) -> Any:
+    """In place of `torch.compile` beside the stand-in for vLLM: to import the compiler takes each process seconds."""
+    return function if function is not None else _run_uncompiled
 
 
 def _adapt_reductions(reductions: Any) -> None:
