@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from rlf.core.kinds import Kind
 
 if TYPE_CHECKING:
     import torch
@@ -110,11 +110,10 @@ class AdvantageOutput:
     """Sum of each trajectory's token rewards, after baseline, scaling, clipping and KL penalty."""
 
 
-class Estimator(BaseModel, ABC):
+class Estimator(Kind, ABC):
     """A way to turn rewards into per-token advantages. Fields are its hyperparameters."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    chosen_by: ClassVar[str] = "kind"
     needs_group: ClassVar[bool]
     """True if a task needs several rollouts: with one, every advantage would be 0."""
     needs_critic: ClassVar[bool]

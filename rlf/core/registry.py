@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from rlf.core.errors import RlfError
 
@@ -49,6 +49,8 @@ def close_names(name: str, known: list[str]) -> list[str]:
 class Registry(Generic[T]):
     """The kinds of one noun: files of `package`, and entry points of the group `package`."""
 
+    _by_base: ClassVar[dict[type, Registry[Any]]] = {}
+
     def __init__(self, noun: str, package: str, base: type[T], elsewhere: Mapping[str, str] | None = None) -> None:
         """`elsewhere`: what others call some of the kinds; for messages only."""
         self.noun = noun
@@ -56,6 +58,12 @@ class Registry(Generic[T]):
         self.base = base
         self._elsewhere = elsewhere or {}
         self._loaded: dict[str, type[T]] = {}
+        self._by_base[base] = self
+
+    @classmethod
+    def of(cls, base: type) -> Registry[Any]:
+        """The registry of the classes that derive from a base."""
+        return cls._by_base[base]
 
     def names(self) -> list[str]:
         """All kinds, sorted; imports nothing."""
@@ -66,6 +74,12 @@ class Registry(Generic[T]):
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
+
+    def name_of(self, kind: type) -> str:
+        """The name of a kind: its file's, or that of its entry point."""
+        file = kind.__module__.rpartition(".")[2]
+        names = [*self._loaded, *({file} & set(self.names())), *self.names()]
+        return next(name for name in names if self.get(name) is kind)
 
     def _load(self, name: str) -> type[T]:
         if name in self._files():

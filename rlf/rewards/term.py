@@ -12,22 +12,18 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
-    ValidationInfo,
     field_validator,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from rlf.core import Registry
-from rlf.core.kinds import chosen_kind
+from rlf.core.kinds import Kind
 from rlf.core.meter import Meter
+from rlf.core.models import StrictModel
 from rlf.rewards.facts import Example
 from rlf.rewards.weight import Weight, WeightSchedule
 from rlf.types import ScoreUsage, ToolInvoker, Trajectory
@@ -121,10 +117,8 @@ class Unscorable(StrEnum):
     """The others are summed without it."""
 
 
-class Gate(BaseModel):
+class Gate(StrictModel, allow_inf_nan=False):
     """What another term must have said for this one to be asked; otherwise it adds nothing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     term: str
     """Name of the other term."""
@@ -134,11 +128,10 @@ class Gate(BaseModel):
     """Its value must not exceed this; None: no bound."""
 
 
-class Term(BaseModel, ABC):
+class Term(Kind, ABC, allow_inf_nan=False):
     """One term of the reward. Fields are its YAML keys; validating a mapping gives the class of its `kind`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+    chosen_by: ClassVar[str] = "kind"
     needs_answer: ClassVar[bool] = False
     """Whether a task without a gold answer is unscorable."""
     judges_turns: ClassVar[bool] = False
@@ -162,14 +155,6 @@ class Term(BaseModel, ABC):
     unscorable: Unscorable = Unscorable.DROP_TRAJECTORY
     tests: tuple[Example, ...] = ()
     """Trajectories with the value they must have; `rlf rewards test` scores them."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _of_its_kind(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Term:
-        if cls is not Term or isinstance(data, Term):
-            return handler(data)
-        kind = chosen_kind(TERM_KINDS, data)
-        return kind.model_validate(data, context=info.context)
 
     @field_validator("clip")
     @classmethod

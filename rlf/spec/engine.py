@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rlf.core import Registry
-from rlf.spec.section import Section
+from rlf.core.kinds import Kind
 
 
-class EngineSpec(Section):
+class EngineSpec(Kind, allow_inf_nan=False):
     """Which engine trains, and the keys that only it understands."""
 
+    chosen_by: ClassVar[str] = "kind"
     WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = ()
     """Keys that cannot change a run's results: they are no part of the plan's hash."""
 

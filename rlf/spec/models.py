@@ -7,22 +7,21 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SerializeAsAny
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from rlf.algo import ESTIMATORS, Estimator
+from rlf.algo import Estimator
 from rlf.algo.health import HealthConfig
 from rlf.algo.kl import KlKind
 from rlf.algo.loss_config import PolicyLossConfig
 from rlf.algo.schedule import LrSchedule
 from rlf.chat.policy import FailurePolicy, HistoryPolicy, RepairPolicy
 from rlf.rewards.term import Term
-from rlf.spec.engine import ENGINES, EngineSpec
+from rlf.spec.engine import EngineSpec
 from rlf.spec.engines.local import LocalEngineSpec
-from rlf.spec.kinds import KindOf
 from rlf.spec.section import Section
 from rlf.tools.declaration import ToolDeclaration
-from rlf.trackers import TRACKERS, Tracker
+from rlf.trackers import Tracker
 from rlf.types import FailureClass
 
 
@@ -194,7 +193,7 @@ class CriticSpec(Section):
 class TrainSpec(Section):
     """One step collects prompts_per_step x num_generations trajectories and updates the policy."""
 
-    algorithm: Annotated[Estimator, KindOf(ESTIMATORS)]
+    algorithm: Estimator
     """Advantage estimator: a name, or a mapping with `kind` and its settings."""
     steps: int = Field(100, ge=1)
     """Updates of the policy over the whole run, each on a collection of its own."""
@@ -311,7 +310,7 @@ class RunSpec(Section):
     data: DataSpec
     tools: tuple[ToolDeclaration, ...] = ()
     """Tools that the policy may call: files, or declarations in place."""
-    rewards: tuple[SerializeAsAny[Term], ...] = Field(min_length=1)
+    rewards: tuple[Term, ...] = Field(min_length=1)
     """Terms of the reward, summed by weight; the first one is what counts as success."""
     rollout: RolloutSpec = RolloutSpec()
     train: TrainSpec
@@ -320,9 +319,9 @@ class RunSpec(Section):
     health: HealthConfig = HealthConfig()
     limits: LimitsSpec = LimitsSpec()
     lineage: LineageSpec = LineageSpec()
-    report_to: tuple[Annotated[Tracker, KindOf(TRACKERS)], ...] = ()
+    report_to: tuple[Tracker, ...] = ()
     """Where metrics go beside the lineage, as the run goes: names, or mappings with `kind` and its settings. No part of
     the plan's hash."""
-    engine: Annotated[EngineSpec, KindOf(ENGINES)] = LocalEngineSpec()
+    engine: EngineSpec = LocalEngineSpec()
     seed: int = Field(0, ge=0)
     """Every random number of the run derives from it."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from rlf.core.models import StrictModel
 
 
-class Section(BaseModel):
+class Section(StrictModel, allow_inf_nan=False):
     """A mapping of the YAML whose keys are the fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -18,7 +18,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializeAsAny,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -130,7 +129,7 @@ class ToolDeclaration(_Section):
     A Python function's own signature where the file does not say."""
     output_schema: dict[str, Any] | None = Field(default=None, alias="outputSchema")
     """JSON Schema 2020-12 of the structured result, or of the text read as JSON; a result that breaks it is refused."""
-    target: SerializeAsAny[ToolKind]
+    target: ToolKind
     """Where calls go."""
     limits: Limits = Limits()
     idempotent: bool = False

@@ -9,12 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple, Self
-
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, model_validator
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rlf.core import Registry
-from rlf.core.kinds import chosen_kind
+from rlf.core.kinds import Kind
 from rlf.core.meter import Meter
 from rlf.core.timers import Hold
 from rlf.tools.limits import Limits
@@ -108,23 +106,14 @@ class ToolRuntime(ABC):
         """Gives back what the tool holds. Does not wait for abandoned calls."""
 
 
-class ToolKind(BaseModel, ABC):
+class ToolKind(Kind, ABC):
     """The `target:` of a declaration. Fields are its YAML keys; validating a mapping gives the class of its `kind`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    chosen_by: ClassVar[str] = "kind"
     kind: str
     """How the tool is reached."""
     is_local: ClassVar[bool] = False
     """Whether calls stay on this machine, so that `rlf rewards attack` makes them; it reports tools that it leaves."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _of_its_kind(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> ToolKind:
-        if cls is not ToolKind or isinstance(data, ToolKind):
-            return handler(data)
-        kind = chosen_kind(TOOL_KINDS, data)
-        return kind.model_validate(data, context=info.context)
 
     @abstractmethod
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:

@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
 from rlf.core import Registry
+from rlf.core.kinds import Kind
 from rlf.types.events import EvaluationFinished, RunEvent, StepFinished
 
 
@@ -43,11 +42,10 @@ class TrackerWriter(Protocol):
         """Writes what is left. The last event was a RunFinished."""
 
 
-class Tracker(BaseModel, ABC):
+class Tracker(Kind, ABC):
     """A place that a run reports to; `wandb` for `{kind: wandb}`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    chosen_by: ClassVar[str] = "kind"
     module: ClassVar[str | None] = None
     """The module that must be importable; None needs nothing."""
     install: ClassVar[str] = ""

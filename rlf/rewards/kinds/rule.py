@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, ClassVar, Literal, Self
-
-from pydantic import ModelWrapValidatorHandler, ValidationInfo, model_validator
+from typing import ClassVar, Literal
 
 from rlf.core import Registry
-from rlf.core.kinds import chosen_kind
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
@@ -18,20 +15,13 @@ from rlf.types import Trajectory
 class Rule(Term):
     """A term that needs nothing but the record: pure, quick, the same every time."""
 
+    chosen_by: ClassVar[str] = "rule"
     sample: ClassVar[Sample | None] = None
     """Trajectories with known values, by which conformance is tested; None: the rule has none to show."""
 
     kind: Literal["rule"] = "rule"
     rule: str
     """The formula's name."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _of_its_rule(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Rule:
-        if cls is not Rule or isinstance(data, Rule):
-            return handler(data)
-        rule = chosen_kind(RULES, data, "rule")
-        return rule.model_validate(data, context=info.context)
 
     @abstractmethod
     def judge(self, trajectory: Trajectory) -> Verdict:

@@ -10,25 +10,10 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlf.algo import ESTIMATORS, Estimator
-from rlf.core import Registry, UnknownKind
-from rlf.rewards.kinds.rule import RULES, Rule
-from rlf.rewards.term import TERM_KINDS, Term
-from rlf.spec.engine import ENGINES, EngineSpec
+from rlf.core import UnknownKind
+from rlf.core.kinds import Kind
 from rlf.spec.meaning.facts import field_doc
 from rlf.spec.reading.nodes import Key, Node
-from rlf.tools.kind import TOOL_KINDS, ToolKind
-from rlf.trackers import TRACKERS, Tracker
-
-_CHOSEN_BY: dict[type[BaseModel], tuple[str, Registry[Any]]] = {
-    EngineSpec: ("kind", ENGINES),
-    Estimator: ("kind", ESTIMATORS),
-    Term: ("kind", TERM_KINDS),
-    Rule: ("rule", RULES),
-    ToolKind: ("kind", TOOL_KINDS),
-    Tracker: ("kind", TRACKERS),
-}
-"""Models whose mappings name the model that really reads them, with the key that does so."""
 
 
 def known_keys(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list[str]:
@@ -37,14 +22,14 @@ def known_keys(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list[
     for found in _types(model, node, path):
         if inspect.isclass(found) and issubclass(found, BaseModel):
             keys += [info.alias or name for name, info in found.model_fields.items()]
-            keys += [key for base, (key, _) in _CHOSEN_BY.items() if issubclass(found, base)]
+            keys += [base.chosen_by for base in _bases(found)]
     return list(dict.fromkeys(keys))
 
 
 def known_kinds(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list[str]:
     """Names that the last key of `path` may have, where it is the one that chooses a model."""
-    chosen = [_CHOSEN_BY[found] for found in _types(model, node, path[:-1]) if found in _CHOSEN_BY]
-    return [name for key, registry in chosen if key == path[-1] for name in registry.names()]
+    bases = [found for found in _types(model, node, path[:-1]) if found in _bases(found)]
+    return [name for base in bases if base.chosen_by == path[-1] for name in base.registry().names()]
 
 
 def field_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> FieldInfo | None:
@@ -88,16 +73,16 @@ def _below(arm: Any, key: Key) -> list[Any]:
 
 def meant_kind(model: type[BaseModel], node: Node, path: Sequence[Key], name: str) -> str | None:
     """The kind that a name stands for where one is chosen: itself, or the known one that is meant; None elsewhere."""
-    chosen = [
-        registry
-        for found in _types(model, node, path)
-        for base, (_, registry) in _CHOSEN_BY.items()
-        if inspect.isclass(found) and issubclass(found, base)
-    ]
+    bases = [base for found in _types(model, node, path) for base in _bases(found)]
     try:
-        return name if chosen and chosen[0].get(name) else None
+        return name if bases and bases[-1].registry().get(name) else None
     except UnknownKind as fault:
         return fault.meant
+
+
+def _bases(found: Any) -> list[type[Kind]]:
+    """The bases of kinds that a class derives from or is, the most special first."""
+    return found.bases() if inspect.isclass(found) and issubclass(found, Kind) else []
 
 
 def _field(arm: Any, key: Key) -> str | None:
@@ -113,11 +98,10 @@ def _arms(annotation: Any, node: Node | None) -> list[Any]:
         annotation = annotation.__origin__
     if get_origin(annotation) in (Union, UnionType):
         return [arm for option in get_args(annotation) for arm in _arms(option, node)]
-    if node is None or not inspect.isclass(annotation) or annotation not in _CHOSEN_BY:
+    if node is None or annotation not in _bases(annotation):
         return [annotation]
-    key, registry = _CHOSEN_BY[annotation]
-    name = node.get(key)
+    name = node.get(annotation.chosen_by)
     try:
-        return [annotation] if name is None else _arms(registry.get(str(name.value)), node)
+        return [annotation] if name is None else _arms(annotation.registry().get(str(name.value)), node)
     except UnknownKind:
         return [annotation]

@@ -7,35 +7,28 @@ quoted number is no number.
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from copy import deepcopy
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
+from pydantic.json_schema import CoreRef, GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import CoreSchema, core_schema
 
-from rlf.algo import ESTIMATORS
 from rlf.chat import FORMATS
-from rlf.core import Registry
-from rlf.rewards.kinds.rule import RULES
-from rlf.rewards.term import TERM_KINDS, Term
-from rlf.spec.engine import ENGINES
-from rlf.spec.meaning.facts import first_paragraph, leaves, meaning, member_docs, submodels
+from rlf.core.kinds import Kind
+from rlf.rewards.term import Term
+from rlf.spec.meaning.facts import first_paragraph, leaves, meaning, member_docs
 from rlf.spec.models import RunSpec
 from rlf.spec.reading.aliases import ALIASES, Alias, sections
 from rlf.spec.reading.layers import BARE_KIND_LISTS, BARE_KINDS, ITEM_LISTS
 from rlf.spec.reading.mcp_json import SERVERS
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.kind import TOOL_KINDS
 from rlf.tools.mcp.entry import ToolServer
-from rlf.trackers import TRACKERS
 
 Schema = dict[str, Any]
 Defs = dict[str, Schema]
@@ -44,17 +37,11 @@ FILES: dict[str, type[BaseModel]] = {"spec": RunSpec, "tool": ToolDeclaration, "
 """What a file may be, with the model that reads it."""
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_KINDS: tuple[tuple[Registry[Any], str], ...] = (
-    (ENGINES, "kind"),
-    (ESTIMATORS, "kind"),
-    (TOOL_KINDS, "kind"),
-    (TERM_KINDS, "kind"),
-    (RULES, "rule"),
-    (TRACKERS, "kind"),
-)
-"""Registries with the key that chooses among their kinds."""
+_BARE = {*(path[-1] for path in BARE_KINDS), *BARE_KIND_LISTS}
 _ITEMS = {"tools": "ToolDeclaration", "rewards": "Term"}
 """Definitions of the items of the spec's lists."""
+_LISTS = (("RunSpec", "tools"), ("RunSpec", "rewards"), ("AgentTool", "tools"))
+"""Keys with such lists."""
 _PART = "Part"
 """Ends the name of a definition of which any key may be left out."""
 _FOREIGN = sorted(sections() - set(RunSpec.model_fields))
@@ -103,16 +90,12 @@ def _layered(defs: Defs) -> Schema:
 def _definitions() -> Defs:
     """Every model and kind, whole and in part, as files write them."""
     defs = _models()
-    for registry, key in _KINDS:
-        defs |= _kinds(registry, key, defs)
-    _name_markers(defs)
-    defs["ChatSpec"]["properties"]["format"]["enum"] = ["auto", *FORMATS.names()]
-    _accept_other_names(defs)
     for role, name in _ITEMS.items():
-        defs["RunSpec"]["properties"][role]["items"] = {"$ref": f"#/$defs/{name}Item"}
         defs[f"{name}Item"] = _item(role, name)
-    defs["AgentTool"]["properties"]["tools"]["items"] = deepcopy(defs["ToolDeclarationItem"])
+    for owner, key in _LISTS:
+        defs[owner]["properties"][key]["items"] = {"$ref": f"#/$defs/{_ITEMS[key]}Item"}
     defs["ToolDeclarationItem"] = _or_server(defs["ToolDeclarationItem"], defs["ToolServer"])
+    _accept_other_names(defs)
     for definition in defs.values():
         _allow_interpolation(definition)
     parted = _parted(defs)
@@ -124,6 +107,67 @@ def _definitions() -> Defs:
             wholes[named.removesuffix(_PART)].setdefault("properties", {})["use"] = False
     interpolation = {"type": "string", "pattern": r"\$\{", "description": "`${oc.env:NAME}` or `${another.key}`."}
     return {**wholes, **parts, "Interpolation": interpolation}
+
+
+def _models() -> Defs:
+    """Pydantic's schemas of the files' models and of all that they hold, every kind included."""
+    models: list[type[BaseModel]] = [*FILES.values(), ToolServer]
+    defs: Defs = models_json_schema([(model, "validation") for model in models], schema_generator=_Generator)[1][
+        "$defs"
+    ]
+    defs["ChatSpec"]["properties"]["format"]["enum"] = ["auto", *FORMATS.names()]
+    return defs
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's generator with what the models say in words, and with the kinds of each registry."""
+
+    def generate_inner(self, schema: CoreSchema) -> JsonSchemaValue:
+        """A base of kinds has no schema of its own but a function that chooses one of them."""
+        if schema["type"] != "function-plain":
+            return super().generate_inner(schema)
+        return self._kinds(schema["function"]["function"].__self__)
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Never: titles repeat the name."""
+        return False
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        """With what each member means."""
+        return super().enum_schema(schema) | {"enumDescriptions": [*member_docs(schema["cls"]).values()]}
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """With the meaning of each key; a kind has the key that chooses it."""
+        model, found = schema["cls"], super().model_schema(schema)
+        found.pop("title")
+        properties = found.setdefault("properties", {})
+        for name, info in model.model_fields.items():
+            key = info.alias or name
+            value = _or_bare(properties[key], leaves(info.annotation)[0]) if key in _BARE else properties[key]
+            properties[key] = {**value, "description": meaning(model, name)}
+        if issubclass(model, Kind):
+            words = properties.get(model.chosen_by, {}).get("description", "Chooses this kind.")
+            properties[model.chosen_by] = {"const": model.kind_name(), "description": words}
+            named = {key for key, value in properties.items() if "const" in value}
+            found["required"] = sorted({*found.get("required", ()), *named})
+        return found
+
+    def _kinds(self, base: type[Kind]) -> JsonSchemaValue:
+        """A base of kinds as a union of them, by the key that names one."""
+        ref, found = self.get_cache_defs_ref_schema(CoreRef(f"{base.__module__}.{base.__qualname__}:{id(base)}"))
+        if ref not in self.definitions:
+            self.definitions[ref] = {}  # which a kind that holds kinds refers to
+            names = base.registry().names()
+            kinds = {name: base.registry().get(name).__pydantic_core_schema__ for name in names}
+            union = self.tagged_union_schema(core_schema.tagged_union_schema(kinds, base.chosen_by))
+            self.definitions[ref] = {"oneOf": union["oneOf"], "description": first_paragraph(base)}
+        return found
+
+
+def _or_bare(value: Schema, base: type[Kind]) -> Schema:
+    """A key that holds a kind, or a list of kinds, with the bare names that files may write."""
+    named = {"anyOf": [{"enum": base.registry().names()}, value.get("items", {"$ref": value.get("$ref")})]}
+    return {"anyOf": [{"type": "array", "items": named}, *named["anyOf"]]} if "items" in value else named
 
 
 def _completed(definition: Schema, name: str, parts: Defs) -> Schema:
@@ -149,96 +193,6 @@ def _says_required(value: Any) -> bool:
     if isinstance(value, list):
         return any(_says_required(child) for child in value)
     return isinstance(value, dict) and ("required" in value or any(_says_required(child) for child in value.values()))
-
-
-class _Generator(GenerateJsonSchema):
-    """Pydantic's generator, except that a field that holds a kind is marked with its registry."""
-
-    def function_plain_schema(self, schema: core_schema.PlainValidatorFunctionSchema) -> JsonSchemaValue:
-        owner = getattr(schema["function"]["function"], "__self__", None)
-        registry = getattr(owner, "registry", None)
-        assert isinstance(registry, Registry), f"a plain validator that is no kind: {schema}"
-        return {"x-kinds": registry.base.__name__}
-
-    def generate_inner(self, schema: CoreSchema) -> JsonSchemaValue:
-        found = super().generate_inner(schema)
-        found.pop("title", None)
-        return found
-
-
-def _models() -> Defs:
-    """Pydantic's own schemas of the files' models, of all that they hold, and of every kind."""
-    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in FILES.values()]
-    models.append((ToolServer, "validation"))
-    kinds: list[type[BaseModel]] = [registry.get(name) for registry, _ in _KINDS for name in registry.names()]
-    models += [(kind, "validation") for kind in kinds]
-    _, generated = models_json_schema(list(dict.fromkeys(models)), schema_generator=_Generator)
-    defs: Defs = generated["$defs"]
-    for model in _reached([model for model, _ in models]):
-        definition = _named(model, defs)
-        if definition is None:  # the base of kinds, which only stands for them
-            continue
-        properties = definition.get("properties", {})
-        for name, info in model.model_fields.items():
-            key = info.alias or name
-            properties[key] = dict(sorted({**properties[key], "description": meaning(model, name)}.items()))
-            for found_type in leaves(info.annotation):
-                if inspect.isclass(found_type) and issubclass(found_type, Enum):
-                    words = list(member_docs(found_type).values())
-                    (_named(found_type, defs) or {})["enumDescriptions"] = words
-    return defs
-
-
-def _named(model: type, defs: Defs) -> Schema | None:
-    """The definition of a class; where two have one name, pydantic writes their modules out."""
-    whole = f"{model.__module__}.{model.__qualname__}".replace(".", "__")
-    return defs.get(model.__name__, defs.get(whole))
-
-
-def _reached(models: Sequence[type[BaseModel]]) -> set[type[BaseModel]]:
-    """The models and all that their fields hold."""
-    waiting, found = list(models), set[type[BaseModel]]()
-    while waiting:
-        model = waiting.pop()
-        if model not in found:
-            found.add(model)
-            waiting += [below for _, below in submodels(model)]
-    return found
-
-
-def _kinds(registry: Registry[Any], key: str, defs: Defs) -> Defs:
-    """The base's definition as a choice of its kinds, and each kind with the key that chooses it."""
-    for name in registry.names():
-        kind = registry.get(name)
-        if kind.__name__ != registry.base.__name__ and "oneOf" not in defs[kind.__name__]:
-            _choose_by(defs[kind.__name__], key, name)
-    refs = [{"$ref": f"#/$defs/{registry.get(name).__name__}"} for name in registry.names()]
-    return {registry.base.__name__: {"oneOf": refs, "description": first_paragraph(registry.base)}}
-
-
-def _choose_by(definition: Schema, key: str, name: str) -> None:
-    properties = definition.setdefault("properties", {})
-    properties[key] = {"const": name, "description": properties.get(key, {}).get("description", "Chooses this kind.")}
-    discriminators = {word for word, value in properties.items() if "const" in value}
-    definition["required"] = sorted({*definition.get("required", ()), *discriminators})
-
-
-def _name_markers(defs: Defs) -> None:
-    """Marks of fields that hold a kind become references; those that may be a bare name say so."""
-    bare = {path[-1] for path in BARE_KINDS}
-    names = {registry.base.__name__: registry.names() for registry, _ in _KINDS}
-    for definition in defs.values():
-        for key, value in definition.get("properties", {}).items():
-            listed = value.pop("items", None) if key in BARE_KIND_LISTS else None
-            base = (listed or value).pop("x-kinds", None)
-            if base is None:
-                continue
-            value.pop("default", None)
-            choice = {"$ref": f"#/$defs/{base}"}
-            named = {"anyOf": [{"enum": names[base]}, choice]}
-            if listed is not None:
-                named = {"anyOf": [{"type": value.pop("type"), "items": named}, *named["anyOf"]]}
-            value |= named if listed is not None or key in bare else choice
 
 
 def _accept_other_names(defs: Defs) -> None:
