@@ -53,13 +53,18 @@ def _outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outco
     if ending is not None and ending.why == "disk":
         return Outcome.KILLED, f"ended for writing more than {limits.disk_mb} MiB or too many files"
     if not answer.confined:
-        return Outcome.INFRA, f"the sandbox could not be entered: {answer.stderr.strip()[-300:] or _UNSAID}"
+        return Outcome.INFRA, f"the sandbox could not be entered: {_last_line(answer.stderr) or _UNSAID}"
     if isinstance(answer.frame, Frame):
         return None, None
     if answer.frame is not None:
         return Outcome.KILLED, f"the process answered with {answer.frame}"
     assert ending is not None, "no answer and no end"
     return _ended_early(ending, limits, level)
+
+
+def _last_line(text: str) -> str:
+    """Where a traceback has its reason."""
+    return (text.strip().splitlines() or [""])[-1][-300:]
 
 
 def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[Outcome, str]:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import urllib.error
 import urllib.request
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -59,6 +60,16 @@ def first_step(process: Process) -> dict[str, Any]:
     raise AssertionError(process.communicate()[1])
 
 
+def status_of(url: str, headers: dict[str, str]) -> int:
+    """What a server answers to a page of another site, which a browser would let ask it."""
+    body = json.dumps({"model": "builtin:tiny", "messages": [{"role": "user", "content": "Hi"}]}).encode()
+    request = urllib.request.Request(f"{url}/chat/completions", body, headers)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=20)
+    with refused.value as error:
+        return error.code
+
+
 def test_two_servers_answer_until_ctrl_c_and_leave_nothing(tmp_path: Path) -> None:
     with started("judge", "serve", "builtin:tiny", "--num", "2", "--port", "0", "--json", folder=tmp_path) as process:
         served = json.loads(process.stdout.readline())["data"]["endpoints"]
@@ -66,6 +77,8 @@ def test_two_servers_answer_until_ctrl_c_and_leave_nothing(tmp_path: Path) -> No
         for server in served:
             with urllib.request.urlopen(server["url"] + "/models", timeout=20) as answer:
                 assert json.load(answer)["data"][0]["id"] == server["model"] == "builtin:tiny"
+            assert status_of(server["url"], {"Host": "evil.example"}) == 421
+            assert status_of(server["url"], {"Origin": "http://evil.example"}) == 403
         below = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

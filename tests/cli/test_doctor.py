@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rlf.api.doctor.findings import Finding, Status, disk_finding, examine, findings, package_finding
+from rlf.api.doctor import findings
+from rlf.api.doctor.findings import Finding, Status, disk_finding, examine, package_finding
 from rlf.lineage import open_store
 
 Rlf = Callable[..., Result]
@@ -68,15 +69,23 @@ def test_the_lineage_is_opened_and_its_journal_named(tmp_path: Path) -> None:
     assert database(tmp_path).status is Status.FAIL
 
 
-def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(24, "Too many open files"), "Too many open files"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkeypatch, tmp_path, error, why):
     def _memory(_):
-        raise OSError(24, "Too many open files")
+        raise error
         yield
 
     monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (_memory,))
     (found,) = examine(tmp_path)
     assert (found.name, found.status) == ("memory", Status.FAIL)
-    assert "Too many open files" in found.found
+    assert found.found == f"could not be examined: {'[Errno 24] ' * isinstance(error, OSError)}{why}"
 
 
 def test_a_home_that_cannot_be_written_is_seen(monkeypatch, tmp_path):

@@ -23,6 +23,8 @@ from rlf.reports.quantities import counted
 from rlf.sandbox.level import LevelReport
 
 _GIB = 2**30
+_NO_THREAD = "can't start new thread"
+"""What Python says where the machine's limits let it have none."""
 _MIN_PYTHON = (3, 11)
 _MIN_SQLITE = (3, 35)
 _LOW_MEMORY, _LOW_DISK, _NO_DISK = 4 * _GIB, 5 * _GIB, _GIB // 4
@@ -59,9 +61,11 @@ def _findings(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> 
     """A check's findings; where the machine's limits end it, that is the finding."""
     try:
         yield from check(runs_folder)
-    except (OSError, MemoryError, ImportError) as error:
+    except (OSError, MemoryError, ImportError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise  # of the runs folder, which the user has named
+        if isinstance(error, RuntimeError) and _NO_THREAD not in str(error):
+            raise
         name, why = check.__name__.strip("_"), str(error) or type(error).__name__
         mend = "Raise the limits of memory, open files and processes (`ulimit -a`), or repair the installation."
         yield Finding(name, Status.FAIL, f"could not be examined: {why}", mend)
