@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from sqlalchemy import Connection, column, func, inspect, select, table
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    column,
+    func,
+    inspect,
+    select,
+    table,
+)
 
 from rlf.core import RlfError
 from rlf.lineage.tables import metadata
@@ -34,8 +46,19 @@ def upgrade(connection: Connection, place: str) -> None:
     revision = _revision(connection)
     if revision is None:
         _check_unused(connection, place)
-    if revision != HEAD:
+        _create(connection)
+    elif revision != HEAD:
         _apply(connection, place, revision)
+
+
+def _create(connection: Connection) -> None:
+    """Makes the tables of a new database."""
+    key = PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc")
+    version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), nullable=False), key)
+    version.create(connection)
+    for each in metadata.tables.values():
+        each.create(connection)
+    connection.execute(version.insert().values(version_num=HEAD))
 
 
 def _revision(connection: Connection) -> str | None:
@@ -62,7 +85,7 @@ def _check_unused(connection: Connection, place: str) -> None:
         raise RlfError(f"{place}: table {clash[0]!r} exists, yet not from rlf. Name a database of rlf's own.")
 
 
-def _apply(connection: Connection, place: str, revision: str | None) -> None:
+def _apply(connection: Connection, place: str, revision: str) -> None:
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
@@ -70,7 +93,7 @@ def _apply(connection: Connection, place: str, revision: str | None) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision is not None and revision not in known:
+    if revision not in known:
         raise RlfError(f"{place}: schema {revision} is newer than this rlf knows ({HEAD}). Upgrade rlf to open it.")
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

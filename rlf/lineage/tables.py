@@ -1,11 +1,11 @@
-"""The tables of the lineage. Migrations build them; a test holds the two equal.
+"""The tables of the lineage. Migrations bring older ones to them; a test holds the two equal.
 
 A trajectory hangs on its run by (run_id, phase, step, k), so that recording a step again replaces it. What belongs to
 a trajectory goes with it (ON DELETE CASCADE). Payloads stand apart so that scanning trajectories reads no tokens, and
 sums over them are kept as they are written, so that a report scans none. Long contents are blobs that rows name by
 sha256, without a foreign key: many rows share one, and `rlf runs gc` drops those that none names any more.
 JSON is kept as text: the same bytes on every database. Paths of what lies below a SQLite file's folder start at that
-folder, so that the folder can be moved or copied.
+folder, so that the folder can be moved or copied. Tables and columns stand in the order in which databases have them.
 """
 
 from __future__ import annotations
@@ -73,13 +73,14 @@ runs = Table(
     *_values(Text, "engine"),
     *_values(BigInteger, "seed"),
     *_optional(String, "parent_id", "parent_kind"),  # no foreign key: the parent may be gone, or in another database
-    *_optional(Integer, "parent_step"),
     *_values(Text, "plan", "plan_hash", "code_version", "host", "packages", "command", "folder"),
-    *_optional(Text, "home", "cwd", "error"),
-    *_optional(String, "patch_sha256"),
+    *_optional(Text, "error"),
     *_values(Integer, "last_step", "pid"),
     *_values(Text, "node", "boot"),
     *_values(BigInteger, "pid_ticks"),
+    *_optional(String, "patch_sha256"),
+    *_optional(Integer, "parent_step"),
+    *_optional(Text, "home", "cwd"),
     *_optional(String, "owner"),
     *_optional(Float, "heartbeat", "idle_s"),
     Index(None, "started"),
@@ -94,40 +95,6 @@ files = Table(
     *_optional(String, "text_sha256"),
 )
 
-changes = Table(
-    "changes",
-    metadata,
-    _run_key(),
-    *_keys(Integer, "step"),
-    *_keys(String, "role", "path"),
-    *_values(Text, "old_sha256", "sha256"),
-    *_optional(String, "text_sha256"),
-    *_values(Float, "accepted"),
-)
-
-tags = Table("tags", metadata, _run_key(), *_keys(String, "tag"))
-
-notes = Table(
-    "notes",
-    metadata,
-    _number(),
-    _run_key(primary_key=False),
-    *_values(Float, "time"),
-    *_values(Text, "text"),
-    Index(None, "run_id"),
-)
-
-exports = Table(
-    "exports",
-    metadata,
-    _run_key(),
-    *_keys(String, "path"),
-    *_values(Text, "kind"),
-    *_values(Integer, "step"),
-    *_values(Text, "sha256"),
-    *_values(Float, "made"),
-)
-
 steps = Table(
     "steps", metadata, _run_key(), *_keys(Integer, "step"), *_values(Text, "metrics"), *_values(Float, "finished")
 )
@@ -140,6 +107,26 @@ evaluations = Table(
     *_keys(String, "mode"),
     *_values(Text, "metrics"),
     *_values(Float, "finished"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    _run_key(),
+    *_keys(Integer, "step"),
+    *_values(Text, "path", "sha256"),
+    *_values(Float, "saved"),
+    *_optional(Float, "dropped"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    _number(),
+    _run_key(primary_key=False),
+    *_values(Float, "time"),
+    *_values(Text, "level", "text", "data"),
+    Index(None, "run_id", "id"),
 )
 
 trajectories = Table(
@@ -160,34 +147,6 @@ trajectories = Table(
     *_values(Float, "duration_s"),
     *_optional(String, "task_sha256"),
     UniqueConstraint("run_id", "phase", "step", "k"),
-)
-
-collections = Table(
-    "collections",
-    metadata,
-    _run_key(),
-    *_keys(String, "phase"),
-    *_keys(Integer, "step"),
-    *_values(Integer, "num_trajectories"),
-    *_values(BigInteger, "num_tokens", "num_sampled"),
-    *_values(Integer, "num_calls"),
-)
-
-tool_totals = Table(
-    "tool_totals",
-    metadata,
-    _run_key(),
-    *_keys(String, "phase"),
-    *_keys(Integer, "step"),
-    *_keys(String, "name", "outcome"),
-    *_values(Integer, "num_calls", "num_cached", "num_truncated"),
-    *_values(Float, "run_s", "max_run_s", "queue_s"),
-)
-
-costs = Table("costs", metadata, _run_key(), *_keys(String, "phase", "kind", "name"), *_values(Text, "usage"))
-
-blobs = Table(
-    "blobs", metadata, *_keys(String, "sha256"), *_values(BigInteger, "size_bytes"), *_values(LargeBinary, "data")
 )
 
 payloads = Table("payloads", metadata, _trajectory_key(), *_values(LargeBinary, "data"))
@@ -232,25 +191,67 @@ parse_failures = Table(
     *_values(Boolean, "structural"),
 )
 
-checkpoints = Table(
-    "checkpoints",
-    metadata,
-    _run_key(),
-    *_keys(Integer, "step"),
-    *_values(Text, "path", "sha256"),
-    *_values(Float, "saved"),
-    *_optional(Float, "dropped"),
+blobs = Table(
+    "blobs", metadata, *_keys(String, "sha256"), *_values(BigInteger, "size_bytes"), *_values(LargeBinary, "data")
 )
 
-events = Table(
-    "events",
+tags = Table("tags", metadata, _run_key(), *_keys(String, "tag"))
+
+notes = Table(
+    "notes",
     metadata,
     _number(),
     _run_key(primary_key=False),
     *_values(Float, "time"),
-    *_values(Text, "level", "text", "data"),
-    Index(None, "run_id", "id"),
+    *_values(Text, "text"),
+    Index(None, "run_id"),
 )
+
+exports = Table(
+    "exports",
+    metadata,
+    _run_key(),
+    *_keys(String, "path"),
+    *_values(Text, "kind"),
+    *_values(Integer, "step"),
+    *_values(Text, "sha256"),
+    *_values(Float, "made"),
+)
+
+collections = Table(
+    "collections",
+    metadata,
+    _run_key(),
+    *_keys(String, "phase"),
+    *_keys(Integer, "step"),
+    *_values(Integer, "num_trajectories"),
+    *_values(BigInteger, "num_tokens", "num_sampled"),
+    *_values(Integer, "num_calls"),
+)
+
+tool_totals = Table(
+    "tool_totals",
+    metadata,
+    _run_key(),
+    *_keys(String, "phase"),
+    *_keys(Integer, "step"),
+    *_keys(String, "name", "outcome"),
+    *_values(Integer, "num_calls", "num_cached", "num_truncated"),
+    *_values(Float, "run_s", "max_run_s", "queue_s"),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    _run_key(),
+    *_keys(Integer, "step"),
+    *_keys(String, "role", "path"),
+    *_values(Text, "old_sha256", "sha256"),
+    *_optional(String, "text_sha256"),
+    *_values(Float, "accepted"),
+)
+
+costs = Table("costs", metadata, _run_key(), *_keys(String, "phase", "kind", "name"), *_values(Text, "usage"))
 
 OF_TRAJECTORY = (payloads, tool_calls, scores, parse_failures)
 """What hangs on a trajectory."""

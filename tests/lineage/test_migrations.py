@@ -22,7 +22,17 @@ MIGRATIONS = Path(rlf.lineage.__file__).parent / "migrations"
 DUMPS = sorted((Path(__file__).parent / "versions").glob("*.sql"))
 
 
-def test_the_migrated_tables_are_those_of_the_metadata(store):
+def test_the_tables_of_a_new_database_are_those_of_the_metadata(store):
+    check_tables(store)
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
+def test_the_migrated_tables_are_those_of_the_metadata(tmp_path, dump):
+    with open_store(database_of(dump, tmp_path)) as store:
+        check_tables(store)
+
+
+def check_tables(store):
     with store.read() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "compare_server_default": True}
