@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rlf.cli.completion import complete_run, complete_spec
-from rlf.core.errors import Fault, RlfError, SpecError
+from rlf.core.errors import RlfError
 
 SpecArguments = Annotated[
     list[str],
@@ -71,19 +71,6 @@ def _refuse_spaces(arguments: Sequence[str]) -> None:
 
 def _stands_alone(argument: str) -> bool:
     return _is_override(argument) or Path(argument).suffix in (".yaml", ".yml", ".json")
-
-
-def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
-    """The same faults, with `-m` named where an override was given values with commas, as a sweep is."""
-    from rlf.spec.reading.sweep import alternatives
-
-    swept = {text.partition("=")[0]: text for text in overrides if len(alternatives(text)) > 1}
-    return SpecError(
-        Fault(fault.place, fault.path, f"{fault.message} For one run with each value: -m {swept[fault.path]}")
-        if fault.place.file == "override" and fault.path in swept
-        else fault
-        for fault in error.faults
-    )
 
 
 def _is_override(argument: str) -> bool:

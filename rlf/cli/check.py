@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments, suggest_sweep
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
 from rlf.cli.foreign import NoImport, announced
 from rlf.core.errors import SpecError
@@ -37,7 +37,7 @@ def check(
     on stderr before it runs. Warnings go to stderr too and are no failure.
     """
     from rlf.api.specs.plans import check_members
-    from rlf.spec.reading.sweep import members_of
+    from rlf.api.specs.sweep import members_of, suggest_sweep
 
     files, overrides = split_arguments(arguments)
     many = multirun or sweep is not None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -18,12 +16,16 @@ _TOOL_NAME = re.compile(r"""^name:\s*["']?([A-Za-z_][\w-]*)""", re.MULTILINE)
 def complete_spec(incomplete: str) -> list[str]:
     """Spec files and folders on the way to one; keys and values of overrides."""
     if "=" in incomplete:
-        return _values(incomplete)
+        from rlf.api.specs.completion import override_values
+
+        return override_values(incomplete)
     files = _files(incomplete, Path("specs"))
     sign = incomplete[:1] if incomplete[:1] in "+~" else ""
     if sign or not files:
+        from rlf.api.specs.completion import override_keys
+
         end = "" if sign == "~" else "="
-        return [f"{sign}{key}{end}" for key in _keys() if key.startswith(incomplete[len(sign) :])]
+        return [f"{sign}{key}{end}" for key in override_keys() if key.startswith(incomplete[len(sign) :])]
     return files
 
 
@@ -87,69 +89,3 @@ def _typed(path: Path, incomplete: str) -> str:
     """The path as it was begun; a folder ends in `/`."""
     prefix = "./" if incomplete.startswith("./") else ""
     return f"{prefix}{path}{'/' if path.is_dir() else ''}"
-
-
-def _keys() -> list[str]:
-    """Dotted keys of a spec, kinds' own left out."""
-    from rlf.spec.models import RunSpec
-
-    return list(_keys_of(RunSpec, ""))
-
-
-def _keys_of(model: Any, prefix: str) -> Iterator[str]:
-    from rlf.spec.meaning.facts import submodels
-
-    below = {name: found for name, found in submodels(model) if found.model_fields}
-    lists = {"tools", "rewards", "report_to"}
-    for name, info in model.model_fields.items():
-        key = info.alias or name
-        if key in below and key not in lists and not _is_kind(below[key]):
-            yield from _keys_of(below[key], f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"
-
-
-def _is_kind(model: Any) -> bool:
-    from rlf.algo import Estimator
-    from rlf.spec.engine import EngineSpec
-
-    return model in (Estimator, EngineSpec)
-
-
-def _values(incomplete: str) -> list[str]:
-    """Values of an override that has a few: names of kinds and of choices, `true` and `false`."""
-    from rlf.spec.meaning.facts import key_facts
-    from rlf.spec.models import RunSpec
-
-    text, _, begun = incomplete.partition("=")
-    *path, last = text.lstrip("+~").split(".")
-    model: Any = RunSpec
-    for name in path:
-        model = _below(model, name)
-    if model is None:
-        return []
-    fact = next((fact for fact in key_facts(model) if fact.name == last), None)
-    known = _kinds(".".join([*path, last])) or ([] if fact is None else re.findall(r"`(\w+)`", fact.type))
-    return [f"{text}={value}" for value in known if value.startswith(begun)]
-
-
-def _below(model: Any, name: str) -> Any:
-    from rlf.spec.meaning.facts import submodels
-
-    return None if model is None else dict(submodels(model)).get(name)
-
-
-def _kinds(path: str) -> list[str]:
-    from rlf.algo import ESTIMATORS
-    from rlf.chat import FORMATS
-    from rlf.spec.engine import ENGINES
-    from rlf.trackers import TRACKERS
-
-    registries: dict[str, Any] = {
-        "train.algorithm": ESTIMATORS,
-        "engine": ENGINES,
-        "chat.format": FORMATS,
-        "report_to": TRACKERS,
-    }
-    names: list[str] = registries[path].names() if path in registries else []
-    return ["auto", *names] if path == "chat.format" else names

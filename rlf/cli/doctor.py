@@ -14,7 +14,7 @@ from rlf.cli.output import stdout_console
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.sandbox.battery import AttackResult
+    from rlf.api.doctor.attacks import AttackResult
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

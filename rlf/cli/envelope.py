@@ -1,6 +1,6 @@
 """JSON on stdout: one versioned envelope per command, lines of events before it for a run.
 
-What a command prints has a type, which `rlf.cli.outputs` names; `rlf.cli.output_schema` derives its JSON Schema from
+What a command prints has a type, which `rlf.api.outputs` names; `rlf.api.output_schema` derives its JSON Schema from
 the type by the same rules as `rlf.core.plain_json`.
 """
 
@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rlf.core.plain_json import as_json
-
-VERSION = "1"
+from rlf.core.plain_json import VERSION, as_json
 
 
 def print_envelope(command: str, data: Any) -> None:

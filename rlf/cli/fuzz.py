@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,19 +10,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rlf.api.tools.load import load_tools
 from rlf.cli.arguments import AsJson
 from rlf.cli.envelope import print_envelope
 from rlf.cli.output import stdout_console
-from rlf.core.errors import CheckError, RlfError
+from rlf.core.errors import CheckError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.chat.fuzz import ForeignTally, Reader, Tally
-    from rlf.tools import ToolDeclaration
-    from rlf.types import ToolCall
+    from rlf.api.chat.fuzz import ForeignTally, Tally
 
-_VLLM = "vllm:"
 _MAX_SHOWN = 3
 
 
@@ -41,10 +36,11 @@ def fuzz_tools(
     as_json: AsJson = False,
 ) -> None:
     """Mutate canonical calls, alone and in pairs; exit code 3 when one is lost, run by mistake or breaks the parser."""
-    from rlf.chat import FORMATS
+    from rlf.api.chat import fuzz
+    from rlf.api.tools.load import load_tools
 
-    tools, names = load_tools(files or ()), [format_name] if format_name else FORMATS.names()
-    tallies, foreign, skipped = _fuzz(tools, names, parser, seed, seconds)
+    tools, names = load_tools(files or ()), [format_name] if format_name else fuzz.FORMATS.names()
+    tallies, foreign, skipped = fuzz.fuzz_tools(tools, names, parser, seed, seconds)
     if as_json:
         print_envelope("tools fuzz", {"tallies": tallies, "foreign": foreign, "skipped": skipped})
     else:
@@ -73,63 +69,8 @@ def fuzz_tools(
         raise CheckError(f"{num_odd} of {len(foreign)} pairs of format and foreign syntax lose calls or run others")
 
 
-def _fuzz(
-    tools: Sequence[ToolDeclaration], names: Sequence[str], parser: str, seed: int, seconds: float
-) -> tuple[list[Tally], list[ForeignTally], list[str]]:
-    """The tallies, and what could not be tried: a format that cannot write a tool's calls says so itself."""
-    from rlf.chat.fuzz import fuzz, read_foreign
-    from rlf.chat.standin import stand_in
-
-    tallies: list[Tally] = []
-    foreign: list[ForeignTally] = []
-    skipped: list[str] = []
-    deadline, left = time.monotonic() + seconds, len(tools) * len(names)
-    for name in names:
-        for tool in tools:
-            described = tool.description_for_model
-            budget_s = max(0.0, deadline - time.monotonic()) / left
-            left -= 1
-            try:
-                chat = stand_in(name, [described])
-                reader = _reader(parser, chat.tokenizer) if parser else None
-                tallies.append(
-                    fuzz(
-                        chat,
-                        name,
-                        described,
-                        seed=seed,
-                        budget_s=budget_s,
-                        accepts=_accepts(tool),
-                        reader=reader,
-                    )
-                )
-                foreign += read_foreign(chat, name, described, accepts=_accepts(tool), reader=reader)
-            except RlfError as error:
-                if parser:
-                    raise
-                skipped.append(f"{name} {tool.name}: not tried: {error}")
-    return tallies, foreign, skipped
-
-
-def _accepts(tool: ToolDeclaration) -> Callable[[ToolCall], bool]:
-    """What the executor would run: calls of the tool's name with arguments that its schema allows."""
-    from rlf.tools.validate import ArgumentCheck
-
-    check = ArgumentCheck(tool.input_schema)
-    return lambda call: call.name == tool.name and check.complaint(dict(call.arguments)) is None
-
-
-def _reader(parser: str, tokenizer: object) -> Reader:
-    """vLLM's parser of a name. Raises RlfError where vLLM is not installed or has no such parser."""
-    if not parser.startswith(_VLLM):
-        raise RlfError(f"--parser: got {parser!r}; expected vllm:NAME. Write e.g. `--parser vllm:hermes`.")
-    from rlf.chat.fuzz.vllm import vllm_reader
-
-    return vllm_reader(parser.removeprefix(_VLLM), tokenizer)
-
-
 def _table(tallies: Sequence[Tally]) -> Table:
-    from rlf.chat.fuzz.report import WRONG, Outcome
+    from rlf.api.chat.fuzz import WRONG, Outcome
 
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for header in ("format", "tool", "verdict", "identity", *(outcome.replace("_", " ") for outcome in Outcome)):
@@ -159,7 +100,7 @@ def _foreign_table(tallies: Sequence[ForeignTally]) -> Table:
 
 
 def _cell(tallies: Sequence[ForeignTally]) -> Text:
-    from rlf.chat.fuzz import Outcome
+    from rlf.api.chat.fuzz import Outcome
 
     if not all(tally.is_clean for tally in tallies):
         return Text("!", "bold red")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,15 +9,13 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
-from rlf.cli.output import stdout_console
-from rlf.core.errors import RlfError
+from rlf.cli.output import plain_table, stdout_console
 from rlf.core.hashing import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlf.lineage.graph import Graph, Node
-    from rlf.lineage.reader import Reader
+    from rlf.api.runs.graph import Graph, Node
 
 _FEW = 3
 """Steps and evaluations that a drawing names before it counts the rest."""
@@ -32,34 +29,14 @@ def whence(
     as_json: AsJson = False,
 ) -> None:
     """Walk a checkpoint or exported model back to everything that made it, each with the hash of its content."""
+    from rlf.api.runs import graph
+
     with open_reader(runs_folder) as reader:
-        graph, key = _find(reader, thing)
-    found = [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
+        found = graph.whence(reader, thing)
     if as_json:
         print_envelope("runs whence", found)
     else:
         _print(found)
-
-
-def _find(reader: Reader, thing: str) -> tuple[Graph, str]:
-    """The graph that holds a thing, and the thing's key."""
-    from rlf.lineage.graph import read_graph
-
-    path = Path(thing).absolute()
-    for run in reader.list_runs():
-        run_id = run.record.id
-        for kind, made in (("checkpoint", reader.checkpoints(run_id)), ("export", reader.exports(run_id))):
-            for item in made:
-                if Path(item.path).absolute() == path:
-                    return read_graph(reader, run_id), f"{kind}:{item.path}"
-    try:
-        run_id = reader.get_run(thing).record.id
-    except RlfError as error:
-        raise RlfError(
-            f"{thing}: neither a checkpoint nor an exported model of the lineage, nor a run. `rlf runs show RUN` "
-            "tells a run's checkpoints."
-        ) from error
-    return read_graph(reader, run_id), f"run:{run_id}"
 
 
 def diff_runs(
@@ -72,13 +49,10 @@ def diff_runs(
     as_json: AsJson = False,
 ) -> None:
     """Name the nodes of two runs' lineage that differ, and nothing else: sources first, then what was made."""
-    from rlf.lineage.differences import explain_differences
-    from rlf.lineage.graph import differing, read_graph
+    from rlf.api.runs import graph
 
     with open_reader(runs_folder) as reader:
-        ids = [reader.get_run(name).record.id for name in (left, right)]
-        graphs = [read_graph(reader, run_id, step) for run_id in ids]
-        found = explain_differences(reader, ids[0], ids[1], differing(*graphs))
+        found = graph.diff_runs(reader, (left, right), step)
     if as_json:
         print_envelope("runs diff", found)
         return
@@ -102,12 +76,9 @@ def print_graph(graph: Graph) -> None:
 
 
 def _print(nodes: Sequence[Node], num_left_out: int = 0) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in ("kind", "what", "sha256", "made of"):
-        table.add_column(header, overflow="fold")
+    table = plain_table("kind", "what", "sha256", "made of")
     for node in nodes:
         made_of = ", ".join(dict.fromkeys(key.partition(":")[0] for key in node.made_of))
         table.add_row(node.kind, Text(node.name), node.sha256[:12], Text(made_of, "dim"))

@@ -49,8 +49,7 @@ def serve_judge(
     as_json: AsJson = False,
 ) -> None:
     """Serve judges behind the OpenAI protocol until Ctrl-C: by vLLM where it is installed, else by transformers."""
-    from rlf.api.judges.serve import judges_of, serve_judges
-    from rlf.rewards.judging.settings import Serve
+    from rlf.api.judges.serve import Serve, judges_of, serve_judges
 
     numbers = [number.strip() for number in gpus.split(",") if number.strip()]
     if not all(number.isdigit() for number in numbers):

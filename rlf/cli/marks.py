@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,47 +10,6 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
-from rlf.core.errors import RlfError
-
-if TYPE_CHECKING:
-    from rlf.api.runs.removal import Leftover, Removed
-
-
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """A run with all of its tags."""
-
-    run_id: str
-    tags: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """A run that has one more note."""
-
-    run_id: str
-    num_notes: int
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedRuns:
-    """The runs that were removed."""
-
-    removed: tuple[Removed, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Thinned:
-    """What was freed."""
-
-    num_trajectories: int
-    """That lost tokens, calls and scores."""
-    num_contents: int
-    """Dropped, since no row named them any more."""
-    size_bytes: int
-    """Of those contents, as stored."""
-    leftovers: tuple[Leftover, ...]
-    """Removals that a kill had cut off, finished or undone now."""
 
 
 def tag_run(
@@ -62,19 +20,14 @@ def tag_run(
     as_json: AsJson = False,
 ) -> None:
     """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
-    from rlf.lineage.marks import add_tags, remove_tags
+    from rlf.api.runs.marks import tag
 
-    if any(not tag.strip() for tag in tags):
-        raise RlfError("got an empty tag. Write a word, e.g. `rlf runs tag latest best`.")
     with open_reader(runs_folder) as reader:
-        run_id = reader.get_run(name).record.id
-        change = remove_tags if remove else add_tags
-        change(reader.store, run_id, tuple(dict.fromkeys(tags)))
-        done = Tagged(run_id, reader.tags().get(run_id, ()))
+        done = tag(reader, name, tags, remove=remove)
     if as_json:
         print_envelope("runs tag", done)
     else:
-        print(f"{run_id}: {' '.join(done.tags) or 'no tags'}")
+        print(f"{done.run_id}: {' '.join(done.tags) or 'no tags'}")
 
 
 def note_run(
@@ -84,16 +37,14 @@ def note_run(
     as_json: AsJson = False,
 ) -> None:
     """Add a note to a run; `rlf runs show` prints it."""
-    from rlf.lineage.marks import add_note
+    from rlf.api.runs.marks import note
 
     with open_reader(runs_folder) as reader:
-        run_id = reader.get_run(name).record.id
-        add_note(reader.store, run_id, text)
-        done = Noted(run_id, len(reader.notes(run_id)))
+        done = note(reader, name, text)
     if as_json:
         print_envelope("runs note", done)
     else:
-        print(f"{run_id}: {done.num_notes} {'note' if done.num_notes == 1 else 'notes'}")
+        print(f"{done.run_id}: {done.num_notes} {'note' if done.num_notes == 1 else 'notes'}")
 
 
 def remove_runs(
@@ -106,6 +57,7 @@ def remove_runs(
     as_json: AsJson = False,
 ) -> None:
     """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
+    from rlf.api.runs.marks import RemovedRuns
     from rlf.api.runs.removal import remove_with_folders
 
     with open_reader(runs_folder) as reader:
@@ -141,25 +93,16 @@ def thin_runs(
     Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
     trajectories stay, so that every report goes on working.
     """
-    from rlf.api.runs.removal import finish_removals
-    from rlf.lineage.upkeep import drop_unnamed_blobs, parse_keep, thin
+    from rlf.api.runs.marks import free_room
 
-    if bool(names) != bool(keep):
-        raise RlfError(
-            "runs are thinned by a rule, and a rule needs runs. Write e.g. `rlf runs gc RUN --keep last:5`, or "
-            "`rlf runs gc` alone, which drops only what nothing names."
-        )
-    rules = parse_keep(keep or ())
     with open_reader(runs_folder) as reader:
-        ids = [reader.get_run(name).record.id for name in names or ()]
-        num_thinned = sum(thin(reader.store, run_id, rules) for run_id in ids)
-        leftovers = finish_removals(reader, runs_folder)
-        freed = drop_unnamed_blobs(reader.store)
+        done = free_room(reader, runs_folder, names or (), keep or ())
     if as_json:
-        print_envelope("runs gc", Thinned(num_thinned, freed.num_blobs, freed.size_bytes, tuple(leftovers)))
+        print_envelope("runs gc", done)
         return
-    print(f"{num_thinned:,} trajectories thinned; {freed.num_blobs:,} contents dropped, {freed.size_bytes:,} bytes")
-    if not freed.is_compact:
+    contents = f"{done.num_contents:,} contents dropped, {done.size_bytes:,} bytes"
+    print(f"{done.num_trajectories:,} trajectories thinned; {contents}")
+    if not done.is_compact:
         print("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
-    for item in leftovers:
+    for item in done.leftovers:
         print(f"{item.run_id}: " + ("its folder is back in its place" if item.restored else "its removal is finished"))

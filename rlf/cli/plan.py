@@ -20,10 +20,7 @@ from rlf.core.errors import RlfError
 from rlf.reports.quantities import duration, visible
 
 if TYPE_CHECKING:
-    from rlf.api.specs.planning import PlanDifference, PlanReport
-    from rlf.engines.openrlhf.compile.memory import GpuMemory
-    from rlf.plan.estimate import Part, Work
-    from rlf.plan.values import PlannedValue
+    from rlf.api.specs.planning import GpuMemory, Part, PlanDifference, PlannedValue, PlanReport, Work
 
 _STYLES = {"default": "dim", "override": "yellow", "environment": "cyan"}
 _MAX_VALUE = 72

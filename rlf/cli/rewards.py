@@ -23,9 +23,8 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards.scoring import Rescored, Saved
-    from rlf.rewards import Term
-    from rlf.rewards.examples import Trial
+    from rlf.api.rewards.kinds import RewardKind
+    from rlf.api.rewards.scoring import Rescored, Saved, Trial
     from rlf.types import Score
 
 RewardFiles = Annotated[
@@ -53,21 +52,21 @@ def list_rewards(
     as_json: AsJson = False,
 ) -> None:
     """List declared terms with weight, gate and tests; with --kinds what terms can be."""
-    if kinds:
-        _list_kinds(as_json=as_json)
-        return
+    from rlf.api.rewards.kinds import describe_terms, list_kinds
     from rlf.api.rewards.scoring import load_rewards
 
+    if kinds:
+        _print_kinds(list_kinds(), as_json=as_json)
+        return
     with announced(no_import=no_import):
-        found = load_rewards(files or ())
+        found = describe_terms(load_rewards(files or ()))
     if as_json:
-        print_envelope("rewards list", [{"file": file.file, **_described(t)} for file in found for t in file.terms])
+        print_envelope("rewards list", found)
         return
     table = plain_table("file", "term", "kind", "weight", "gate", "tests", "what it is")
-    for file in found:
-        for term in file.terms:
-            said = (_kind(term), _weight(term), _gate(term), str(len(term.tests)), _first_line(type(term)))
-            table.add_row(str(file.file), Text(term.name, "bold"), *said)
+    for term in found:
+        facts = (term.kind, term.weight, term.gate, str(term.num_tests), term.text)
+        table.add_row(str(term.file), Text(term.name, "bold"), *facts)
     stdout_console().print(table)
 
 
@@ -77,26 +76,17 @@ def show_reward(
     as_json: AsJson = False,
 ) -> None:
     """Show what a kind or a rule computes, and its keys."""
-    import inspect
+    from rlf.api.rewards.kinds import describe_kind
 
-    from rlf.rewards import Rule, Term
-    from rlf.spec.meaning.facts import key_facts
-
-    found = _kinds_by_name()
-    if name not in found:
-        raise RlfError(f"no kind and no rule {name!r} (known: {', '.join(found)}). Name one of these.")
-    model = found[name]
-    base = Rule if issubclass(model, Rule) else Term
-    facts = [fact for fact in key_facts(model) if fact.name not in base.model_fields]
-    words = inspect.cleandoc(model.__doc__ or "")
+    found = describe_kind(name)
     if as_json:
-        print_envelope("rewards show", {"name": name, "text": words, "keys": facts})
+        print_envelope("rewards show", found)
         return
-    print(f"{words}\n")
+    print(f"{found.text}\n")
     table = plain_table("key", "type", "default", "range", "meaning")
-    for fact in facts:
+    for fact in found.keys:
         table.add_row(Text(fact.name, "bold"), fact.type.replace("`", ""), fact.default, fact.range, fact.meaning)
-    if facts:
+    if found.keys:
         stdout_console().print(table)
     print("Keys of every term: `rlf schema reward`, docs/reference/reward.md.")
 
@@ -249,45 +239,11 @@ def _told(trial: Trial) -> dict[str, Any]:
     return {**words, "reason": trial.reason, "shortfalls": trial.shortfalls}
 
 
-def _list_kinds(*, as_json: bool) -> None:
-    found = [(name, model, _first_line(model)) for name, model in _kinds_by_name().items()]
+def _print_kinds(found: Sequence[RewardKind], *, as_json: bool) -> None:
     if as_json:
-        print_envelope("rewards list", [{"name": name, "text": said} for name, _, said in found])
+        print_envelope("rewards list", found)
         return
     table = plain_table("name", "is a", "value")
-    for name, model, said in found:
-        table.add_row(Text(name, "bold"), "rule" if "rule" in model.model_fields else "kind", said)
+    for kind in found:
+        table.add_row(Text(kind.name, "bold"), "rule" if kind.is_rule else "kind", kind.text)
     stdout_console().print(table)
-
-
-def _kinds_by_name() -> dict[str, type[Term]]:
-    """Every kind but `rule`, then every rule."""
-    from rlf.rewards import RULES, TERM_KINDS
-
-    kinds = {name: TERM_KINDS.get(name) for name in TERM_KINDS.names() if name != "rule"}
-    return {**kinds, **{name: RULES.get(name) for name in RULES.names()}}
-
-
-def _described(term: Term) -> dict[str, Any]:
-    """What may be told of a term; its other keys may hold credentials."""
-    told = {"name": term.name, "kind": _kind(term), "weight": _weight(term), "gate": _gate(term)}
-    return {**told, "required": term.required, "stage": term.stage, "num_tests": len(term.tests)}
-
-
-def _kind(term: Term) -> str:
-    return str(getattr(term, "rule", term.kind))
-
-
-def _weight(term: Term) -> str:
-    first, later = term.weight_at(1), term.weight_at(10**9)
-    return f"{first:g}" if first == later else f"{first:g} to {later:g}"
-
-
-def _gate(term: Term) -> str:
-    required = [] if term.required is False else ["required"]
-    gate = [] if term.when is None else [f"when {term.when.term}"]
-    return ", ".join([*gate, *required])
-
-
-def _first_line(model: type[Term]) -> str:
-    return (model.__doc__ or "").strip().splitlines()[0]

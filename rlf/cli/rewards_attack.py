@@ -17,8 +17,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import decimal, percent, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards.attack import Attack
-    from rlf.rewards.attack.profit import Attempt
+    from rlf.api.rewards.attack import Attack, Attempt
 
 _MAX_SHOWN_CHARS = 200
 _MAX_LISTED = 20

@@ -19,7 +19,6 @@ from rlf.cli.arguments import (
     SpecArguments,
     runs_option,
     split_arguments,
-    suggest_sweep,
 )
 from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
@@ -58,6 +57,7 @@ def run(
     Ctrl-C stops at once and keeps everything; `rlf resume` goes on from there.
     """
     from rlf.api.running import start
+    from rlf.api.specs.sweep import suggest_sweep
 
     files, overrides = split_arguments(arguments)
     if record and replay is not None:
@@ -96,7 +96,7 @@ def _run_sweep(
     as_json: bool,
 ) -> NoReturn:
     from rlf.api.running.sweeps import SweepOutcome, Watcher, run_sweep
-    from rlf.spec.reading.sweep import members_of
+    from rlf.api.specs.sweep import members_of
 
     fixed, members = members_of(overrides, file, commas=commas)
 

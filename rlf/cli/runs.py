@@ -23,8 +23,8 @@ from rlf.cli.transfer import export_runs, import_runs
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.lineage import Reader
-    from rlf.lineage.records import Run
+    from rlf.api.lineage import Reader
+    from rlf.api.runs.trace import Run
 
 runs_app = typer.Typer(name="runs", help="List runs and look into them.", no_args_is_help=True)
 runs_app.command("compare", no_args_is_help=True)(compare_runs)
@@ -132,7 +132,7 @@ def show_run(
 
 
 def _show_lineage(reader: Reader, run_id: str, step: int | None, *, as_json: bool) -> None:
-    from rlf.lineage.graph import read_graph
+    from rlf.api.runs.graph import read_graph
 
     graph = read_graph(reader, run_id, step)
     if as_json:

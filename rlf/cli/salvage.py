@@ -60,7 +60,7 @@ def salvage_runs(
 
     Trajectories that lost a part keep their row and nothing else. Each run gets a note of what was lost.
     """
-    from rlf.lineage.salvage import salvage
+    from rlf.api.runs.verification import salvage
 
     done = salvage(database or runs_folder / "rlf.db", out)
     if as_json:

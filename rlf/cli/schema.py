@@ -35,29 +35,15 @@ def schema(
 
     A first line `# yaml-language-server: $schema=PATH` in a file lets editors complete and check it.
     """
+    from rlf.api.schemas import schema_text, write_schemas
+
     if folder is not None:
-        paths = _write(folder)
+        paths = write_schemas(folder)
         if as_json:
             print_envelope("schema", {"files": paths})
         else:
             print("\n".join(str(path) for path in paths))
     elif as_json:
-        print_envelope("schema", json.loads(_text(role)))
+        print_envelope("schema", json.loads(schema_text(role)))
     else:
-        print(_text(role), end="")
-
-
-def _text(role: Role) -> str:
-    from rlf.cli.output_schema import output_schema_text
-    from rlf.spec.meaning.schema import schema_text
-
-    return output_schema_text() if role is Role.OUTPUT else schema_text(role)
-
-
-def _write(folder: Path) -> list[Path]:
-    from rlf.cli.output_schema import output_schema_text
-    from rlf.spec.meaning.schema import write_schemas
-
-    paths = [*write_schemas(folder), folder / f"{Role.OUTPUT}.json"]
-    paths[-1].write_text(output_schema_text(), encoding="utf-8")
-    return paths
+        print(schema_text(role), end="")

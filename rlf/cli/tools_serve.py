@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from rlf.api.tools.load import load_tools
 from rlf.cli.completion import complete_tool_file
 from rlf.core.errors import RlfError
 
@@ -56,9 +55,10 @@ def serve_tools(
 
         asyncio.run(serve_search(search, host, port, _tell))
         raise KeyboardInterrupt  # nothing else ends it
-    tools = load_tools(files or ())
+    from rlf.api.tools.load import load_tools
     from rlf.api.tools.serve import serve_http, serve_stdio
 
+    tools = load_tools(files or ())
     if mcp is McpTransport.STDIO:
         asyncio.run(serve_stdio(tools))
     else:

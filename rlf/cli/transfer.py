@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,34 +14,12 @@ from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedRuns:
-    """Runs that were written."""
-
-    run_ids: tuple[str, ...]
-    path: Path
-    format: ExportFormat
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedRuns:
-    """What was done with the runs that were asked for."""
-
-    imported: tuple[str, ...]
-    """Ids of runs that are new here."""
-    present: tuple[str, ...]
-    """Ids of runs that were here already."""
-
-
 class ExportFormat(StrEnum):
-    """What a run is written as."""
+    """What a run is written as, as `rlf.api.runs.transfer` has it."""
 
     RLF = "rlf"
-    """A database with these runs, which `rlf runs import` reads."""
     JSONL = "jsonl"
-    """A folder with a file for each table, one object a line."""
     PARQUET = "parquet"
-    """A folder with a file for each table."""
 
 
 def export_runs(
@@ -55,19 +32,14 @@ def export_runs(
     as_json: AsJson = False,
 ) -> None:
     """Write runs to a file for another machine, or as tables of JSON lines or Parquet."""
-    from rlf.lineage.archive import write_archive
-    from rlf.lineage.export import write_tables
+    from rlf.api.runs import transfer
 
     with open_reader(runs_folder) as reader:
-        ids = list(dict.fromkeys(reader.get_run(name).record.id for name in names))
-        if format_ is ExportFormat.RLF:
-            write_archive(reader.store, ids, out)
-        else:
-            write_tables(reader, ids, out, parquet=format_ is ExportFormat.PARQUET)
+        done = transfer.export_runs(reader, names, out, transfer.ExportFormat(format_))
     if as_json:
-        print_envelope("runs export", ExportedRuns(tuple(ids), out, format_))
+        print_envelope("runs export", done)
     else:
-        print(f"{len(ids)} run{'' if len(ids) == 1 else 's'} written to {out}")
+        print(f"{len(done.run_ids)} run{'' if len(done.run_ids) == 1 else 's'} written to {out}")
 
 
 def import_runs(
@@ -81,16 +53,9 @@ def import_runs(
     as_json: AsJson = False,
 ) -> None:
     """Take runs over from another lineage; those that are here already stay as they are."""
-    from rlf.api.lineage import open_lineage
-    from rlf.lineage.archive import open_archive
-    from rlf.lineage.reader import Reader
-    from rlf.lineage.transfer import copy_run
+    from rlf.api.runs import transfer
 
-    with open_archive(source) as other, open_lineage(runs_folder, create=True) as here:
-        reader = Reader(other)
-        wanted = names or [run.record.id for run in reversed(reader.list_runs())]
-        new = {run_id: copy_run(other, here, run_id) for run_id in [reader.get_run(name).record.id for name in wanted]}
-    done = ImportedRuns(tuple(name for name in new if new[name]), tuple(name for name in new if not new[name]))
+    done = transfer.import_runs(source, names or (), runs_folder)
     if as_json:
         print_envelope("runs import", done)
     else:

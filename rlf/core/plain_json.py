@@ -8,6 +8,9 @@ from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+VERSION = "1"
+"""Of the envelope around what commands print."""
+
 
 class Jsonable:
     """A dataclass that knows its JSON. `JSON_PROPERTIES` names the properties that belong to it beside the fields."""

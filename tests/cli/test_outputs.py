@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from typer.testing import Result
 
 import rlf.cli
-from rlf.cli.output_schema import line_schema, output_schema, output_schema_text
-from rlf.cli.outputs import EVENTS, OUTPUTS
+from rlf.api.output_schema import line_schema, output_schema, output_schema_text
+from rlf.api.outputs import EVENTS, OUTPUTS
 from rlf.types import Outcome
 
 from .conftest import RUN

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from rlf.sandbox import probe
 from rlf.sandbox.battery import AttackResult, run_battery
 
+__all__ = ["AttackResult", "run_attacks"]
+
 
 def run_attacks(on_result: Callable[[AttackResult], None]) -> list[AttackResult]:
     """Runs every attack at every level that is there and says that it stops it; tells each result as it comes."""

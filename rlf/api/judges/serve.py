@@ -26,6 +26,8 @@ from rlf.rewards.judging.settings import Serve
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.looking.model_folder import model_location
 
+__all__ = ["Serve", "ServedModel", "judges_of", "serve_judges"]
+
 _GUARDED = ("--middleware", f"{VisitorGuard.__module__}.{VisitorGuard.__qualname__}")
 """vLLM's own server answers any Host and Origin."""
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")

@@ -17,6 +17,8 @@ from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.types import Scored, Trajectory
 
+__all__ = ["Attack", "Attempt", "attack", "attack_reward"]
+
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
 

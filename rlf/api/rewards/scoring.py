@@ -28,6 +28,22 @@ from rlf.training.advantages import find_missing, recompute_advantages
 from rlf.training.counting import counts
 from rlf.types import Scored, Trajectory
 
+__all__ = [
+    "Rescored",
+    "RewardFile",
+    "Saved",
+    "Trial",
+    "load_rewards",
+    "rescore",
+    "rescoring_spec",
+    "saved_in_file",
+    "saved_in_run",
+    "score",
+    "tell",
+    "try_rewards",
+    "why_no_advantages",
+]
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 

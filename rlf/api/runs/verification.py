@@ -12,9 +12,11 @@ from rlf.api.runs.removal import find_leftovers, stray_folders
 from rlf.core.errors import RlfError, RunError
 from rlf.core.inside import is_run_id
 from rlf.lineage.reader import Reader
-from rlf.lineage.salvage import ReadTable, read_tables
+from rlf.lineage.salvage import ReadTable, read_tables, salvage
 from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
 from rlf.lineage.upkeep import find_damage
+
+__all__ = ["Verification", "salvage", "verify", "verify_folder"]
 
 
 @dataclass(frozen=True, slots=True)

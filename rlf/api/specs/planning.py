@@ -18,7 +18,7 @@ from rlf.engines.openrlhf.compile.argv import argv
 from rlf.engines.openrlhf.compile.memory import GpuMemory, estimate_gpus
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.plan import Plan
-from rlf.plan.estimate import Memory, Work, estimate_memory, estimate_work
+from rlf.plan.estimate import Memory, Part, Work, estimate_memory, estimate_work
 from rlf.plan.layout import Layout
 from rlf.plan.model_shape import ModelShape, shape_of
 from rlf.plan.values import Difference, PlannedValue, differences, planned_values
@@ -29,6 +29,22 @@ from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.looking.weights import read_config, read_shapes
 from rlf.types.events import Notice
+
+__all__ = [
+    "Fit",
+    "GpuMemory",
+    "Part",
+    "PlanDifference",
+    "PlanReport",
+    "PlannedValue",
+    "StepTime",
+    "Work",
+    "compare_plans",
+    "machine_memory_bytes",
+    "parse_size",
+    "power_notices",
+    "report_plan",
+]
 
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)
 _UNITS = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}

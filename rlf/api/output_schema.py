@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12) of what commands print with `--json`, from the types in `rlf.cli.outputs`.
+"""JSON Schema (2020-12) of what commands print with `--json`, from the types in `rlf.api.outputs`.
 
 The rules are those of `rlf.core.plain_json.as_json`. Objects have exactly the keys of their dataclass or TypedDict.
 """
@@ -18,9 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from rlf.cli.envelope import VERSION
-from rlf.cli.outputs import EVENTS, OUTPUTS
-from rlf.core.plain_json import json_fields
+from rlf.api.outputs import EVENTS, OUTPUTS
+from rlf.core.plain_json import VERSION, json_fields
 from rlf.spec.meaning.facts import attribute_docs, first_paragraph
 
 Schema = dict[str, Any]

@@ -15,23 +15,25 @@ from rlf.api.judges.serve import ServedModel
 from rlf.api.projects import Project
 from rlf.api.rewards.attack_world import ToolPlayed
 from rlf.api.rewards.calibration import Calibration
+from rlf.api.rewards.kinds import RewardKind, RewardTerm, ShownReward
+from rlf.api.running.lines import EvaluationLine, InterruptedLine, StepLine
 from rlf.api.running.reproduce import Agreement
 from rlf.api.running.start import RunInfo, RunOutcome
 from rlf.api.running.sweeps import Member
 from rlf.api.runs.compare import Comparison
 from rlf.api.runs.exports import Exported
+from rlf.api.runs.marks import Noted, RemovedRuns, Tagged, Thinned
+from rlf.api.runs.tail import Tailed
+from rlf.api.runs.transfer import ExportedRuns, ImportedRuns
 from rlf.api.runs.verification import Verification
 from rlf.api.specs.planning import PlanDifference, PlanReport
 from rlf.api.specs.rehearsals import Rehearsal, Stage
 from rlf.api.tools.prompts import ToolPrompt
+from rlf.api.tools.trials import ToolTrial
 from rlf.api.tools.write import Written
 from rlf.chat.fuzz.foreign import ForeignTally
 from rlf.chat.fuzz.report import Tally
 from rlf.chat.parsed import Parsed
-from rlf.cli.lines import EvaluationLine, InterruptedLine, StepLine
-from rlf.cli.marks import Noted, RemovedRuns, Tagged, Thinned
-from rlf.cli.tail import Tailed
-from rlf.cli.transfer import ExportedRuns, ImportedRuns
 from rlf.core.errors import Fault
 from rlf.lineage.graph import Graph, Node, NodeDifference
 from rlf.lineage.records import FoundCall, StoredTrajectory
@@ -44,9 +46,7 @@ from rlf.rewards.attack.findings import Finding as RewardFinding
 from rlf.rewards.attack.profit import Attempt
 from rlf.rollout.certificate import Certificate
 from rlf.sandbox.battery import AttackResult
-from rlf.spec.meaning.facts import KeyFact
 from rlf.tools.bench import BenchReport
-from rlf.tools.drill import DrillRun
 from rlf.types import CheckpointSaved, Notice, RunFinished, Score, ToolResult
 
 Json = dict[str, Any]
@@ -102,23 +102,6 @@ class ShownTool(Tool):
     prompts: list[ToolPrompt]
 
 
-class TriedExample(TypedDict):
-    arguments: Json
-    ok: bool
-    result: ToolResult
-
-
-class TriedTool(TypedDict):
-    tool: str
-    ok: bool
-    shortfalls: list[str]
-    unreachable: str | None
-    examples: list[TriedExample]
-    samples: list[TriedExample]
-    """Calls with made-up arguments, of a Python function without an example."""
-    drill: list[DrillRun]
-
-
 class CalledTool(TypedDict):
     tool: str
     arguments: Json
@@ -134,26 +117,6 @@ class ToolFuzz(TypedDict):
     tallies: list[Tally]
     foreign: list[ForeignTally]
     skipped: list[str]
-
-
-class RewardTerm(TypedDict):
-    file: Path
-    name: str
-    kind: str
-    weight: str
-    gate: str
-    required: bool
-    stage: str
-    num_tests: int
-
-
-class RewardKind(TypedDict):
-    name: str
-    text: str
-
-
-class ShownReward(RewardKind):
-    keys: list[KeyFact]
 
 
 class RewardTrial(TypedDict):
@@ -240,7 +203,7 @@ OUTPUTS: dict[str, Any] = {
     "chat certify": Certificate,
     "tools list": list[ListedTool],
     "tools show": ShownTool,
-    "tools test": list[TriedTool] | CalledTool,
+    "tools test": list[ToolTrial] | CalledTool,
     "tools bench": ToolBench,
     "tools fuzz": ToolFuzz,
     "tools import": Written,

@@ -1,0 +1,69 @@
+"""Mutated calls of tools, read by chat formats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from rlf.chat import FORMATS
+from rlf.chat.fuzz import ForeignTally, Outcome, Reader, Tally, fuzz, read_foreign
+from rlf.chat.fuzz.report import WRONG
+from rlf.chat.fuzz.vllm import vllm_reader
+from rlf.chat.standin import stand_in
+from rlf.core.errors import RlfError
+from rlf.tools import ToolDeclaration
+from rlf.tools.validate import ArgumentCheck
+from rlf.types import ToolCall
+
+__all__ = ["FORMATS", "WRONG", "ForeignTally", "Outcome", "Tally", "fuzz_tools"]
+
+_VLLM = "vllm:"
+
+
+def fuzz_tools(
+    tools: Sequence[ToolDeclaration], names: Sequence[str], parser: str, seed: int, seconds: float
+) -> tuple[list[Tally], list[ForeignTally], list[str]]:
+    """The tallies, and what could not be tried: a format that cannot write a tool's calls says so itself."""
+    tallies: list[Tally] = []
+    foreign: list[ForeignTally] = []
+    skipped: list[str] = []
+    deadline, left = time.monotonic() + seconds, len(tools) * len(names)
+    for name in names:
+        for tool in tools:
+            described = tool.description_for_model
+            budget_s = max(0.0, deadline - time.monotonic()) / left
+            left -= 1
+            try:
+                chat = stand_in(name, [described])
+                reader = _reader(parser, chat.tokenizer) if parser else None
+                tallies.append(
+                    fuzz(
+                        chat,
+                        name,
+                        described,
+                        seed=seed,
+                        budget_s=budget_s,
+                        accepts=_accepts(tool),
+                        reader=reader,
+                    )
+                )
+                foreign += read_foreign(chat, name, described, accepts=_accepts(tool), reader=reader)
+            except RlfError as error:
+                if parser:
+                    raise
+                skipped.append(f"{name} {tool.name}: not tried: {error}")
+    return tallies, foreign, skipped
+
+
+def _accepts(tool: ToolDeclaration) -> Callable[[ToolCall], bool]:
+    """What the executor would run: calls of the tool's name with arguments that its schema allows."""
+    check = ArgumentCheck(tool.input_schema)
+    return lambda call: call.name == tool.name and check.complaint(dict(call.arguments)) is None
+
+
+def _reader(parser: str, tokenizer: object) -> Reader:
+    """vLLM's parser of a name. Raises RlfError where vLLM is not installed or has no such parser."""
+    if not parser.startswith(_VLLM):
+        raise RlfError(f"--parser: got {parser!r}; expected vllm:NAME. Write e.g. `--parser vllm:hermes`.")
+
+    return vllm_reader(parser.removeprefix(_VLLM), tokenizer)

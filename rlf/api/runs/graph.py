@@ -1,0 +1,45 @@
+"""What runs were made of and what they made, as a graph of hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlf.core.errors import RlfError
+from rlf.lineage.differences import explain_differences
+from rlf.lineage.graph import Graph, Node, NodeDifference, differing, read_graph
+from rlf.lineage.reader import Reader
+
+__all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence"]
+
+
+def whence(reader: Reader, thing: str) -> list[Node]:
+    """A checkpoint, exported model or run, behind everything that made it."""
+    graph, key = _find(reader, thing)
+    return [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
+
+
+def _find(reader: Reader, thing: str) -> tuple[Graph, str]:
+    """The graph that holds a thing, and the thing's key."""
+    path = Path(thing).absolute()
+    for run in reader.list_runs():
+        run_id = run.record.id
+        for kind, made in (("checkpoint", reader.checkpoints(run_id)), ("export", reader.exports(run_id))):
+            for item in made:
+                if Path(item.path).absolute() == path:
+                    return read_graph(reader, run_id), f"{kind}:{item.path}"
+    try:
+        run_id = reader.get_run(thing).record.id
+    except RlfError as error:
+        raise RlfError(
+            f"{thing}: neither a checkpoint nor an exported model of the lineage, nor a run. `rlf runs show RUN` "
+            "tells a run's checkpoints."
+        ) from error
+    return read_graph(reader, run_id), f"run:{run_id}"
+
+
+def diff_runs(reader: Reader, names: Sequence[str], step: int | None) -> list[NodeDifference]:
+    """The nodes of two runs that differ; with `step`, that step's trajectories, calls and scores too."""
+    ids = [reader.get_run(name).record.id for name in names]
+    left, right = (read_graph(reader, run_id, step) for run_id in ids)
+    return explain_differences(reader, ids[0], ids[1], differing(left, right))

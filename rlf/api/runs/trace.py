@@ -1,0 +1,119 @@
+"""Trajectories and calls of a run that match."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from rlf.chat.tokenizer import load_tokenizer
+from rlf.core.errors import RlfError
+from rlf.core.registry import nearest
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
+from rlf.reports.trace import Match, find, find_flipped
+from rlf.spec.looking.model_folder import model_location
+from rlf.types import FailureClass, Outcome, RunStatus
+
+__all__ = [
+    "TRAIN",
+    "Run",
+    "StoredTrajectory",
+    "Wanted",
+    "find_calls",
+    "find_trajectories",
+    "follow_trajectories",
+    "token_decoder",
+]
+
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for, as it is written."""
+
+    phase: str | None = None
+    step: int | None = None
+    failed: bool = False
+    """Success below 1, or unscorable."""
+    failure: str | None = None
+    """A class of parse failure."""
+    best_first: bool = False
+    text: str | None = None
+    """Words in prompt, turns or results."""
+
+    def filter(self) -> TrajectoryFilter:
+        """What the lineage is asked. Raises RlfError for a class that there is not."""
+        return TrajectoryFilter(
+            phase=self.phase,
+            step=self.step,
+            succeeded=False if self.failed else None,
+            failure=_failure_class(self.failure),
+            best_first=self.best_first,
+        )
+
+
+def _failure_class(name: str | None) -> FailureClass | None:
+    known = [str(kind) for kind in FailureClass]
+    if name is not None and name not in known:
+        raise RlfError(f"--failure: unknown class {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
+    return None if name is None else FailureClass(name)
+
+
+def find_trajectories(reader: Reader, run_id: str, wanted: Wanted, limit: int, *, flipped: bool) -> list[Match]:
+    """Those that match; of held-out questions whose outcome changed from first to last where these are asked for."""
+    if flipped:
+        return find_flipped(reader, run_id, limit)
+    return find(reader, run_id, wanted.filter(), wanted.text, limit)
+
+
+def find_calls(
+    reader: Reader, run_id: str, wanted: Wanted, tool: str | None, outcome: str | None, limit: int
+) -> list[FoundCall]:
+    """Calls of a tool, or that ended so. Raises RlfError for a tool that was never called, or no outcome."""
+    outcomes = _outcomes(outcome)
+    called = [summary.name for summary in reader.tool_call_summary(run_id)]
+    called += sorted(reader.names_inside(run_id) - set(called)) if tool is not None and tool not in called else []
+    if tool is not None and tool not in called:
+        raise RlfError(
+            f"--tool: {run_id} has no call of {tool!r}{nearest(tool, called)} (called: {', '.join(called) or 'none'})."
+        )
+    return reader.calls(run_id, wanted.filter(), tool=tool, outcomes=outcomes, limit=limit)
+
+
+def _outcomes(name: str | None) -> list[Outcome]:
+    if name is None:
+        return list(Outcome)
+    known = ["failed", *map(str, Outcome)]
+    if name not in known:
+        raise RlfError(f"--outcome: unknown outcome {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
+    return [found for found in Outcome if found is not Outcome.OK] if name == "failed" else [Outcome(name)]
+
+
+def follow_trajectories(reader: Reader, run_id: str, wanted: Wanted) -> Iterator[StoredTrajectory]:
+    """One trajectory that matches of each step that finishes from now on, until the run ends."""
+    for step in _steps(reader, run_id):
+        here = replace(wanted.filter(), phase=TRAIN, step=step, limit=None)
+        for match in find(reader, run_id, here, wanted.text, 1):
+            stored = reader.whole(run_id, match.summary)
+            if stored is not None:
+                yield stored
+
+
+def _steps(reader: Reader, run_id: str) -> Iterator[int]:
+    """The steps that finish from now on, until the run ends."""
+    told = reader.get_run(run_id).last_step
+    while True:
+        run = reader.get_run(run_id)
+        yield from range(told + 1, run.last_step + 1)
+        told = run.last_step
+        if run.status is not RunStatus.RUNNING:
+            return
+        time.sleep(_POLL_S)
+
+
+def token_decoder(run: Run) -> Callable[[int], str]:
+    """One token as text, by the tokenizer of the run's model."""
+    tokenizer = load_tokenizer(model_location(run.record.plan["spec"]["model"]["path"]))
+    return lambda token: str(tokenizer.decode([token]))

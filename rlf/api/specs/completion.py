@@ -1,0 +1,65 @@
+"""Keys and values of overrides, for shells and editors to complete. Loads no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rlf.algo import ESTIMATORS, Estimator
+from rlf.chat import FORMATS
+from rlf.spec.engine import ENGINES, EngineSpec
+from rlf.spec.meaning.facts import key_facts, submodels
+from rlf.spec.models import RunSpec
+from rlf.trackers import TRACKERS
+
+
+def override_keys() -> list[str]:
+    """Dotted keys of a spec, kinds' own left out."""
+    return list(_keys_of(RunSpec, ""))
+
+
+def _keys_of(model: Any, prefix: str) -> Iterator[str]:
+
+    below = {name: found for name, found in submodels(model) if found.model_fields}
+    lists = {"tools", "rewards", "report_to"}
+    for name, info in model.model_fields.items():
+        key = info.alias or name
+        if key in below and key not in lists and not _is_kind(below[key]):
+            yield from _keys_of(below[key], f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _is_kind(model: Any) -> bool:
+    return model in (Estimator, EngineSpec)
+
+
+def override_values(incomplete: str) -> list[str]:
+    """Values of an override that has a few: names of kinds and of choices, `true` and `false`."""
+    text, _, begun = incomplete.partition("=")
+    *path, last = text.lstrip("+~").split(".")
+    model: Any = RunSpec
+    for name in path:
+        model = _below(model, name)
+    if model is None:
+        return []
+    fact = next((fact for fact in key_facts(model) if fact.name == last), None)
+    known = _kinds(".".join([*path, last])) or ([] if fact is None else re.findall(r"`(\w+)`", fact.type))
+    return [f"{text}={value}" for value in known if value.startswith(begun)]
+
+
+def _below(model: Any, name: str) -> Any:
+    return None if model is None else dict(submodels(model)).get(name)
+
+
+def _kinds(path: str) -> list[str]:
+
+    registries: dict[str, Any] = {
+        "train.algorithm": ESTIMATORS,
+        "engine": ENGINES,
+        "chat.format": FORMATS,
+        "report_to": TRACKERS,
+    }
+    names: list[str] = registries[path].names() if path in registries else []
+    return ["auto", *names] if path == "chat.format" else names
