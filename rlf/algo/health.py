@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from rlf.core.models import StrictModel
 from rlf.types.events import StepFinished
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason
@@ -43,10 +44,8 @@ class OnNoSignal(StrEnum):
     """The run also ends as failed after three such steps in a row; `rlf resume` continues it."""
 
 
-class Guard(BaseModel):
+class Guard(StrictModel):
     """Bounds on one number."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     above: float | None = Field(None, allow_inf_nan=False)
     """Out of bounds above this; null: no upper bound."""
@@ -71,10 +70,8 @@ class Guard(BaseModel):
         return math.isfinite(value) and not over and not under
 
 
-class HealthConfig(BaseModel):
+class HealthConfig(StrictModel):
     """Guards against collapse, each with its bounds and what follows. null turns one off."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kl_old: Guard | None = Guard(above=0.5)
     """`policy/kl_old`, in nats: one step's updates went far from the policy that sampled."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from rlf.core.models import StrictModel
 
 
 class PolicyLossKind(StrEnum):
@@ -72,15 +74,13 @@ class CorrectionGating(StrEnum):
     """|p - q|."""
 
 
-class OffPolicyCorrection(BaseModel):
+class OffPolicyCorrection(StrictModel):
     """Correction for a sampler whose probabilities differ from the trainer's on the same weights.
 
     Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training". With gspo, the levels
     token and seq put the sampler in the place of the old policy in the ratio, as OpenRLHF does, and mode, gating and
     threshold are not read; seq_product weighs the loss as with other kinds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     level: CorrectionLevel = CorrectionLevel.OFF
     mode: CorrectionMode = CorrectionMode.MASK
@@ -104,10 +104,8 @@ class OffPolicyCorrection(BaseModel):
         return self
 
 
-class PolicyLossConfig(BaseModel):
+class PolicyLossConfig(StrictModel):
     """Settings of `rlf.algo.losses.policy_loss`; the defaults are OpenRLHF's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: PolicyLossKind = PolicyLossKind.PPO
     clip_low: float = Field(default=0.2, ge=0.0, le=1.0)

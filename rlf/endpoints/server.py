@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from rlf.core.models import StrictModel
 from rlf.endpoints.openai import Completion, RequestedCall
 from rlf.endpoints.usage import Usage
 from rlf.endpoints.visitors import guard_visitors
@@ -45,10 +46,8 @@ class Turn:
     reasoning: str = ""
 
 
-class _Sampled(BaseModel):
+class _Sampled(StrictModel):
     """The keys that both kinds of request share."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     max_tokens: int | None = Field(default=None, ge=1)

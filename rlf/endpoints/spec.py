@@ -8,19 +8,16 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
+from rlf.core.models import StrictModel
 from rlf.core.redact import SECRET_NAME
 from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.usage import Reported, Usage
 
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Redirects(StrEnum):
@@ -34,7 +31,7 @@ class Redirects(StrEnum):
     """Followed to any public host, without the declared headers once it leaves the host of the request."""
 
 
-class Prices(_Section):
+class Prices(StrictModel):
     """What the host charges; cost is counted from these, where an answer does not name its own `cost`."""
 
     prompt_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -59,7 +56,7 @@ class Prices(_Section):
         return Usage(reported.prompt_tokens, reported.completion_tokens, cost_usd, reported.cached_tokens)
 
 
-class EndpointSpec(_Section):
+class EndpointSpec(StrictModel):
     """A model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, `rlf judge serve`, a hosted one."""
 
     url: str
@@ -68,7 +65,7 @@ class EndpointSpec(_Section):
     """The server's name of the model."""
     api_key_env: str | None = None
     """Environment variable that holds the key; it is sent as `Authorization: Bearer ...` and never stored."""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field({})
     """Further headers of each request."""
     max_concurrency: int = Field(default=64, ge=1)
     """Requests that are under way at once; the others wait."""
@@ -108,7 +105,7 @@ class EndpointSpec(_Section):
         return headers
 
 
-class SamplingSpec(_Section):
+class SamplingSpec(StrictModel):
     """How an endpoint samples; what is null is left to the server."""
 
     temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
@@ -121,7 +118,7 @@ class SamplingSpec(_Section):
     """Repeats what is drawn, where the server can do so."""
     stop: tuple[str, ...] = ()
     """Strings before which sampling stops."""
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = Field({})
     """Further keys of the request's body, as the server names them."""
 
     def body(self) -> Mapping[str, Any]:

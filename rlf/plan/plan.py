@@ -6,15 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
+from rlf.core.models import StrictModel
 from rlf.spec import InputFile, Interpolated, RunSpec, fill_in, write_back
 
 
-class Plan(BaseModel):
+class Plan(StrictModel):
     """A compiled run: all that an engine needs to know, and nothing that differs between machines in its hash."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     spec: RunSpec
     plan_hash: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from rlf.core.models import StrictModel
 from rlf.types import (
     CallRecord,
     FailureClass,
@@ -25,13 +26,9 @@ from rlf.types import (
     Turn,
 )
 
-_CONFIG = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-
-class CallFacts(BaseModel):
+class CallFacts(StrictModel, allow_inf_nan=False):
     """One tool call."""
-
-    model_config = _CONFIG
 
     name: str
     """The tool's."""
@@ -42,10 +39,8 @@ class CallFacts(BaseModel):
     outcome: Outcome = Outcome.OK
 
 
-class TurnFacts(BaseModel):
+class TurnFacts(StrictModel, allow_inf_nan=False):
     """One generation and its tool calls."""
-
-    model_config = _CONFIG
 
     text: str = ""
     """What the policy sampled."""
@@ -57,10 +52,8 @@ class TurnFacts(BaseModel):
     """Sampled tokens; None: one per word of `text`, at least one."""
 
 
-class TrajectoryFacts(BaseModel):
+class TrajectoryFacts(StrictModel, allow_inf_nan=False):
     """What a reward looks at."""
-
-    model_config = _CONFIG
 
     question: str = ""
     """What was asked."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
+
+from rlf.core.models import StrictModel
 
 
 class WeightCurve(StrEnum):
@@ -19,10 +21,8 @@ class WeightCurve(StrEnum):
     """Slowly at both ends: half a turn of a cosine."""
 
 
-class WeightSchedule(BaseModel):
+class WeightSchedule(StrictModel, populate_by_name=True):
     """A weight that starts at `from` in step 1 and is `to` after `steps` more, and from then on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     schedule: WeightCurve
     start: float = Field(alias="from", allow_inf_nan=False)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from rlf.core.models import StrictModel
 from rlf.sandbox.level import LevelChoice
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SandboxLimits(_Section):
+class SandboxLimits(StrictModel):
     """What one call may use. Calls cannot change it."""
 
     wall_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
@@ -31,7 +28,7 @@ class SandboxLimits(_Section):
     """What is kept of stdout and stderr together; a call that writes 16 times as much is killed."""
 
 
-class SandboxSpec(_Section):
+class SandboxSpec(StrictModel):
     """How calls are contained."""
 
     level: LevelChoice = LevelChoice.AUTO

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import jsonschema_rs
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     ValidationError,
@@ -26,14 +25,11 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from rlf.core import RlfError, hash_json, hash_path
+from rlf.core.models import StrictModel
 from rlf.tools.kind import ToolKind
 from rlf.tools.limits import Limits
 from rlf.tools.schema import compile_schema
 from rlf.types import ToolDescription
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class CacheScope(StrEnum):
@@ -56,13 +52,13 @@ class Coercion(StrEnum):
     """A string that says exactly what the schema asks for ("3", "true", a JSON object) is read as that, and counted."""
 
 
-class CacheSpec(_Section):
+class CacheSpec(StrictModel):
     """Whether results are kept."""
 
     scope: CacheScope = CacheScope.NONE
 
 
-class Expectation(_Section):
+class Expectation(StrictModel):
     """What a test call must give: every key that is set must hold."""
 
     contains: str | None = None
@@ -102,7 +98,7 @@ class Expectation(_Section):
         return self
 
 
-class ToolTest(_Section):
+class ToolTest(StrictModel):
     """One example call with what it must give; `rlf tools test` runs it."""
 
     arguments: dict[str, Any]
@@ -114,7 +110,7 @@ def _may_be_told_by_the_target(schema: dict[str, Any]) -> None:
     schema["required"] = [name for name in schema["required"] if name not in ("description", "inputSchema")]
 
 
-class ToolDeclaration(_Section):
+class ToolDeclaration(StrictModel):
     """One tool, declared once for training, evaluation, rewards and use by hand."""
 
     model_config = ConfigDict(json_schema_extra=_may_be_told_by_the_target)

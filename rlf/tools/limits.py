@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from rlf.core.models import StrictModel
 
 MAX_ABANDONED = 64
 """Calls of one tool that may be left behind, still running, before it is quarantined: refused at once."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RateSpec(_Section):
+class RateSpec(StrictModel):
     """How often calls may start; each attempt counts. Calls beyond it wait, they are not refused."""
 
     per_second: int | None = Field(default=None, ge=1)
@@ -23,7 +21,7 @@ class RateSpec(_Section):
     """Tokens that calls report to have used; no call starts while the last minute's have reached it."""
 
 
-class BreakerSpec(_Section):
+class BreakerSpec(StrictModel):
     """When a tool that does not answer is left alone for a while."""
 
     failures: int = Field(default=20, ge=1)
@@ -34,7 +32,7 @@ class BreakerSpec(_Section):
     """Time until one call is let through to try; its end opens or closes the breaker again."""
 
 
-class Limits(_Section):
+class Limits(StrictModel):
     """Limits of one tool, set by its declaration alone: no argument of a call can change them."""
 
     timeout_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)

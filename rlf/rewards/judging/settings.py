@@ -8,7 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from rlf.core.models import StrictModel
 
 
 class Compare(StrEnum):
@@ -80,11 +82,7 @@ FilePath = Annotated[str, Field(min_length=1), AfterValidator(_beside_the_file)]
 """A path that is relative to the file that says so."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Criterion(_Section):
+class Criterion(StrictModel, allow_inf_nan=False):
     """One thing that a judge looks at, with a score of its own."""
 
     name: str = Field(pattern=r"^[A-Za-z_]\w*$")
@@ -95,7 +93,7 @@ class Criterion(_Section):
     """Its share in the value: sum(weight x score) / sum(weight)."""
 
 
-class Cache(_Section):
+class Cache(StrictModel, allow_inf_nan=False):
     """Replies that were given before, by judge, prompt and sampling."""
 
     file: FilePath | None = None
@@ -104,7 +102,7 @@ class Cache(_Section):
     """Replies in memory; the one not used for longest goes first."""
 
 
-class Serve(_Section):
+class Serve(StrictModel, allow_inf_nan=False):
     """A model that rlf serves on this machine: by vLLM where it is installed, else by transformers."""
 
     model: Annotated[str, Field(min_length=1), AfterValidator(_folder_beside_the_file)]
@@ -119,7 +117,7 @@ class Serve(_Section):
     """Time to load the model."""
 
 
-class Sentinels(_Section):
+class Sentinels(StrictModel, allow_inf_nan=False):
     """Items with known verdicts, slipped in among the others to see whether the judge still judges as it should.
 
     Each is right or wrong by whether judge and label lie on the same side of `threshold`. The alarm is of CUSUMs (Page

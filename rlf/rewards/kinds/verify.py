@@ -9,12 +9,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core import nearest
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
+from rlf.core.models import StrictModel
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.rewards.calling import check_function
 from rlf.rewards.comparisons import told_in
@@ -86,10 +87,8 @@ Arguments = Annotated[Mapping[str, Any], AfterValidator(_are_templates)]
 """Arguments of a call; texts are Jinja2, one that is a single `{{ expression }}` keeps the expression's type."""
 
 
-class Expected(BaseModel):
+class Expected(StrictModel):
     """Where what is expected comes from: one of the keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str | None = None
     """Column with it; text that is JSON is read as such. With `tests_passed` a list of tests."""

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from rlf.core.models import StrictModel
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class BatchSpec(BaseModel):
+class BatchSpec(StrictModel):
     """How calls of many trajectories share one request. Its templates see `calls`, the arguments of each call."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_size: int = Field(default=64, ge=1)
     """Calls in one request."""

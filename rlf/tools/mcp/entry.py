@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from rlf.core.models import StrictModel
 from rlf.tools.declaration import CacheSpec
 from rlf.tools.limits import Limits
 from rlf.tools.mcp.offer import Entry, Listing
@@ -14,10 +15,8 @@ from rlf.tools.mcp.server import McpServer
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class ToolServer(BaseModel):
+class ToolServer(StrictModel):
     """An MCP server whose tools are declared as it lists them. `mcpServers: {NAME: ...}` stands for several."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mcp: McpServer
     """The server; its list is read when the spec is checked, and kept until the command or its files change."""

@@ -7,10 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json, hash_path
+from rlf.core.models import StrictModel
 from rlf.core.redact import Redactor
 
 _OTHER_WORDS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
@@ -27,10 +28,8 @@ class Transport(StrEnum):
     """HTTP with server-sent events, as servers of 2024 speak it."""
 
 
-class McpServer(BaseModel):
+class McpServer(StrictModel):
     """One MCP server. Declarations that say the same server share its sessions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     command: str | None = None
     """Program that speaks MCP on stdin and stdout; beside rlf's own Python, on PATH, or relative to the file
@@ -40,11 +39,11 @@ class McpServer(BaseModel):
     args: tuple[str, ...] = ()
     """Its arguments. One that names a file beside the file that says so is that file, and one with a `/` a folder
     there, unless `cwd` is given."""
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field({})
     """Variables beside HOME, LOGNAME, PATH, SHELL, TERM and USER: a server sees no others."""
     url: str | None = None
     """Address of a server that runs already."""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field({})
     """Sent with every request to `url`, for instance `Authorization: Bearer ${oc.env:TOKEN}`."""
     type: Transport | None = None
     """None: `stdio` for a command, `http` for a url."""

@@ -5,17 +5,14 @@ The driver writes `attempt.json` into the job folder before each launch; the age
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
+from rlf.core.models import StrictModel
 from rlf.engines.openrlhf.job.folder import Job
 
 _FILE = "attempt.json"
 
 
-class Attempt(BaseModel):
+class Attempt(StrictModel):
     """Where the agents of one launch write, and what they do first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str
     """The run's id."""

@@ -9,17 +9,14 @@ import os
 import sys
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict
-
+from rlf.core.models import StrictModel
 from rlf.engines.openrlhf.job.folder import Job
 
 _FILE = "place.json"
 
 
-class Place(BaseModel):
+class Place(StrictModel):
     """One machine's means."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     python: str = sys.executable
     """The interpreter that has OpenRLHF and what it needs."""
