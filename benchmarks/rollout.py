@@ -20,10 +20,10 @@ from statistics import median
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlf.api.specs.inputs import load_inputs
 from rlf.api.specs.plans import checked_plan
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.seeds import derive_seed
+from rlf.engines.engine import load_inputs
 from rlf.engines.local.model import load_model
 from rlf.engines.local.sampler import Sampler
 from rlf.rollout.collect import collect

@@ -61,7 +61,7 @@ def _print_report(console: Console, report: PlanReport) -> None:
     console.print(_files(report), "", crop=False)
     console.print(_facts(list(_work(report))), "", crop=False)
     if report.argv:
-        console.print(Text("options of OpenRLHF", "bold"))
+        console.print(Text("options of the job", "bold"))
         console.print(Text("\n".join(_by_option(report.argv))), "", soft_wrap=True)
     if report.memory is not None:
         console.print(_parts(report.memory.parts), crop=False)

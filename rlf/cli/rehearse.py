@@ -32,21 +32,19 @@ def rehearse(
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Run a spec's OpenRLHF job on this CPU: its trainer, Ray, DeepSpeed, your tools and rewards, a tiny model.
+    """Run a spec's job on this CPU: its trainer, Ray, DeepSpeed, your tools and rewards, a tiny model.
 
     Reports each stage that works, what was replaced, and what a CPU cannot show.
     """
     from rlf.api.specs import rehearsals
 
     if setup:
-        environment = rehearsals.setup(vllm=vllm, tell=lambda words: print(words, file=sys.stderr))
-        print(f"ready: {environment.folder}; to run a spec of engine `openrlhf` in it:", file=sys.stderr)
-        print(f"{environment.command} run SPEC engine.kind=openrlhf", file=sys.stderr if arguments else sys.stdout)
+        place = rehearsals.setup(vllm=vllm, tell=lambda words: print(words, file=sys.stderr))
+        print(f"ready: {place.folder}; to run a spec of engine `{place.engine}` in it:", file=sys.stderr)
+        print(f"{place.command} run SPEC engine.kind={place.engine}", file=sys.stderr if arguments else sys.stdout)
     if not arguments:
         if not setup:
-            raise RlfError(
-                "rehearse: expected a spec file, or --setup. Write e.g. `rlf rehearse specs/search_openrlhf.yaml`."
-            )
+            raise RlfError("rehearse: expected a spec file, or --setup. Write e.g. `rlf rehearse SPEC`.")
         return
     files, overrides = split_arguments(arguments)
 

@@ -61,7 +61,7 @@ def resume(
 
     What the run was made from is compared with what is there now before anything runs; changes are refused.
 
-    A cluster's OpenRLHF job that continued, or ended, while nobody followed it is found again, and nothing is run
+    A cluster's job that continued, or ended, while nobody followed it is found again, and nothing is run
     twice.
     """
     from rlf.api.running import start, sweeps

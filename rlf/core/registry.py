@@ -1,6 +1,6 @@
 """Kinds by name: a folder of files, listed without importing them, plus installed entry points.
 
-A kind is one file whose name is its YAML `kind:`; the file holds exactly one public class derived from the
+A kind is one file, or one folder, whose name is its YAML `kind:`; it holds exactly one public class derived from the
 registry's base. Adding a file enrols it everywhere: in the spec, the docs and the conformance tests.
 """
 
@@ -51,12 +51,24 @@ class Registry(Generic[T]):
 
     _by_base: ClassVar[dict[type, Registry[Any]]] = {}
 
-    def __init__(self, noun: str, package: str, base: type[T], elsewhere: Mapping[str, str] | None = None) -> None:
-        """`elsewhere`: what others call some of the kinds; for messages only."""
+    def __init__(
+        self,
+        noun: str,
+        package: str,
+        base: type[T],
+        elsewhere: Mapping[str, str] | None = None,
+        *,
+        folders: bool = False,
+    ) -> None:
+        """Args:
+        elsewhere: what others call some of the kinds; for messages only.
+        folders: whether a kind is a folder of the package, whose `__init__.py` holds the class, and not a file.
+        """
         self.noun = noun
         self.package = package
         self.base = base
         self._elsewhere = elsewhere or {}
+        self._folders = folders
         self._loaded: dict[str, type[T]] = {}
         self._by_base[base] = self
 
@@ -101,15 +113,16 @@ class Registry(Generic[T]):
         return issubclass(value, self.base)
 
     def _files(self) -> list[str]:
-        return _files(self.package)
+        return _names(self.package, folders=self._folders)
 
 
 @cache
-def _files(package: str) -> list[str]:
+def _names(package: str, *, folders: bool) -> list[str]:
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.submodule_search_locations, f"{package} is no package"
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    place = Path(next(iter(spec.submodule_search_locations)))
+    found = (path.parent for path in place.glob("*/__init__.py")) if folders else place.glob("*.py")
+    return sorted(path.stem for path in found if not path.stem.startswith("_"))
 
 
 @cache

@@ -1,14 +1,33 @@
-"""What a run needs of an engine, whichever it is."""
+"""What the commands ask of an engine, whichever it is; a spec and a plan ask `rlf.spec.engine` and `rlf.plan.engine`.
+
+A folder of `rlf.engines` holds one `Engine` in its `__init__.py`, whose fields are the keys of `engine`. Importing that
+loads neither torch nor Ray: what runs is imported by the methods that run it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rlf.chat.format import ChatFormat
+from rlf.core import Fault, RlfError
+from rlf.core.hashing import hash_path
+from rlf.data import load_tasks
+from rlf.plan import Plan
+from rlf.plan.engine import PlannedEngine
+from rlf.spec import LoadedSpec, RunSpec
+from rlf.spec.engine import ENGINES, Feature
+from rlf.spec.looking.model_folder import model_location
+from rlf.types.events import EventSink, Notice
 from rlf.types.task import Task
+
+if TYPE_CHECKING:
+    from rlf.lineage.records import RunRecord
+    from rlf.training.harness import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +39,14 @@ class Inputs:
     train: Sequence[Task]
     evaluation: Sequence[Task]
     """Empty: no evaluation."""
+
+
+def load_inputs(plan: Plan) -> Inputs:
+    """Loads the datasets and resolves the model's name. Raises SpecError where a row or column is wrong."""
+    data, declared = plan.spec.data, [tool.name for tool in plan.spec.tools]
+    train = load_tasks(**data.train.model_dump(), declared=declared)
+    evaluation = [] if data.eval is None else load_tasks(**data.eval.model_dump(), declared=declared)
+    return Inputs(model_location(plan.spec.model.path), train, evaluation[: plan.spec.eval.limit])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +63,44 @@ class Start:
     """Whether the step was asked for: no newer state is taken."""
 
 
-class Engine(Protocol):
-    """One run, from its start or from a checkpoint to its end. Made of a plan, its inputs and the run's folder."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value of a spec that a place takes another for."""
+
+    key: str
+    value: Any
+    reason: str
+
+    @property
+    def override(self) -> str:
+        """`key=value`, as on a command line."""
+        return f"{self.key}={json.dumps(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What a rehearsal says beside its stages."""
+
+    changes: tuple[Change, ...]
+    """What was replaced, of the spec and for the machine."""
+    not_covered: tuple[str, ...]
+    """What no rehearsal shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a spec runs at a place."""
+
+    changes: tuple[Change, ...] = ()
+    """What the spec has to change for it."""
+    notices: tuple[Notice, ...] = ()
+    """What is reported of it when the run starts."""
+    place: object | None = None
+    """The engine's own word for the place, for `Engine.open`; None: here."""
+
+
+class EngineRun(Protocol):
+    """One run, from its start or from a checkpoint to its end."""
 
     @property
     def chat(self) -> ChatFormat:
@@ -67,3 +130,122 @@ class Engine(Protocol):
 
     async def run(self) -> None:
         """Runs to the last step, emitting every event. Cancelled, it leaves nothing running and re-raises."""
+
+
+class Engine(PlannedEngine):
+    """An engine that can be chosen by `engine.kind`."""
+
+    HAS_NEWER_STATE: ClassVar[bool] = False
+    """Whether a resumed run may continue from a newer state than the checkpoints in the lineage."""
+
+    def look(self, loaded: LoadedSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Iterator[Fault]:
+        """The faults that only the model, the data and this machine show. Fetches and starts nothing."""
+        yield from ()
+
+    def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
+        """The faults and warnings of a spec without any other fault that take a process to find."""
+        return [], []
+
+    def fit_here(self, spec: RunSpec) -> Fit:
+        """What a spec has to change, and what is reported, where this process stands."""
+        return Fit()
+
+    def fit_rehearsal(self, spec: RunSpec, *, vllm: bool) -> Fit:
+        """The same for the place of rehearsals.
+
+        Args:
+            vllm: whether vLLM itself samples, and not its stand-in.
+
+        Raises:
+            RlfError: that place is not made yet.
+        """
+        raise NotImplementedError(f"engine {self.kind} lacks {Feature.REHEARSAL}")
+
+    def rehearse(
+        self, plan: Plan, check: Callable[[Sequence[str]], Plan], reach: Callable[[str, str], None], *, vllm: bool
+    ) -> Rehearsed:
+        """Runs a plan at that place for two small steps.
+
+        Args:
+            check: the plan of the same spec with more overrides.
+            reach: takes each stage that has worked: its name and words.
+            vllm: as for `fit_rehearsal`.
+
+        Raises:
+            RlfError: the place of rehearsals is not made yet.
+            RunError: the job failed.
+        """
+        raise NotImplementedError(f"engine {self.kind} lacks {Feature.REHEARSAL}")
+
+    @classmethod
+    def make_rehearsals(cls, *, vllm: bool, tell: Callable[[str], None]) -> tuple[Path, Path]:
+        """Makes the place of rehearsals where it is missing; its folder, and the command that starts rlf in it."""
+        raise NotImplementedError(f"{cls} lacks {Feature.REHEARSAL}")
+
+    @abstractmethod
+    def open(
+        self,
+        plan: Plan,
+        inputs: Inputs,
+        folder: Path,
+        *,
+        emit: EventSink,
+        flush: Callable[[], None],
+        traffic: Traffic,
+        place: object | None = None,
+    ) -> EngineRun:
+        """Builds a run, new or to be put where it continues. Writes nothing yet.
+
+        Args:
+            folder: the run's.
+            emit: takes every event, in order.
+            flush: returns when every event emitted so far is safe.
+            traffic: what happens to tool calls on their way.
+            place: of a `Fit`; None: here.
+
+        Raises:
+            RlfError: it cannot run here, or a part of it cannot be built.
+        """
+
+    def checkpoints_in(self, folder: Path) -> Path:
+        """The folder that no checkpoint of a run lies outside of. Args: folder: the run's."""
+        return folder
+
+    def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
+        """What is wrong with a checkpoint, in words; None where it is whole, or on a disk that is not seen here."""
+        if not checkpoint.exists():
+            return "it is gone"
+        return None if hash_path(checkpoint) == sha256 else "it is not what was written"
+
+    def models_in(self, folder: Path, last_step: int) -> dict[int, Path]:
+        """The Hugging Face folders that a run has written, by step: its final model, at least."""
+        return {last_step: folder / "model"} if (folder / "model" / "config.json").is_file() else {}
+
+    def save_checkpoint_model(self, model: Mapping[str, Any], checkpoint: Path, target: Path) -> None:
+        """Writes the model of a checkpoint as the run would have written it at its end.
+
+        Args:
+            model: the plan's `model` section as JSON values.
+
+        Raises:
+            RlfError, RunError: the model that the run began with does not load, or does not fit the checkpoint.
+        """
+        raise NotImplementedError(f"engine {self.kind} lacks {Feature.CHECKPOINT_MODELS}")
+
+    def copy_checkpoint(self, checkpoint: Path, folder: Path) -> tuple[Path, str]:
+        """Copies a checkpoint into another run's folder as the state that it starts from; the copy with its hash."""
+        raise NotImplementedError(f"engine {self.kind} lacks {Feature.BRANCHES}")
+
+
+def engine_of(spec: RunSpec) -> Engine:
+    """The engine of a spec. Raises RlfError for one from a package that can be planned and not run."""
+    if not isinstance(spec.engine, Engine):
+        raise RlfError(f"engine {spec.engine.kind}: {type(spec.engine).__name__} is no rlf.engines.engine.Engine.")
+    return spec.engine
+
+
+def recorded_engine(record: RunRecord) -> Engine:
+    """The engine of a recorded run, as it was set. Raises RlfError where it is not installed any more."""
+    engine = ENGINES.get(record.engine).model_validate(record.plan["spec"]["engine"])
+    assert isinstance(engine, Engine), f"{engine} opens no runs"
+    return engine

@@ -1,17 +1,17 @@
-"""What an estimator, a loss and a reference need of the rest of a spec, on any engine and on OpenRLHF."""
+"""What an estimator, a loss and a reference need of the rest of a spec, on any engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlf.algo.advantages.gae import Gae, Observations
+from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.pass_at_k import PassAtK
-from rlf.algo.loss_config import Aggregation, CorrectionLevel, CorrectionMode, PolicyLossKind
+from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import Fault
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec import LoadedSpec
 from rlf.spec.checks import reads
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.spec.engine import Feature
 from rlf.spec.reading.nodes import KeyPath
 
 
@@ -144,51 +144,12 @@ def _gae_says_its_way(loaded: LoadedSpec) -> Iterator[Fault]:
         return
     several_turns = loaded.spec.rollout.max_turns > 1 and bool(loaded.spec.tools)
     if several_turns and (estimator.gamma, estimator.lam) != (1.0, 1.0):
-        takes = "the only way of OpenRLHF" if isinstance(loaded.spec.engine, OpenRlhfEngineSpec) else "OpenRLHF's way"
+        engine = loaded.spec.engine
+        only = Feature.SKIPPED_OBSERVATIONS in engine.LACKS
+        takes = f"the only way of {engine.TITLE}" if only else "OpenRLHF's way"
         yield loaded.fault(
             ("train", "algorithm"),
             f"got gae over turns with gamma {estimator.gamma:g} and lam {estimator.lam:g}; observations are steps of "
             f"value 0, {takes}, where verl skips them, and advantages differ by up to half a deviation. Write "
             "`observations: bootstrap` to keep this way, or skip for verl's.",
         )
-
-
-def find_settings_openrlhf_lacks(loaded: LoadedSpec) -> Iterator[Fault]:
-    """Of the algorithm and its loss."""
-    train = loaded.spec.train
-    loss, correction = train.loss, train.loss.correction
-    by_sequence = correction.level is CorrectionLevel.SEQ and correction.mode is CorrectionMode.CLIP
-    skips = isinstance(train.algorithm, Gae) and train.algorithm.observations is Observations.SKIP
-    lacking: list[tuple[bool, KeyPath, str]] = [
-        (skips, ("train", "algorithm", "observations"), "got skip; OpenRLHF's gae takes bootstrap alone. Write it"),
-        (
-            loss.aggregation is Aggregation.CONSTANT_LENGTH,
-            ("train", "loss", "aggregation"),
-            "got constant_length, which OpenRLHF does not have. Write token_mean or seq_mean_token_mean",
-        ),
-        (
-            correction.level is CorrectionLevel.SEQ_PRODUCT,
-            ("train", "loss", "correction", "level"),
-            "got seq_product; OpenRLHF takes the geometric mean over a sequence. Write seq or token",
-        ),
-        (
-            by_sequence,
-            ("train", "loss", "correction", "mode"),
-            "got clip with level seq; OpenRLHF clips tokens alone. Write mask, or level: token",
-        ),
-        *(
-            (value, ("train", "loss", key), "OpenRLHF has no such mask. Remove it")
-            for key, value in (
-                ("off_policy_mask", loss.off_policy_mask is not None),
-                ("probability_mask", loss.probability_mask is not None),
-                ("top_entropy", loss.top_entropy < 1),
-            )
-        ),
-        (train.mask_truncated, ("train", "mask_truncated"), "got true; OpenRLHF has no such mask. Remove it"),
-        (
-            train.kl.sync_every is not None,
-            ("train", "kl", "sync_every"),
-            "OpenRLHF's reference never changes. Remove it",
-        ),
-    ]
-    yield from (loaded.fault(path, f"{message}, or engine: local.") for wrong, path, message in lacking if wrong)

@@ -10,15 +10,14 @@ from rlf.chat import FORMATS
 from rlf.chat.policy import FailurePolicy
 from rlf.core import Fault, nearest
 from rlf.plan.algorithms import find_algorithm_faults
-from rlf.plan.images import find_image_faults
+from rlf.plan.engine import planned_engine
+from rlf.plan.features import find_feature_faults
 from rlf.plan.judges import find_judge_faults
-from rlf.plan.openrlhf import find_openrlhf_faults
 from rlf.plan.verifiers import find_verify_faults
 from rlf.rewards.composition import complaints
 from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import Check, reads
-from rlf.spec.load import unless_broken
+from rlf.spec.checks import reads
 from rlf.spec.models import KlPlace
 from rlf.spec.reading.nodes import dotted
 from rlf.spec.reading.paths import is_local
@@ -28,11 +27,7 @@ Finder = Callable[[LoadedSpec], Iterator[Fault]]
 
 def find_faults(loaded: LoadedSpec) -> list[Fault]:
     """The faults of all checks; of a broken spec, of those that read nothing that is broken."""
-    return [fault for check in CHECKS for fault in _find(loaded, check)]
-
-
-def _find(loaded: LoadedSpec, check: Finder) -> Iterator[Fault]:
-    return check(loaded) if isinstance(check, Check) else unless_broken(loaded, check, loaded)
+    return [fault for check in CHECKS for fault in check(loaded)]
 
 
 @reads("train.algorithm", "rollout.num_generations")
@@ -207,6 +202,20 @@ def _hub_keys_have_a_hub(loaded: LoadedSpec) -> Iterator[Fault]:
                 yield loaded.fault(("data", name, key), message)
 
 
+@reads("rollout.max_images", "data.train.images", "data.eval.images")
+def _images_have_room(loaded: LoadedSpec) -> Iterator[Fault]:
+    max_images, data = loaded.spec.rollout.max_images, loaded.spec.data
+    for name, source in (("train", data.train), ("eval", data.eval)):
+        if max_images == 0 and source is not None and source.images is not None:
+            message = "names pictures, and rollout.max_images is 0. Write how many a trajectory may hold, or remove "
+            yield loaded.fault(("data", name, "images"), f"{message}this.")
+
+
+def _engine_honours_it(loaded: LoadedSpec) -> Iterator[Fault]:
+    if loaded.is_sound(("engine", "kind")):
+        yield from planned_engine(loaded.spec).find_faults(loaded)
+
+
 CHECKS: tuple[Finder, ...] = (
     _chat_format_is_known,
     _thinking_stands_in_tags,
@@ -230,6 +239,7 @@ CHECKS: tuple[Finder, ...] = (
     find_algorithm_faults,
     find_judge_faults,
     find_verify_faults,
-    find_image_faults,
-    find_openrlhf_faults,
+    _images_have_room,
+    find_feature_faults,
+    _engine_honours_it,
 )

@@ -1,26 +1,16 @@
-"""What a run will take, before it runs: trajectories, tokens, calls and memory. Pure, and bounds rather than guesses.
+"""What a run will take, before it runs: trajectories, tokens, calls, and the forms of memory estimates. Pure.
 
-Memory here is the local engine's: its formulas are the engine's allocations, with the largest batch the budgets allow.
-Time is not estimated: only a run of the same plan knows it.
+Counts are bounds rather than guesses. The formulas of memory are an engine's own, but for what any transformer keeps of
+a token. Time is not estimated: only a run of the same plan knows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlf.plan.model_shape import ModelShape, adapter_parameters
 from rlf.spec import RunSpec
-from rlf.spec.engines.local import LocalEngineSpec
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-
-PROCESS_BYTES = 400_000_000
-"""Resident size of Python with torch, transformers and peft loaded: measured with the pinned versions on Linux."""
-MAX_THREADS = 8
-"""Cores that the local engine's update takes at most when the spec does not say."""
-_CHUNK_NUMEL = 1 << 24
-"""Elements of the logits that are turned to float32 at once (`rlf.algo.logprobs`)."""
+from rlf.spec.engine import Feature
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +24,7 @@ class Work:
     """Collected for training: a bound with dynamic filtering, exact without."""
     num_trajectories_is_bound: bool
     num_updates_is_bound: bool
-    """Whether fewer may be made: OpenRLHF replaces dropped groups from the questions of later steps."""
+    """Whether fewer may be made: an engine without further rounds takes the questions of later steps."""
     num_evaluations: int
     num_questions: int
     """Of each evaluation; 0 without any."""
@@ -50,14 +40,14 @@ class Work:
 def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Work:
     """Counts of a whole run.
 
-    trajectories = steps x prompts_per_step x num_generations [x max_rounds with dynamic filtering, not of OpenRLHF]
+    trajectories = steps x prompts_per_step x num_generations [x max_rounds with dynamic filtering, where there are any]
     evaluations  = the first, the last, and every `eval.every` steps; each sampled, and greedily if `eval.greedy`
     tokens      <= (trajectories + evaluation trajectories) x max_total_tokens
     calls       <= (trajectories + evaluation trajectories) x calls per trajectory
     """
     train, rollout = spec.train, spec.rollout
-    filtering, theirs = train.dynamic_filtering, isinstance(spec.engine, OpenRlhfEngineSpec)
-    rounds = filtering.max_rounds if filtering is not None and not theirs else 1
+    filtering, one_round = train.dynamic_filtering, Feature.FILTER_ROUNDS in spec.engine.LACKS
+    rounds = filtering.max_rounds if filtering is not None and not one_round else 1
     prompts = train.steps * train.prompts_per_step * rounds
     evaluations = len(spec.eval.due_steps(spec.train.steps)) if num_eval_rows else 0
     questions = min(num_eval_rows, spec.eval.limit)
@@ -70,7 +60,7 @@ def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Wor
         num_updates=train.steps * train.epochs * train.mini_batches,
         num_trajectories=trajectories,
         num_trajectories_is_bound=rounds > 1,
-        num_updates_is_bound=theirs and filtering is not None,
+        num_updates_is_bound=one_round and filtering is not None,
         num_evaluations=evaluations,
         num_questions=questions,
         num_evaluation_trajectories=evaluations * per_evaluation,
@@ -106,7 +96,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the local engine holds at its fullest."""
+    """What one process holds at its fullest."""
 
     device: str
     """`cpu` or `gpu`."""
@@ -119,132 +109,35 @@ class Memory:
         return sum(part.size_bytes for part in self.parts)
 
 
-def estimate_memory(spec: RunSpec, shape: ModelShape, *, on_gpu: bool, num_eval_rows: int, cores: int) -> Memory:
-    """The parts of the local engine's memory.
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What is on the GPU at one time."""
 
-    Args:
-        on_gpu: whether model and batches are on a GPU; else the process itself counts too.
-        num_eval_rows: questions of the evaluation set.
-        cores: cores of the machine, which share the update on a CPU.
-    """
-    assert isinstance(spec.engine, LocalEngineSpec), f"an estimate for engine {spec.engine.kind}"
-    threads = 1 if on_gpu else spec.engine.threads or min(MAX_THREADS, cores)
-    size = _Sizes.of(spec, shape, on_gpu=on_gpu, threads=threads)
-    parts = [] if on_gpu else [Part("process", "Python, torch, transformers, measured", "", PROCESS_BYTES)]
-    parts += _weights(spec, shape, size)
-    parts += _training(shape, size)
-    parts += [_activations(spec, shape, size), _logits(spec, shape, size), _cache(spec, shape, size, num_eval_rows)]
-    return Memory("gpu" if on_gpu else "cpu", tuple(parts))
+    name: str
+    parts: tuple[Part, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """The sum of the parts."""
+        return sum(part.size_bytes for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
-    """The numbers that several parts read."""
+class GpuMemory:
+    """The memory of each of several GPUs that hold the same."""
 
-    compute_bytes: int
-    """Of one value that is computed with."""
-    held_bytes: int
-    """Of one weight as it is held: 4 when it is trained itself."""
-    num_trainable: int
-    """Trained parameters of the policy."""
-    num_models: int
-    """Trained models: the policy, and the critic of `gae`."""
-    threads: int
-    """Micro-batches under way at once."""
-    copies: int
-    """Gradients held at once: one per core and their sum, or the sum alone."""
+    holds: str
+    num_gpus: int
+    phases: tuple[Phase, ...]
+    """Times that follow each other where models leave the GPU in turn; else one."""
+    JSON_PROPERTIES: ClassVar = ("peak_bytes",)
 
-    @classmethod
-    def of(cls, spec: RunSpec, shape: ModelShape, *, on_gpu: bool, threads: int) -> _Sizes:
-        lora = spec.model.lora
-        half = spec.model.dtype == "bfloat16" or (spec.model.dtype == "auto" and on_gpu)
-        compute = 2 if half else 4
-        return cls(
-            compute_bytes=compute,
-            held_bytes=4 if lora is None else compute,
-            num_trainable=shape.num_parameters
-            if lora is None
-            else adapter_parameters(shape, lora.rank, lora.target_modules),
-            num_models=2 if spec.train.algorithm.needs_critic else 1,
-            threads=threads,
-            copies=1 if on_gpu else threads + 1,
-        )
+    @property
+    def peak(self) -> Phase:
+        """The fullest phase."""
+        return max(self.phases, key=lambda phase: phase.total_bytes)
 
-
-def _weights(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Iterator[Part]:
-    p, c, held = shape.num_parameters, size.compute_bytes, size.held_bytes
-    models = f"{size.num_models} x " if size.num_models > 1 else ""
-    critic = ", policy and critic" if size.num_models > 1 else ""
-    yield Part(f"weights{critic}", "models x P x bytes", f"{models}{p:,} x {held}", size.num_models * p * held)
-    if spec.model.lora is not None:
-        adapters = size.num_models * size.num_trainable * 4
-        yield Part("adapters", "models x A x 4", f"{models}{size.num_trainable:,} x 4", adapters)
-    if spec.train.kl.coef > 0:
-        yield Part("reference", "P x bytes", f"{p:,} x {c}", p * c)
-    if c != held:
-        yield Part("weights in the computing type", "P x bytes", f"{p:,} x {c}", p * c)
-
-
-def _training(shape: ModelShape, size: _Sizes) -> Iterator[Part]:
-    models = f"{size.num_models} x " if size.num_models > 1 else ""
-    trainable = size.num_models * size.num_trainable
-    yield Part(
-        "gradients",
-        "models x T x 4 x copies",
-        f"{models}{size.num_trainable:,} x 4 x {size.copies}",
-        trainable * 4 * size.copies,
-    )
-    yield Part("optimiser", "models x T x 8 (AdamW's two means)", f"{models}{size.num_trainable:,} x 8", trainable * 8)
-
-
-def micro_batch_tokens(spec: RunSpec) -> int:
-    """Tokens of the largest micro-batch: the budget, one whole trajectory, or all that a mini-batch can hold."""
-    train, longest = spec.train, spec.rollout.max_total_tokens
-    mini_batch = train.prompts_per_step * spec.rollout.num_generations // train.mini_batches * longest
-    return min(max(train.micro_batch_tokens, longest), mini_batch)
-
-
-def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Part:
-    """What one layer keeps of a token for the backward pass: inputs of norms, projections, attention and MLP."""
-    tokens = micro_batch_tokens(spec)
-    per_token = 6 * shape.hidden_size + 5 * shape.query_size + 4 * shape.kv_size + 4 * shape.intermediate_size
-    values = shape.num_layers * per_token + 5 * shape.hidden_size
-    models = f"{size.num_models} x " if size.num_models > 1 else ""
-    layer = (
-        f"6 x {shape.hidden_size:,} + 5 x {shape.query_size:,} + 4 x {shape.kv_size:,} + "
-        f"4 x {shape.intermediate_size:,}"
-    )
-    each = f"({shape.num_layers} x ({layer}) + 5 x {shape.hidden_size:,})"
-    numbers = f"{models}{size.threads} x {tokens:,} x {each} x {size.compute_bytes}"
-    return Part(
-        "activations",
-        "models x threads x N x (L x (6 H + 5 Q + 4 K + 4 F) + 5 H) x bytes",
-        numbers,
-        size.num_models * size.threads * tokens * values * size.compute_bytes,
-    )
-
-
-def _logits(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Part:
-    """Logits and their gradient of every token of a micro-batch, as if all were sampled, and one chunk in float32."""
-    tokens = micro_batch_tokens(spec)
-    chunk = min(tokens * shape.vocab_size, _CHUNK_NUMEL)
-    return Part(
-        "logits",
-        "threads x (2 x N x V x bytes + 2 x chunk x 4)",
-        f"{size.threads} x (2 x {tokens:,} x {shape.vocab_size:,} x {size.compute_bytes} + 2 x {chunk:,} x 4)",
-        size.threads * (2 * tokens * shape.vocab_size * size.compute_bytes + 2 * chunk * 4),
-    )
-
-
-def _cache(spec: RunSpec, shape: ModelShape, size: _Sizes, num_eval_rows: int) -> Part:
-    """Keys and values of every open trajectory at full length."""
-    rollout = spec.rollout
-    per_evaluation = min(num_eval_rows, spec.eval.limit) * spec.eval.num_samples
-    per_step = spec.train.prompts_per_step * rollout.num_generations
-    slots = min(rollout.max_concurrency, max(per_step, per_evaluation))
-    return Part(
-        "keys and values",
-        "2 x L x slots x K x max_total_tokens x bytes",
-        f"2 x {shape.num_layers} x {slots} x {shape.kv_size:,} x {rollout.max_total_tokens:,} x {size.compute_bytes}",
-        2 * shape.num_layers * slots * shape.kv_size * rollout.max_total_tokens * size.compute_bytes,
-    )
+    @property
+    def peak_bytes(self) -> int:
+        """The sum of the fullest phase."""
+        return self.peak.total_bytes

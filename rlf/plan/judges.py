@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlf.core import Fault
+from rlf.plan.features import name_engines
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.spec.checks import reads
+from rlf.spec.engine import Feature
 
 
 def find_judge_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """The faults of terms of kind judge."""
-    for position, term in enumerate(loaded.spec.rewards):
-        if isinstance(term, JudgeTerm):
-            yield from _compares_with_something(loaded, position, term)
-            if isinstance(loaded.spec.engine, OpenRlhfEngineSpec):
-                yield from _works_in_every_actor(loaded, position, term)
+    yield from _judges_have_something_to_compare(loaded)
+    yield from _judges_work_in_several_processes(loaded)
 
 
 def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -39,13 +38,21 @@ def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
 
 
 def _sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
-    for position, term in enumerate(loaded.spec.rewards):
-        if isinstance(term, JudgeTerm) and term.sentinels and isinstance(loaded.spec.engine, OpenRlhfEngineSpec):
+    why = loaded.spec.engine.LACKS.get(Feature.ONE_SCORER)
+    for position, term in enumerate(loaded.spec.rewards if why is not None else ()):
+        if isinstance(term, JudgeTerm) and term.sentinels:
             yield loaded.fault(
                 ("rewards", position, "sentinels"),
-                "engine openrlhf scores in several processes, of which each counts its own sentinels, from none again "
-                "when the run resumes: a drift is found later, or not. Write a higher rate, or engine: local.",
+                f"{why}, of which each counts its own sentinels, from none again when the run resumes: a drift is "
+                f"found later, or not. Write a higher rate{name_engines(Feature.ONE_SCORER)}.",
             )
+
+
+@reads("rewards[]", "data.train.answer", "data.eval.answer", "rollout.num_generations")
+def _judges_have_something_to_compare(loaded: LoadedSpec) -> Iterator[Fault]:
+    for position, term in enumerate(loaded.spec.rewards):
+        if isinstance(term, JudgeTerm):
+            yield from _compares_with_something(loaded, position, term)
 
 
 def _compares_with_something(loaded: LoadedSpec, position: int, term: JudgeTerm) -> Iterator[Fault]:
@@ -59,11 +66,18 @@ def _compares_with_something(loaded: LoadedSpec, position: int, term: JudgeTerm)
         yield loaded.fault(("rewards", position, "compare"), f"{message}Write pointwise, or more generations.")
 
 
-def _works_in_every_actor(loaded: LoadedSpec, position: int, term: JudgeTerm) -> Iterator[Fault]:
-    if term.compares_groups:
-        message = "engine openrlhf scores each rollout by itself, so that there is no group to compare. "
-        yield loaded.fault(("rewards", position, "compare"), f"{message}Write pointwise, or engine: local.")
-    if term.serve is not None and not term.endpoints:
-        message = "engine openrlhf scores in several processes, each of which would start the judge. "
-        mend = "Run `rlf judge serve SPEC` beside the job and name its `endpoints`."
-        yield loaded.fault(("rewards", position, "serve"), f"{message}{mend}")
+@reads("rewards[]", "engine.kind")
+def _judges_work_in_several_processes(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = loaded.spec.engine
+    why = engine.LACKS.get(Feature.ONE_SCORER)
+    for position, term in enumerate(loaded.spec.rewards if why is not None else ()):
+        if not isinstance(term, JudgeTerm):
+            continue
+        if term.compares_groups:
+            message = f"engine {engine.kind} scores each rollout by itself, so that there is no group to compare. "
+            mend = f"Write pointwise{name_engines(Feature.ONE_SCORER)}."
+            yield loaded.fault(("rewards", position, "compare"), message + mend)
+        if term.serve is not None and not term.endpoints:
+            message = f"{why}, each of which would start the judge. "
+            mend = "Run `rlf judge serve SPEC` beside the job and name its `endpoints`."
+            yield loaded.fault(("rewards", position, "serve"), message + mend)

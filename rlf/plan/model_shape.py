@@ -29,6 +29,11 @@ class ModelShape:
     linears: tuple[tuple[str, int, int], ...] = ()
     """Name, inputs and outputs of every linear module that can take an adapter."""
 
+    @property
+    def values_per_layer(self) -> int:
+        """What one layer keeps of a token for the backward pass: inputs of norms, projections, attention and MLP."""
+        return 6 * self.hidden_size + 5 * self.query_size + 4 * self.kv_size + 4 * self.intermediate_size
+
 
 def shape_of(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> ModelShape | None:
     """The shape; None where the configuration is not that of a plain decoder.

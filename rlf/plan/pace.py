@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from rlf.core import Fault
 from rlf.spec import LoadedSpec
-from rlf.spec.engines.local import LocalEngineSpec
+from rlf.spec.engine import Feature
 from rlf.spec.models import RunSpec, Schedule
 from rlf.tools.declaration import ToolDeclaration
 
 SLOW_S = 0.05
 """Time of a call from which it is slow: the four ticks that the schedule gives a call for free take less on any model
-that the local engine trains on a CPU."""
+that is trained on a CPU."""
 _USUAL_TIMEOUT_S = 10.0
 """The default: who allows more expects slow calls."""
 
@@ -29,7 +29,7 @@ class Latency:
 
 def waits_for_tools(spec: RunSpec) -> bool:
     """Whether sampling stands still while a tool runs."""
-    return spec.rollout.schedule is Schedule.LOGICAL and isinstance(spec.engine, LocalEngineSpec)
+    return spec.rollout.schedule is Schedule.LOGICAL and Feature.LOGICAL_SCHEDULE not in spec.engine.LACKS
 
 
 def find_pace_warnings(loaded: LoadedSpec, latencies: Mapping[str, Latency]) -> Iterator[Fault]:

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
 from rlf.plan.algorithms import find_algorithm_warnings
+from rlf.plan.engine import planned_engine
 from rlf.plan.judges import find_judge_warnings
-from rlf.plan.openrlhf import find_openrlhf_warnings
 from rlf.plan.pace import Latency, find_pace_warnings
 from rlf.plan.rewards import find_reward_warnings
 from rlf.rewards.term import Stage, Term
 from rlf.spec import LoadedSpec
-from rlf.spec.engines.local import LocalEngineSpec
+from rlf.spec.engine import Feature
 from rlf.spec.looking.budget import PromptSizes
+from rlf.spec.models import Schedule
 from rlf.types import Task
 
 _WORDS = re.compile(r"[-+]?\d[\d.,]*|\w+|[-+*/%^=<>]")
@@ -210,14 +211,18 @@ def _turns_are_told_apart(subject: Subject) -> Iterator[Fault]:
     if spec.train.algorithm.reads_turns and not by_turn:
         message = f"got {name}, but no reward term has `stage: turn`, without which it is grpo. Write grpo, or add one."
         yield subject.loaded.fault(("train", "algorithm"), message)
-    elif by_turn and not spec.train.algorithm.reads_turns and isinstance(spec.engine, LocalEngineSpec):
+    elif by_turn and not spec.train.algorithm.reads_turns and Feature.TURN_REWARDS not in spec.engine.LACKS:
         message = f"got turn, but {name} gives every turn the trajectory's advantage; only the mean over turns counts. "
         mend = "Write algorithm: mt_grpo, or stage: outcome."
         yield subject.loaded.fault(("rewards", by_turn[0], "stage"), f"{message}{mend}")
 
 
-def _openrlhf_does_otherwise(subject: Subject) -> Iterator[Fault]:
-    yield from find_openrlhf_warnings(subject.loaded)
+def _engine_does_otherwise(subject: Subject) -> Iterator[Fault]:
+    loaded = subject.loaded
+    why = loaded.spec.engine.LACKS.get(Feature.LOGICAL_SCHEDULE)
+    if why is not None and loaded.spec.rollout.schedule is Schedule.LOGICAL:
+        yield loaded.fault(("rollout", "schedule"), f"got logical; {why}. Write clock.")
+    yield from planned_engine(loaded.spec).find_warnings(loaded)
 
 
 def _algorithm_is_read_one_way(subject: Subject) -> Iterator[Fault]:
@@ -250,7 +255,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _answers_outweigh_shape,
     _turns_are_told_apart,
     _algorithm_is_read_one_way,
-    _openrlhf_does_otherwise,
+    _engine_does_otherwise,
     _rewards_read_their_golds,
     _groups_are_compared,
     _tools_keep_the_pace,

@@ -76,7 +76,7 @@ def _overview(run: Run, latest: Evaluation | None, tags: tuple[str, ...]) -> Ove
 NAMES = {
     "run_id": "the run's id",
     "spec": "the spec's name",
-    "engine": "local, openrlhf or sweep",
+    "engine": "the engine's kind, or sweep",
     "status": "running, finished, failed or interrupted",
     "step": "last finished step",
     "seed": "seed",

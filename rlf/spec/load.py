@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ParamSpec
+from typing import Any
 
 from rlf.core import Fault, Place, SpecError
 from rlf.core.callables import forget_edited
@@ -89,12 +89,6 @@ class LoadedSpec:
         assert depth == len(path), f"no item at {path}"
         return Fault(node.key_place, dotted(path), message)
 
-    def need_all(self, *lists: str) -> None:
-        """Begins a check that speaks of lists as a whole. Raises AttributeError where they lack broken items."""
-        for name in lists:
-            if (name,) in self.broken:
-                raise AttributeError(f"{name} lacks items that have faults of their own")
-
     def _written(self, path: KeyPath) -> KeyPath:
         """The path of a value as it is written, for one in `spec`."""
         match path:
@@ -116,20 +110,6 @@ class PartlyWrong(SpecError):
     def __init__(self, faults: Sequence[Fault], part: LoadedSpec) -> None:
         super().__init__(faults)
         self.part = part
-
-
-Checked = ParamSpec("Checked")
-
-
-def unless_broken(
-    loaded: LoadedSpec, check: Callable[Checked, Iterable[Fault]], *args: Checked.args, **kwargs: Checked.kwargs
-) -> Iterator[Fault]:
-    """What a check says until it reads a key that has a fault of its own: nothing can be said of what follows."""
-    try:
-        yield from check(*args, **kwargs)
-    except AttributeError:
-        if not loaded.broken:
-            raise
 
 
 _AS_SAVED: Mapping[Path, str] = MappingProxyType({})

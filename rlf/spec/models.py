@@ -17,8 +17,7 @@ from rlf.algo.loss_config import PolicyLossConfig
 from rlf.algo.schedule import LrSchedule
 from rlf.chat.policy import FailurePolicy, HistoryPolicy, RepairPolicy
 from rlf.rewards.term import Term
-from rlf.spec.engine import EngineSpec
-from rlf.spec.engines.local import LocalEngineSpec
+from rlf.spec.engine import EngineSpec, default_engine
 from rlf.spec.section import Section
 from rlf.tools.declaration import ToolDeclaration
 from rlf.trackers import Tracker
@@ -322,6 +321,6 @@ class RunSpec(Section):
     report_to: tuple[Tracker, ...] = ()
     """Where metrics go beside the lineage, as the run goes: names, or mappings with `kind` and its settings. No part of
     the plan's hash."""
-    engine: EngineSpec = LocalEngineSpec()
+    engine: EngineSpec = Field(default_factory=default_engine)
     seed: int = Field(0, ge=0)
     """Every random number of the run derives from it."""

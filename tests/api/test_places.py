@@ -13,12 +13,13 @@ from rlf.api.lineage import open_lineage
 from rlf.api.running.provenance import packages
 from rlf.api.running.start import resume, run
 from rlf.api.running.sweeps import Watcher, run_sweep
-from rlf.api.specs.places import fit_here, place_here
+from rlf.api.specs.places import fit_here
 from rlf.api.specs.plans import check_spec
 from rlf.api.specs.rehearsals import run_in_full
 from rlf.core import RlfError
 from rlf.engines.openrlhf.launch.preflight import _on_this_cpu
 from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, rehearsal_environment
+from rlf.engines.openrlhf.rehearse.place import find_place
 from rlf.lineage import Reader
 from rlf.types import Notice, RunStatus
 
@@ -73,12 +74,12 @@ def test_outside_it_nothing_is_changed():
     fitted = fit(*OPENRLHF)
     assert (fitted.place, fitted.notices) == (None, ())
     assert fitted.checked.plan.spec.engine.packing
-    assert place_here(fitted.checked.plan) is None
+    assert find_place(fitted.checked.plan.spec, fitted.place) is None
 
 
 def test_the_local_engine_is_left_alone(inside):
     fitted = fit()
-    assert (fitted.place, fitted.notices, place_here(fitted.checked.plan)) == (None, (), None)
+    assert (fitted.place, fitted.notices) == (None, ())
 
 
 def test_a_stand_in_is_told_loudly(inside):
@@ -88,8 +89,9 @@ def test_a_stand_in_is_told_loudly(inside):
     assert f"in the environment of rehearsals {inside.folder}; changed for it: engine.packing=false (" in changes.text
     assert (warning.level, warning.text.split(":")[0]) == ("warning", "vLLM ITSELF DOES NOT SAMPLE")
     assert f"`{inside.command} rehearse --setup --vllm`" in warning.text
-    assert str(STANDIN) in fitted.place.paths
-    assert (fitted.place.name, fitted.place.num_gpus) == ("cpu with a stand-in for vLLM", 1)
+    place = find_place(fitted.checked.plan.spec, fitted.place)
+    assert str(STANDIN) in place.paths
+    assert (place.name, place.num_gpus) == ("cpu with a stand-in for vLLM", 1)
 
 
 def test_vllm_itself_samples_where_it_is_installed(inside):
@@ -97,15 +99,17 @@ def test_vllm_itself_samples_where_it_is_installed(inside):
     fitted = fit(*OPENRLHF)
     (changes,) = fitted.notices
     assert changes.data["changes"] == [*CHANGED, *CHANGED_FOR_VLLM]
-    assert str(STANDIN) not in fitted.place.paths
-    assert (fitted.place.name, fitted.place.python) == ("cpu with vLLM", str(inside.python))
+    place = find_place(fitted.checked.plan.spec, fitted.place)
+    assert str(STANDIN) not in place.paths
+    assert (place.name, place.python) == ("cpu with vLLM", str(inside.python))
 
 
 def test_a_plan_is_run_as_it_is_where_a_cpu_can(inside):
     add_vllm(inside)
-    assert place_here(check_spec([SEARCH], OPENRLHF).plan) is None
+    assert find_place(check_spec([SEARCH], OPENRLHF).plan.spec, None) is None
     fitted = fit(*OPENRLHF)
-    assert place_here(fitted.checked.plan) == fitted.place
+    spec = fitted.checked.plan.spec
+    assert find_place(spec, None) == find_place(spec, fitted.place)
 
 
 def test_a_run_from_inside_is_kept_like_any_other_and_goes_on_there(inside, tmp_path, monkeypatch):

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rlf.api.verification import verify_folder
 from sqlalchemy import Engine, event
 
+from rlf.api.runs.verification import verify_folder
 from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
 from rlf.types import RunFinished, RunStatus

@@ -7,7 +7,8 @@ import pytest
 
 from rlf.api.specs.planning import parse_size
 from rlf.core import RlfError
-from rlf.plan.estimate import PROCESS_BYTES, calls_per_trajectory, estimate_memory, estimate_work, micro_batch_tokens
+from rlf.engines.local.memory import PROCESS_BYTES, estimate_memory, micro_batch_tokens
+from rlf.plan.estimate import calls_per_trajectory, estimate_work
 from rlf.plan.model_shape import ModelShape, adapter_parameters, shape_of
 from rlf.spec import RunSpec
 from rlf.spec.looking.weights import read_config, read_shapes
@@ -48,7 +49,7 @@ def spec(**sections):
 
 
 def parts(run, **options):
-    settings = {"on_gpu": False, "num_eval_rows": 9, "cores": 16} | options
+    settings = {"on_gpu": False, "num_eval_rows": 9, "threads": 3} | options
     return {part.name: part.size_bytes for part in estimate_memory(run, SHAPE, **settings).parts}
 
 

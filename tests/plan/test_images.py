@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlf.core import SpecError
+from rlf.engines.engine import engine_of
 from rlf.plan import compile as compile_plan
 from rlf.spec import check_inputs, load_spec
 
@@ -57,7 +58,8 @@ def test_adapters_of_a_model_that_sees_are_refused_without_pictures_too(tmp_path
     for name, values in (("config.json", {"vision_config": {}}), ("tokenizer_config.json", {})):
         (tmp_path / name).write_text(json.dumps(values))
     overrides = ["engine.kind=openrlhf", f"model.path={tmp_path}", "+model.lora={rank: 8}"]
-    (fault,) = [str(fault) for fault in check_inputs(load_spec([SEARCH], overrides))]
+    loaded = load_spec([SEARCH], overrides)
+    (fault,) = [str(fault) for fault in engine_of(loaded.spec).look(loaded, [], [])]
     assert "model.lora: got adapters" in fault and "sees pictures" in fault
 
 

@@ -8,20 +8,11 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError
 from rlf.core.inside import check_run_id, path_inside
-from rlf.engines.engine import Start
-from rlf.engines.local import manifest
-from rlf.engines.openrlhf.job import checkpoints as openrlhf
-from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.engine import Start, recorded_engine
 from rlf.lineage.marks import forget_checkpoints
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Checkpoint, RunRecord
 from rlf.lineage.store import Store
-
-
-def job_of(record: RunRecord, folder: Path) -> Job:
-    """The job of an OpenRLHF run whose folder this is."""
-    output = record.plan["spec"]["engine"].get("output")
-    return Job(folder / "job", folder / "job" if output is None else Path(output).absolute() / folder.name)
 
 
 def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int) -> None:
@@ -35,7 +26,7 @@ def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int)
     """
     reader = Reader(store)
     record = reader.get_run(run_id).record
-    root = job_of(record, folder).checkpoints if record.engine == "openrlhf" else folder
+    root = recorded_engine(record).checkpoints_in(folder)
     saved = [item for item in reader.checkpoints(run_id) if item.step >= from_step]
     places = [path_inside(root, Path(item.path).absolute()) for item in saved]
     forget_checkpoints(store, run_id, [item.step for item in saved])
@@ -60,16 +51,9 @@ def damaged_checkpoints(reader: Reader) -> Iterator[str]:
 def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
     """What is wrong with a checkpoint, in words; None where it is whole, or on a disk that is not seen from here."""
     try:
-        path = _place(record, saved)
+        return recorded_engine(record).find_damage(_place(record, saved), saved.sha256)
     except RlfError as error:
         return str(error)
-    if record.engine == "local":
-        return manifest.find_damage(path, saved.sha256)
-    if record.engine != "openrlhf" or record.plan["spec"]["engine"].get("ingest") is not None:
-        return None
-    if not path.is_dir():
-        return "the folder is gone"
-    return None if openrlhf.is_whole(path, saved.sha256) else "a shard is missing or not what was written"
 
 
 def _place(record: RunRecord, saved: Checkpoint) -> Path:
@@ -77,8 +61,7 @@ def _place(record: RunRecord, saved: Checkpoint) -> Path:
     folder = Path(record.folder)
     if folder.name != check_run_id(record.id):
         raise RlfError(f"the run's folder {folder} is not named as the run: nothing was read there")
-    root = job_of(record, folder).checkpoints if record.engine == "openrlhf" else folder
-    return path_inside(root, Path(saved.path).absolute())
+    return path_inside(recorded_engine(record).checkpoints_in(folder), Path(saved.path).absolute())
 
 
 def choose_start(reader: Reader, record: RunRecord, wanted: int | None = None) -> Start:

@@ -16,9 +16,11 @@ from rlf.api.running.restoring import Places, take_environment
 from rlf.api.running.start import Origin, Parent, RunOutcome, View, start
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
+from rlf.engines.engine import recorded_engine
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord
 from rlf.spec import InputFile
+from rlf.spec.engine import EngineSpec, Feature
 from rlf.spec.reading.nodes import OVERRIDE, KeyPath, dotted
 from rlf.spec.reading.reader import shown_path
 
@@ -49,7 +51,7 @@ def fork(
     with open_lineage(runs_folder) as store:
         reader = Reader(store)
         record = reader.get_run(run_name).record
-        _check_engine(record, record.engine)
+        _check_engine(record, None)
         places = Places.of(record, store)
         start_at = choose_start(reader, record, int(text) if at else None)
         kept = [str(saved.step) for saved in kept_checkpoints(reader, record.id)]
@@ -60,7 +62,7 @@ def fork(
         )
     checked = check_spec(files, overrides) if files else _changed(record, places, overrides)
     spec = checked.plan.spec
-    _check_engine(record, spec.engine.kind)
+    _check_engine(record, spec.engine)
     if spec.train.steps <= start_at.step:
         raise RlfError(
             f"train.steps: got {spec.train.steps}; the checkpoint has seen {start_at.step} steps, and the child "
@@ -77,16 +79,22 @@ def fork(
     )
 
 
-def _check_engine(record: RunRecord, engine: str) -> None:
-    if engine == "local":
-        return
-    if engine == SWEEP:
+def _check_engine(record: RunRecord, engine: EngineSpec | None) -> None:
+    """Args: engine: the child's; None: that of the run itself."""
+    if record.engine == SWEEP:
         raise RlfError(f"run {record.id}: is a sweep and has no checkpoints. Name one of its runs.")
-    raise RlfError(
-        f"run {record.id}: engine {engine} cannot start a run from another run's checkpoint: DeepSpeed's shards hold "
-        "the optimizer's state for one job's processes and options. Write the model with `rlf export RUN FOLDER "
-        "--step N`, and start a new run with `model.path=FOLDER`."
-    )
+    engine = engine or recorded_engine(record)
+    why = engine.LACKS.get(Feature.BRANCHES)
+    if why is not None:
+        raise RlfError(
+            f"run {record.id}: engine {engine.kind} cannot start a run from another run's checkpoint: {why}. Write the "
+            "model with `rlf export RUN FOLDER --step N`, and start a new run with `model.path=FOLDER`."
+        )
+    if engine.kind != record.engine:
+        raise RlfError(
+            f"run {record.id}: engine {engine.kind} does not read the checkpoints of engine {record.engine}. Write the "
+            "model with `rlf export RUN FOLDER --step N`, and start a new run with `model.path=FOLDER`."
+        )
 
 
 def _changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> Checked:

@@ -23,8 +23,8 @@ from rlf.api.running.signals import SignalWatch, show_command
 from rlf.api.running.sink import HealthStop, RunSink
 from rlf.api.running.tracking import Tracking
 from rlf.api.specs.certificates import certificate_notice
-from rlf.api.specs.inputs import builtin_files, load_inputs, model_files, source_files
-from rlf.api.specs.places import Fitted, fit_here, place_here
+from rlf.api.specs.inputs import builtin_files, model_files, source_files
+from rlf.api.specs.places import Fitted, fit_here
 from rlf.api.specs.planning import power_notices
 from rlf.api.specs.plans import check_spec
 from rlf.core import stops
@@ -32,7 +32,7 @@ from rlf.core.errors import Fault, RlfError
 from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.core.redact import REDACTED
-from rlf.engines.engine import Start
+from rlf.engines.engine import Start, engine_of, load_inputs
 from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
@@ -42,7 +42,9 @@ from rlf.lineage.run import begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
+from rlf.plan.features import name_engines
 from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
+from rlf.spec.engine import Feature
 from rlf.spec.reading.dotenv import mentioned
 from rlf.trackers import Tracked
 from rlf.training.harness import Traffic
@@ -57,8 +59,7 @@ _SPENDING_S = 1.0
 """Between two looks at what was spent."""
 
 if TYPE_CHECKING:
-    from rlf.engines.engine import Engine
-    from rlf.engines.openrlhf.job.place import Place
+    from rlf.engines.engine import EngineRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +124,14 @@ def run(
     runs_folder: Path,
     view: View,
     command: Sequence[str],
-    place: Place | None = None,
+    place: object | None = None,
     record: bool = False,
     replay: str | None = None,
 ) -> RunOutcome:
     """Checks a spec and runs it to its end. Nothing is written before everything has been checked and loaded.
 
     Args:
-        place: where a job of OpenRLHF runs; None: with this Python, from the environment of rehearsals on this CPU.
+        place: the engine's own word for where it runs, as of a `Fit`; None: here.
         record: whether every tool call and its result are written to a file in the run's folder.
         replay: a run, or such a file, whose results are played back in place of the tools.
 
@@ -165,7 +166,7 @@ def start(
     parent: Parent | None = None,
     origin: Origin | None = None,
     cwd: Path | None = None,
-    place: Place | None = None,
+    place: object | None = None,
     record: bool = False,
     replay: str | None = None,
 ) -> RunOutcome:
@@ -177,7 +178,7 @@ def start(
         parent: the run that it descends from; None: it has no parent.
         origin: the checkpoint that it starts from; None: its model as the spec names it.
         cwd: the folder that relative paths of the plan's files start at; None: the current one.
-        place: where a job of OpenRLHF runs; None: with this Python, from the environment of rehearsals on this CPU.
+        place: the engine's own word for where it runs, as of a `Fit`; None: here.
         record: whether every tool call and its result are written to a file in the run's folder.
         replay: a run, or such a file, whose results are played back in place of the tools.
     """
@@ -191,11 +192,11 @@ def start(
         budget = open_budget(plan, is_played=played is not None)
         sink = RunSink(plan.spec, signals, budget)
         traffic = Traffic(store.redactor.text, folder / RECORDING if record else None, played, budget.meter)
-        engine = _engine(plan, folder, sink, traffic, place)
+        engine = _open(plan, folder, sink, traffic, place)
         unwise = [Notice("warning", str(warning), {"path": warning.path}) for warning in warnings]
         sink.opening = [*notices, *unwise, certificate_notice(plan.spec, engine.chat, runs_folder)]
         if origin is not None:
-            sink.opening.insert(0, _start_from(origin, engine, folder))
+            sink.opening.insert(0, _start_from(origin, plan, engine, folder))
         record_of_run = _record(plan, run_id, folder, engine, command, cwd or Path.cwd(), store)
         if parent is not None:
             record_of_run = replace(
@@ -209,12 +210,10 @@ def start(
         return _to_the_end(store, plan, engine, sink, info, view)
 
 
-def _start_from(origin: Origin, engine: Engine, folder: Path) -> CheckpointSaved:
+def _start_from(origin: Origin, plan: Plan, engine: EngineRun, folder: Path) -> CheckpointSaved:
     """Puts an engine where a checkpoint of another run left it; the run has that as its own first checkpoint."""
-    from rlf.engines.local.saved import copy_checkpoint
-
     try:
-        copy, sha256 = copy_checkpoint(origin.checkpoint, folder / "checkpoints")
+        copy, sha256 = engine_of(plan.spec).copy_checkpoint(origin.checkpoint, folder)
         engine.go_back(Start(origin.step, copy), 0)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -258,7 +257,7 @@ def resume(
         plan = _with_its_secrets(restore_plan(record.plan, places))
         store.hide(environment(plan), declared(plan))
         start_at = choose_start(reader, record, from_step)
-        at_step = start_at.step if record.engine == "local" else stored.last_step
+        at_step = stored.last_step if engine_of(plan.spec).HAS_NEWER_STATE else start_at.step
         changes = find_changes(reader, record, plan, places, at_step=at_step)
         if any(change.used for change in changes) and not accept_changes:
             raise InputsChanged(record.id, changes, start_at.step)
@@ -272,7 +271,7 @@ def resume(
         budget = open_budget(plan, sum(cost.cost_usd for cost in costs), max_usd, is_played=played is not None)
         sink = RunSink(plan.spec, signals, budget)
         record_to = recording if recording.is_file() else None
-        engine = _engine(plan, folder, sink, Traffic(store.redactor.text, record_to, played, budget.meter))
+        engine = _open(plan, folder, sink, Traffic(store.redactor.text, record_to, played, budget.meter))
         engine.go_back(start_at, stored.last_step)
         begin_resume(store, record.id, engine.step, take_over=take_over)
         accept(store, record, changes, places, step=engine.step)
@@ -313,7 +312,7 @@ def declared(plan: Plan) -> list[Any]:
     return [item.model_dump(mode="json") for item in (*plan.spec.tools, *plan.spec.rewards)]
 
 
-def _to_the_end(store: Store, plan: Plan, engine: Engine, sink: RunSink, info: RunInfo, view: View) -> RunOutcome:
+def _to_the_end(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunInfo, view: View) -> RunOutcome:
     """Runs an engine to its end, telling of it as the spec's `report_to` and `lineage` say."""
     tracked = Tracked(info.run_id, info.name, info.folder, info.first_step, json.loads(plan_to_json(plan))["spec"])
     outcome = _drive(store, engine, sink, info, view, Tracking(plan.spec.report_to, tracked, store.redactor))
@@ -322,7 +321,7 @@ def _to_the_end(store: Store, plan: Plan, engine: Engine, sink: RunSink, info: R
     return outcome
 
 
-def _drive(store: Store, engine: Engine, sink: RunSink, info: RunInfo, view: View, tracking: Tracking) -> RunOutcome:
+def _drive(store: Store, engine: EngineRun, sink: RunSink, info: RunInfo, view: View, tracking: Tracking) -> RunOutcome:
     """Runs an engine to its end, whatever that is, and writes the end down."""
     budget = sink.budget
     with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking:
@@ -371,7 +370,7 @@ def _report_verdict(store: Store, sink: RunSink, info: RunInfo) -> Verdict:
     return verdict
 
 
-async def _run_owned(store: Store, engine: Engine, sink: RunSink, run_id: str) -> None:
+async def _run_owned(store: Store, engine: EngineRun, sink: RunSink, run_id: str) -> None:
     """Runs an engine while this process owns the run and its budget lasts. Raises LeaseLost, BudgetSpent soon after."""
     task, loop, recorder = asyncio.current_task(), asyncio.get_running_loop(), sink.recorder
     assert task is not None and recorder is not None, "a run outside of a task, or not registered"
@@ -408,21 +407,17 @@ async def _note_spending(recorder: Recorder) -> None:
         recorder.note_spending()
 
 
-def _engine(plan: Plan, folder: Path, sink: RunSink, traffic: Traffic, place: Place | None = None) -> Engine:
+def _open(plan: Plan, folder: Path, sink: RunSink, traffic: Traffic, place: object | None = None) -> EngineRun:
+    engine = engine_of(plan.spec)
+    if (traffic.record is not None or traffic.replay is not None) and Feature.RECORDED_CALLS in engine.LACKS:
+        mend = name_engines(Feature.RECORDED_CALLS, "; use ")
+        raise RlfError(f"--record and --replay: {engine.LACKS[Feature.RECORDED_CALLS]}{mend}.")
     inputs = load_inputs(plan)
-    if plan.spec.engine.kind == "openrlhf":
-        if traffic.record is not None or traffic.replay is not None:
-            raise RlfError("--record and --replay: engine openrlhf calls tools in other processes; use engine local.")
-        from rlf.engines.openrlhf.engine import OpenRlhfEngine
-
-        return OpenRlhfEngine(plan, inputs, folder, emit=sink, place=place or place_here(plan))
-    from rlf.engines.local.engine import LocalEngine
-
-    return LocalEngine(plan.spec, inputs, folder, emit=sink, flush=sink.flush, traffic=traffic)
+    return engine.open(plan, inputs, folder, emit=sink, flush=sink.flush, traffic=traffic, place=place)
 
 
 def _record(
-    plan: Plan, run_id: str, folder: Path, engine: Engine, command: Sequence[str], cwd: Path, store: Store
+    plan: Plan, run_id: str, folder: Path, engine: EngineRun, command: Sequence[str], cwd: Path, store: Store
 ) -> RunRecord:
     return RunRecord(
         id=run_id,
@@ -447,7 +442,7 @@ def _record(
     )
 
 
-def _info(plan: Plan, run_id: str, folder: Path, engine: Engine, *, resumed: bool) -> RunInfo:
+def _info(plan: Plan, run_id: str, folder: Path, engine: EngineRun, *, resumed: bool) -> RunInfo:
     return RunInfo(
         run_id=run_id,
         name=plan.spec.name,

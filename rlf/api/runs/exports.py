@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from rlf.api.lineage import open_lineage
-from rlf.api.running.checkpoints import find_damage, job_of, kept_checkpoints
+from rlf.api.running.checkpoints import find_damage, kept_checkpoints
 from rlf.api.running.restoring import Places
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_path
 from rlf.core.inside import path_inside, run_folder
 from rlf.core.publish import check_free, published
+from rlf.engines.engine import Engine, recorded_engine
 from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
+from rlf.spec.engine import Feature
 from rlf.spec.looking.model_folder import folder_on_disk
 
 ORIGIN = "rlf_run.json"
@@ -46,7 +48,7 @@ class _Source:
     step: int
     path: Path
     is_checkpoint: bool = False
-    """Whether it is a checkpoint of the local engine, and not a Hugging Face folder."""
+    """Whether it is a checkpoint, and not a Hugging Face folder."""
 
 
 def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "newest") -> Exported:
@@ -69,7 +71,7 @@ def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "new
         _check_links(source.path, folder)
         model = Places.of(run.record, store).values(run.record.plan["spec"]["model"])
         with published(target) as temporary:
-            _write(source, model, temporary)
+            _write(recorded_engine(run.record), source, model, temporary)
             _add_processor(folder_on_disk(model["path"]), temporary)
             origin = {
                 "run": run.record.id,
@@ -90,8 +92,8 @@ def _choose(reader: Reader, run: Run, folder: Path, wanted: str) -> _Source:
     if not found:
         raise RlfError(
             f"run {run.record.id}: there is no model in {folder} yet: the first is there with the first checkpoint, or "
-            "with `engine.hf_checkpoints: true` on OpenRLHF. Continue with `rlf resume`; a run of another runs folder "
-            "is exported with `--runs` and that folder."
+            "with `engine.hf_checkpoints: true` where these are shards. Continue with `rlf resume`; a run of "
+            "another runs folder is exported with `--runs` and that folder."
         )
     by_step = {source.step: source for source in found}
     step = _wanted_step(reader, run.record.id, sorted(by_step), wanted)
@@ -123,16 +125,14 @@ def _check_links(source: Path, folder: Path) -> None:
             path_inside(root, path.absolute())
 
 
-def _write(source: _Source, model: Any, target: Path) -> None:
+def _write(engine: Engine, source: _Source, model: Any, target: Path) -> None:
     """Args: model: the plan's `model` section."""
     if not source.is_checkpoint:
         _write_whole(source.path, target)
         return
-    from rlf.engines.local.saved import save_checkpoint_model
-
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         saved = Path(folder) / "model"
-        save_checkpoint_model(model, source.path, saved)
+        engine.save_checkpoint_model(model, source.path, saved)
         _write_whole(saved, target)
 
 
@@ -146,7 +146,7 @@ def _write_whole(source: Path, target: Path) -> None:
 
 
 def _add_processor(base: Path | None, target: Path) -> None:
-    """Copies what reads pictures from the model that was trained: OpenRLHF saves the tokenizer alone."""
+    """Copies what reads pictures from the model that was trained: some engines save the tokenizer alone."""
     if base is None:
         return
     for name in PROCESSOR_FILES:
@@ -155,14 +155,12 @@ def _add_processor(base: Path | None, target: Path) -> None:
 
 
 def _models(reader: Reader, run: Run, folder: Path) -> list[_Source]:
-    """The run's models, each step once: a final model before a checkpoint of the same step."""
-    final = int(run.record.plan["spec"]["train"]["steps"])
-    if run.record.engine == "local":
-        kept = [saved for saved in kept_checkpoints(reader, run.record.id) if find_damage(run.record, saved) is None]
-        found = [_Source(saved.step, path_inside(folder, Path(saved.path).absolute()), True) for saved in kept]
-        return [*found, *([_Source(final, folder / "model")] if (folder / "model" / "config.json").is_file() else [])]
-    job = job_of(run.record, folder)
-    folders = job.checkpoints.glob("global_step*_hf")
-    saved_steps = [(int(path.name.removeprefix("global_step").removesuffix("_hf")), path) for path in folders]
-    last = [_Source(final, job.model)] if (job.model / "config.json").is_file() else []
-    return [*(_Source(step, path) for step, path in sorted(saved_steps)), *last]
+    """The run's models, each step once: one that was written as a model before a checkpoint of the same step."""
+    engine, found = recorded_engine(run.record), dict[int, _Source]()
+    if Feature.CHECKPOINT_MODELS not in engine.LACKS:
+        root = engine.checkpoints_in(folder)
+        for saved in kept_checkpoints(reader, run.record.id):
+            if find_damage(run.record, saved) is None:
+                found[saved.step] = _Source(saved.step, path_inside(root, Path(saved.path).absolute()), True)
+    written = engine.models_in(folder, int(run.record.plan["spec"]["train"]["steps"]))
+    return list((found | {step: _Source(step, path) for step, path in written.items()}).values())

@@ -1,36 +1,20 @@
-"""From a plan to what an engine reads: tasks and the model's place, and what stands behind builtin names."""
+"""What a run is made from beside the files of its plan: tools' sources, the model's own files, builtins."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.chat.on_disk import read_chat_template
 from rlf.core.hashing import hash_bytes, hash_json, hash_path
-from rlf.data import load_tasks
 from rlf.lineage.records import FileRecord
 from rlf.plan import Plan
-from rlf.spec.looking.model_folder import folder_on_disk, model_location, named_folder
+from rlf.spec.looking.model_folder import folder_on_disk, named_folder
 from rlf.spec.reading.layers import absolute
 from rlf.spec.reading.paths import identity
 
-if TYPE_CHECKING:
-    from rlf.engines.engine import Inputs
-
-
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
 """Files that decide a text's tokens; settings beside them name the special ones, which the template spells out."""
-
-
-def load_inputs(plan: Plan) -> Inputs:
-    """Loads the datasets and resolves the model's name. Raises SpecError where a row or column is wrong."""
-    from rlf.engines.engine import Inputs
-
-    data, declared = plan.spec.data, [tool.name for tool in plan.spec.tools]
-    train = load_tasks(**data.train.model_dump(), declared=declared)
-    evaluation = [] if data.eval is None else load_tasks(**data.eval.model_dump(), declared=declared)
-    return Inputs(model_location(plan.spec.model.path), train, evaluation[: plan.spec.eval.limit])
 
 
 def source_files(plan: Plan, cwd: Path) -> list[FileRecord]:

@@ -12,20 +12,14 @@ from typing import ClassVar
 
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
-from rlf.core.machine import usable_cores
 from rlf.core.plain_json import Jsonable
-from rlf.engines.openrlhf.compile.argv import argv
-from rlf.engines.openrlhf.compile.memory import GpuMemory, estimate_gpus
-from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.engine import engine_of
 from rlf.plan import Plan
-from rlf.plan.estimate import Memory, Part, Work, estimate_memory, estimate_work
-from rlf.plan.layout import Layout
+from rlf.plan.estimate import GpuMemory, Memory, Part, Work, estimate_work
 from rlf.plan.model_shape import ModelShape, shape_of
 from rlf.plan.values import Difference, PlannedValue, differences, planned_values
 from rlf.reports.power import Power, power_of, power_words
 from rlf.spec import InputFile, LoadedSpec
-from rlf.spec.engines.local import LocalEngineSpec
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.looking.weights import read_config, read_shapes
 from rlf.types.events import Notice
@@ -80,13 +74,13 @@ class PlanReport(Jsonable):
     values: tuple[PlannedValue, ...]
     work: Work
     memory: Memory | None
-    """Of the local engine; None where the model's sizes are not on this machine, or are no plain decoder's."""
+    """Of one process; None where the engine has several, and where sizes are not known."""
     gpus: tuple[GpuMemory, ...]
-    """Of OpenRLHF: each kind of GPU of the job; empty for the local engine, and where sizes are not known."""
+    """Each kind of GPU of the job; empty for one process, and where sizes are not known."""
     num_gpus: int
-    """GPUs of the whole job; 0 for the local engine."""
+    """GPUs of the whole job; 0 for one process."""
     argv: tuple[str, ...]
-    """The options of OpenRLHF, for a job in `runs/RUN/job`; empty for the local engine."""
+    """The options that the job is started with, for the run `RUN`; empty for an engine without any."""
     memory_unknown: str
     """Why there is no estimate; empty where there is one."""
     fit: Fit | None
@@ -134,28 +128,23 @@ def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | N
     checked = check_spec(files, overrides, runs_folder=runs_folder)
     loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
     shape, unknown = _model_shape(loaded)
-    memory, gpus, num_gpus, options = None, list[GpuMemory](), 0, list[str]()
-    if isinstance(spec.engine, LocalEngineSpec) and shape is not None:
-        on_gpu = gpu_bytes is not None or spec.engine.device == "cuda"
-        cores = usable_cores()
-        memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=checked.num_eval_rows, cores=cores)
-    if isinstance(spec.engine, OpenRlhfEngineSpec):
-        gpus = [] if shape is None else estimate_gpus(spec, shape, gpu_bytes)
-        num_gpus = Layout.of(spec).total_gpus(spec.engine)
-        folder = runs_folder / "RUN" / "job"
-        options = argv(spec, Job(folder, Path(spec.engine.output) / "RUN" if spec.engine.output else folder))
+    taken = engine_of(spec).report(
+        spec, shape, runs_folder / "RUN", gpu_bytes=gpu_bytes, num_eval_rows=checked.num_eval_rows
+    )
+    if shape is not None and taken.memory is None and not taken.gpus:
+        unknown = f"there are no formulas for engine {spec.engine.kind}"
     return PlanReport(
         name=spec.name,
         plan_hash=plan.plan_hash,
         files=plan.files,
         values=tuple(planned_values(plan, loaded)),
         work=estimate_work(spec, checked.num_train_rows, checked.num_eval_rows),
-        memory=memory,
-        gpus=tuple(gpus),
-        num_gpus=num_gpus,
-        argv=tuple(options),
+        memory=taken.memory,
+        gpus=taken.gpus,
+        num_gpus=taken.num_gpus,
+        argv=taken.argv,
         memory_unknown=unknown,
-        fit=_fit(memory, gpu, gpu_bytes) if memory is not None else _fit_gpus(gpus, gpu, gpu_bytes),
+        fit=_fit(taken.memory, gpu, gpu_bytes) if taken.memory is not None else _fit_gpus(taken.gpus, gpu, gpu_bytes),
         step_time=_step_time(plan, runs_folder),
     )
 
@@ -182,9 +171,7 @@ def machine_memory_bytes() -> int:
 
 def _model_shape(loaded: LoadedSpec) -> tuple[ModelShape | None, str]:
     """The model's sizes, or why they are not known."""
-    path, engine = loaded.spec.model.path, loaded.spec.engine
-    if not isinstance(engine, LocalEngineSpec | OpenRlhfEngineSpec):
-        return None, f"there are no formulas for engine {engine.kind}"
+    path = loaded.spec.model.path
     folder = folder_on_disk(path)
     if folder is None:
         return None, f"{path} is not on this machine; it is fetched when the run starts"

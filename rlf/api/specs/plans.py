@@ -9,15 +9,13 @@ from pathlib import Path
 
 from rlf.api.specs.latencies import measured_latencies
 from rlf.core.errors import Fault, Place, SpecError
-from rlf.engines.openrlhf.compile.parser import check_options, find_flag_faults
-from rlf.engines.openrlhf.job.dataset import find_row_fault
+from rlf.engines.engine import engine_of
 from rlf.plan import Plan
 from rlf.plan.checks import find_faults
 from rlf.plan.compiler import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
-from rlf.spec.load import PartlyWrong, unless_broken
+from rlf.spec.load import PartlyWrong
 from rlf.spec.looking.inputs import Datasets, LookedAt, look
 from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.reading.sweep import Overrides
@@ -99,14 +97,14 @@ def check_spec(
     except PartlyWrong as error:
         raise SpecError([*error.faults, *_more(error, read)]) from error
     looked = look(loaded, read)
-    faults = [*looked.faults, *find_flag_faults(loaded), *_rows_travel(loaded, looked)]
+    faults = [*looked.faults, *_look_for_engine(loaded, looked)]
     try:
         plan = compile_plan(loaded)
     except SpecError as error:
         raise SpecError([*faults, *error.faults]) from error
-    option_faults, warnings = ([], []) if faults else check_options(loaded)
-    if faults or option_faults:
-        raise SpecError([*faults, *option_faults])
+    found, warnings = ([], []) if faults else engine_of(loaded.spec).try_out(loaded)
+    if faults or found:
+        raise SpecError([*faults, *found])
     latencies = measured_latencies(loaded.spec, runs_folder)
     warnings += [
         *_not_looked_at(loaded),
@@ -119,17 +117,14 @@ def _more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:
     """What else is wrong with a spec, as far as that does not hang on what is known to be wrong."""
     part = error.part
     known = {(fault.place, fault.path) for fault in error.faults}
-    found = [*look(part, read).faults, *unless_broken(part, find_flag_faults, part), *find_faults(part)]
+    looked = look(part, read)
+    found = [*looked.faults, *_look_for_engine(part, looked), *find_faults(part)]
     return [fault for fault in found if (fault.place, fault.path) not in known]
 
 
-def _rows_travel(loaded: LoadedSpec, looked: LookedAt) -> Iterator[Fault]:
-    """The faults of datasets whose rows cannot be handed to OpenRLHF."""
-    if isinstance(loaded.spec.engine, OpenRlhfEngineSpec):
-        for name, tasks in (("train", looked.train), ("eval", looked.evaluation)):
-            complaint = find_row_fault(tasks)
-            if complaint is not None:
-                yield loaded.fault(("data", name, "path"), complaint)
+def _look_for_engine(loaded: LoadedSpec, looked: LookedAt) -> Iterator[Fault]:
+    if loaded.is_sound(("engine", "kind")):
+        yield from engine_of(loaded.spec).look(loaded, looked.train, looked.evaluation)
 
 
 def _not_looked_at(loaded: LoadedSpec) -> list[Fault]:

@@ -1,1 +1,104 @@
-"""The embedded engine: model, sampler, update and checkpoints on torch and transformers in one process."""
+"""`engine: {kind: local}`: torch and transformers in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rlf.core.machine import usable_cores
+from rlf.engines.engine import Engine
+from rlf.plan.engine import EngineReport
+from rlf.spec.engine import Feature
+
+if TYPE_CHECKING:
+    from rlf.engines.engine import EngineRun, Inputs
+    from rlf.plan import Plan
+    from rlf.plan.model_shape import ModelShape
+    from rlf.spec import RunSpec
+    from rlf.training.harness import Traffic
+    from rlf.types.events import EventSink
+
+__all__ = ["Local"]
+
+_MAX_THREADS = 8
+
+
+class Local(Engine):
+    """The embedded engine, on a CPU or on one GPU."""
+
+    TITLE: ClassVar[str] = "the local engine"
+    WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = ("threads",)
+    """Each micro-batch is computed on one core and their gradients are added in order, so the number changes no bit."""
+    LACKS: ClassVar[Mapping[Feature, str]] = {
+        Feature.IMAGES: "the local engine trains models of text alone",
+        Feature.REHEARSAL: "it runs here anyway",
+    }
+
+    kind: Literal["local"] = "local"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` takes a GPU when there is one."""
+    threads: int | None = Field(None, ge=1)
+    """CPU cores that the update uses; None takes them all, at most 8. The result is the same for any number."""
+
+    @property
+    def num_threads(self) -> int:
+        """The cores that the update uses on this machine."""
+        return self.threads or min(_MAX_THREADS, usable_cores())
+
+    def report(
+        self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
+    ) -> EngineReport:
+        """The memory of its process."""
+        from rlf.engines.local.memory import estimate_memory
+
+        if shape is None:
+            return EngineReport()
+        on_gpu = gpu_bytes is not None or self.device == "cuda"
+        memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=num_eval_rows, threads=self.num_threads)
+        return EngineReport(memory)
+
+    def open(
+        self,
+        plan: Plan,
+        inputs: Inputs,
+        folder: Path,
+        *,
+        emit: EventSink,
+        flush: Callable[[], None],
+        traffic: Traffic,
+        place: object | None = None,
+    ) -> EngineRun:
+        """A run in this process."""
+        from rlf.engines.local.engine import LocalEngine
+
+        return LocalEngine(
+            plan.spec,
+            inputs,
+            folder,
+            device=self.device,
+            threads=self.num_threads,
+            emit=emit,
+            flush=flush,
+            traffic=traffic,
+        )
+
+    def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
+        """What its manifest says."""
+        from rlf.engines.local.manifest import find_damage
+
+        return find_damage(checkpoint, sha256)
+
+    def save_checkpoint_model(self, model: Mapping[str, Any], checkpoint: Path, target: Path) -> None:
+        """The weights of a checkpoint, in the model that the run began with."""
+        from rlf.engines.local.saved import save_checkpoint_model
+
+        save_checkpoint_model(model, checkpoint, target)
+
+    def copy_checkpoint(self, checkpoint: Path, folder: Path) -> tuple[Path, str]:
+        """The same state, before an evaluation."""
+        from rlf.engines.local.saved import copy_checkpoint
+
+        return copy_checkpoint(checkpoint, folder / "checkpoints")

@@ -6,25 +6,22 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.tokenizer import load_tokenizer
-from rlf.core.machine import usable_cores
 from rlf.core.seeds import derive_seed
 from rlf.engines.engine import Inputs, Start
 from rlf.engines.local.checkpoint import publish_folder
 from rlf.engines.local.host import PolicyHost
-from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
+from rlf.engines.local.model import PolicyModel, load_model, resolve_dtype, save_model
 from rlf.engines.local.trainer import Routine, Trainer
 from rlf.engines.local.update import Updater
-from rlf.spec.engines.local import LocalEngineSpec
 from rlf.spec.models import ModelSpec, RunSpec, Schedule
 from rlf.training.harness import Traffic, build_harness
 from rlf.types.events import EventSink, Notice
-
-_MAX_THREADS = 8
 
 
 class LocalEngine:
@@ -36,6 +33,8 @@ class LocalEngine:
         inputs: Inputs,
         folder: Path,
         *,
+        device: Literal["auto", "cpu", "cuda"],
+        threads: int,
         emit: EventSink,
         flush: Callable[[], None],
         traffic: Traffic | None = None,
@@ -44,14 +43,15 @@ class LocalEngine:
 
         Args:
             folder: where checkpoints and the final model go.
+            device: `auto` takes a GPU when there is one.
+            threads: CPU cores that the update uses.
             emit: takes every event, in order.
             flush: returns when every event emitted so far is safe.
             traffic: what happens to tool calls on their way; None: nothing.
         """
-        assert isinstance(spec.engine, LocalEngineSpec), f"a plan for engine {spec.engine.kind}"
         self._folder = folder
-        self._device = resolve_device(spec.engine.device)
-        self.threads = spec.engine.threads or min(_MAX_THREADS, usable_cores())
+        self._device = resolve_device(device)
+        self.threads = threads
         """CPU cores that the update uses."""
         # One core per operation: many small ones run side by side instead of waiting for each other's halves.
         self._workers = ThreadPoolExecutor(self.threads, "rlf-update", initializer=torch.set_num_threads, initargs=(1,))

@@ -1,14 +1,171 @@
-"""The engine for real models: the same plan as a job of OpenRLHF, on Ray, vLLM and DeepSpeed.
+"""`engine: {kind: openrlhf}`: the same plan as a job of OpenRLHF, on Ray, vLLM and DeepSpeed.
 
-Each folder knows only those above it in this list:
+Each part knows only those above it in this list:
 
+    settings    the keys of `engine`; layout: how a plan lies on GPUs
     job/        the job folder and what lies in it: paths, launches, rows, checkpoints
     compile/    a plan becomes options that OpenRLHF's own parser takes, and files; memory is estimated
+    checks/     what OpenRLHF cannot honour, or does otherwise
     spool/      what agents did, line by line, and its way from nodes without a shared disk
     rehearse/   the same job on this CPU: environment, small model, what is changed
     actor/      what runs inside OpenRLHF's rollout actors: the agent, and adapters on their way to vLLM
     follow/     spool and output become the events of a run, while it runs
     launch/     one machine or a cluster: checks before a start, processes, Ray's job server
+    run         puts them together
 
-`engine.py` puts them together.
+The class here answers what is asked of an engine, and imports what an answer takes.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rlf.engines.engine import Fit
+from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, OpenRlhfSettings
+from rlf.plan.engine import EngineReport
+from rlf.spec.engine import Feature
+
+if TYPE_CHECKING:
+    from rlf.core import Fault
+    from rlf.engines.engine import EngineRun, Inputs, Rehearsed
+    from rlf.plan import Plan
+    from rlf.plan.model_shape import ModelShape
+    from rlf.spec import LoadedSpec, RunSpec
+    from rlf.training.harness import Traffic
+    from rlf.types.events import EventSink
+    from rlf.types.task import Task
+
+__all__ = ["OpenRlhf"]
+
+
+class OpenRlhf(OpenRlhfSettings):
+    """The engine for real models. The reference and the critic exist where `train` needs them."""
+
+    TITLE: ClassVar[str] = "OpenRLHF"
+    ESTIMATORS: ClassVar[tuple[str, ...] | None] = tuple(ESTIMATOR_NAMES)
+    LOSSES: ClassVar[tuple[str, ...] | None] = tuple(LOSS_NAMES)
+    LACKS: ClassVar[Mapping[Feature, str]] = {
+        Feature.TURN_REWARDS: "OpenRLHF has one reward for a trajectory, so that no turn is told from another",
+        Feature.FORKED_HISTORY: "OpenRLHF trains one sequence for each sample",
+        Feature.OBSERVATIONS_IN_LOSS: "vLLM gives no probabilities of tokens that it did not sample",
+        Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap alone",
+        Feature.FILTER_ROUNDS: "OpenRLHF draws questions until the step is full",
+        Feature.LOGICAL_SCHEDULE: "vLLM samples as its load allows, so that a seed does not give the same tokens again",
+        Feature.ONE_SCORER: "engine openrlhf scores in several processes",
+        Feature.EVALUATION_BUDGET: "OpenRLHF evaluates in processes that do not know of each other's cost",
+        Feature.ROLLBACK: "OpenRLHF goes on from the newest of its own checkpoints",
+        Feature.RECORDED_CALLS: "engine openrlhf calls tools in other processes",
+        Feature.BRANCHES: "DeepSpeed's shards hold the optimizer's state for one job's processes and options",
+        Feature.CHECKPOINT_MODELS: "DeepSpeed's shards hold the weights for one job's processes",
+    }
+
+    HAS_NEWER_STATE: ClassVar[bool] = True
+
+    def find_faults(self, loaded: LoadedSpec) -> Iterator[Fault]:
+        """What OpenRLHF changes silently, refuses at its start or fails at after minutes."""
+        from rlf.engines.openrlhf.checks.faults import find_openrlhf_faults
+
+        return find_openrlhf_faults(loaded)
+
+    def find_warnings(self, loaded: LoadedSpec) -> Iterator[Fault]:
+        """What OpenRLHF does otherwise than the local engine."""
+        from rlf.engines.openrlhf.checks.warnings import find_openrlhf_warnings
+
+        return find_openrlhf_warnings(loaded, self)
+
+    def look(self, loaded: LoadedSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Iterator[Fault]:
+        """Options that it does not know, weights that vLLM cannot cut or adapt, and rows that cannot travel as JSON."""
+        from rlf.engines.openrlhf.checks.looked import find_looked_faults
+
+        return find_looked_faults(loaded, {"train": train, "eval": evaluation})
+
+    def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
+        """What OpenRLHF's own parser says of the job's options."""
+        from rlf.engines.openrlhf.compile.parser import check_options
+
+        return check_options(loaded)
+
+    def report(
+        self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
+    ) -> EngineReport:
+        """Each kind of GPU of the job, and its options."""
+        from rlf.engines.openrlhf.compile.argv import argv
+        from rlf.engines.openrlhf.compile.memory import estimate_gpus
+        from rlf.engines.openrlhf.layout import Layout
+
+        return EngineReport(
+            gpus=() if shape is None else tuple(estimate_gpus(spec, shape, gpu_bytes)),
+            num_gpus=Layout.of(spec).total_gpus(self),
+            argv=tuple(argv(spec, Job.of_run(folder, self.output))),
+        )
+
+    def open(
+        self,
+        plan: Plan,
+        inputs: Inputs,
+        folder: Path,
+        *,
+        emit: EventSink,
+        flush: Callable[[], None],
+        traffic: Traffic,
+        place: object | None = None,
+    ) -> EngineRun:
+        """A run as a job: with this Python, or on this CPU where that is the environment of rehearsals."""
+        from rlf.engines.openrlhf.rehearse.place import find_place
+        from rlf.engines.openrlhf.run import OpenRlhfRun
+
+        return OpenRlhfRun(plan, inputs, folder, emit=emit, place=find_place(plan.spec, place))
+
+    def fit_here(self, spec: RunSpec) -> Fit:
+        """This CPU for those who started rlf from the environment of rehearsals; else as it is."""
+        from rlf.engines.openrlhf.rehearse.place import CpuPlace
+
+        cpu = CpuPlace.here()
+        return Fit() if cpu is None else cpu.fit(spec)
+
+    def fit_rehearsal(self, spec: RunSpec, *, vllm: bool) -> Fit:
+        """This CPU, in the environment of rehearsals."""
+        from rlf.engines.openrlhf.rehearse.place import CpuPlace
+
+        return CpuPlace.ready(spec, vllm=vllm).fit(spec)
+
+    def rehearse(
+        self, plan: Plan, check: Callable[[Sequence[str]], Plan], reach: Callable[[str, str], None], *, vllm: bool
+    ) -> Rehearsed:
+        """Two steps of the job on this CPU, with a small model."""
+        from rlf.engines.openrlhf.rehearsal import rehearse
+        from rlf.engines.openrlhf.rehearse.place import CpuPlace
+
+        return rehearse(plan, check, reach, CpuPlace.ready(plan.spec, vllm=vllm))
+
+    @classmethod
+    def make_rehearsals(cls, *, vllm: bool, tell: Callable[[str], None]) -> tuple[Path, Path]:
+        """Makes the environment of rehearsals."""
+        from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+
+        environment = rehearsal_environment()
+        environment.setup(vllm=vllm, tell=tell)
+        return environment.folder, environment.command
+
+    def checkpoints_in(self, folder: Path) -> Path:
+        """Where DeepSpeed writes."""
+        return Job.of_run(folder, self.output).checkpoints
+
+    def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
+        """Whether every shard is there and reads back; nothing of shards on the disks of nodes."""
+        from rlf.engines.openrlhf.job.checkpoints import is_whole
+
+        if self.ingest is not None:
+            return None
+        if not checkpoint.is_dir():
+            return "the folder is gone"
+        return None if is_whole(checkpoint, sha256) else "a shard is missing or not what was written"
+
+    def models_in(self, folder: Path, last_step: int) -> dict[int, Path]:
+        """Those of `hf_checkpoints`, and the final one."""
+        from rlf.engines.openrlhf.job.checkpoints import saved_models
+
+        return saved_models(Job.of_run(folder, self.output), last_step)

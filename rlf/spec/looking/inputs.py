@@ -25,7 +25,6 @@ from rlf.endpoints import EndpointSpec
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec.checks import reads
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.load import LoadedSpec
 from rlf.spec.looking.budget import MEASURED, PromptSizes, check_budget
 from rlf.spec.looking.model_folder import folder_on_disk, named_folder
@@ -73,7 +72,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     if not about_model and train and loaded.is_sound(*MEASURED):
         about_model, sizes = check_budget(loaded, train)
     faults += about_model
-    for check in (_heads, _context, _adapted_modules, _trackers, _tool_files, _foreign, _keys):
+    for check in (_context, _adapted_modules, _trackers, _tool_files, _foreign, _keys):
         faults += check(loaded)
     for name, tasks in (("train", train), ("eval", evaluation)):
         faults += [*_columns(loaded, name, tasks), *_images(loaded, name, tasks)]
@@ -128,19 +127,13 @@ def _model(loaded: LoadedSpec) -> list[Fault]:
     return []
 
 
-@reads("model.path", "model.lora", "rollout.max_images", "engine")
+@reads("model.path", "rollout.max_images")
 def _sight(loaded: LoadedSpec) -> list[Fault]:
-    """What a model that sees, or one that does not, cannot be asked for."""
-    folder = named_folder(loaded.spec.model.path)
-    if folder is None:
-        return []
-    spec, shown, sees = loaded.spec, shown_path(folder), "vision_config" in read_config(folder)
-    if spec.rollout.max_images > 0 and not sees:
-        message = f"{shown}: the model sees no pictures, and rollout.max_images is {spec.rollout.max_images}. "
+    """What a model that does not see cannot be asked for."""
+    folder, max_images = named_folder(loaded.spec.model.path), loaded.spec.rollout.max_images
+    if folder is not None and max_images > 0 and "vision_config" not in read_config(folder):
+        message = f"{shown_path(folder)}: the model sees no pictures, and rollout.max_images is {max_images}. "
         return [loaded.fault(("model", "path"), f"{message}Write a vision-language model, or remove max_images.")]
-    if sees and spec.model.lora is not None and isinstance(spec.engine, OpenRlhfEngineSpec):
-        message = f"got adapters; {shown} sees pictures, and vLLM's names of the weights of such models are others. "
-        return [loaded.fault(("model", "lora"), f"{message}Remove it.")]
     return []
 
 
@@ -169,22 +162,6 @@ def _chat(loaded: LoadedSpec) -> list[Fault]:
         message = f"got {chosen!r}, but the model's chat template is not of that format. {mend}"
         return [loaded.fault(("chat", "format"), message)]
     return []
-
-
-@reads("engine", "model.path")
-def _heads(loaded: LoadedSpec) -> list[Fault]:
-    """vLLM gives each GPU of an engine as many attention heads."""
-    engine, folder = loaded.spec.engine, folder_on_disk(loaded.spec.model.path)
-    if not isinstance(engine, OpenRlhfEngineSpec) or folder is None:
-        return []
-    config, parts = read_config(folder), engine.vllm.tensor_parallel
-    heads = config.get("text_config", config).get("num_attention_heads")
-    if not isinstance(heads, int) or heads % parts == 0:
-        return []
-    fitting = max(n for n in range(1, parts) if heads % n == 0)
-    message = f"got {parts}; the model has {heads} attention heads, which must divide evenly. "
-    path: KeyPath = ("engine", "vllm", "tensor_parallel")
-    return [loaded.fault(path, f"{message}Write e.g. `tensor_parallel: {fitting}`.")]
 
 
 @reads("model.path", "rollout.max_total_tokens")

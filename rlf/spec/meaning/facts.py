@@ -182,10 +182,10 @@ def _unit(name: str, info: FieldInfo) -> str:
 
 def _default(info: FieldInfo) -> str:
     value = info.default
+    if info.default_factory is not None or isinstance(value, BaseModel):
+        return ""
     if value is PydanticUndefined:
         return "required"
-    if isinstance(value, BaseModel):
-        return ""
     if isinstance(value, Enum):
         return str(value.value)
     return value if isinstance(value, str) and value else json.dumps(value)

@@ -7,8 +7,8 @@ import json
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rlf.api.specs.inputs import load_inputs
 from rlf.chat.tokenizer import load_tokenizer
+from rlf.engines.engine import load_inputs
 from rlf.engines.openrlhf.actor.agent import Agent
 from rlf.engines.openrlhf.actor.groups import Tally
 from rlf.engines.openrlhf.compile.emit import write_job

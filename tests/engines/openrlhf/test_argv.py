@@ -14,13 +14,12 @@ from rlf.algo import ESTIMATORS
 from rlf.algo.loss_config import PolicyLossKind
 from rlf.algo.schedule import LrSchedule, lr_factor
 from rlf.core import SpecError
+from rlf.engines.openrlhf import OpenRlhf
 from rlf.engines.openrlhf.compile.argv import ELSEWHERE, OPTIONS, argv, words
 from rlf.engines.openrlhf.compile.options import TAKES
+from rlf.engines.openrlhf.layout import Layout
+from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES
 from rlf.plan import compile as compile_plan
-from rlf.plan.layout import Layout
-from rlf.plan.openrlhf import ESTIMATORS as THEIR_ESTIMATORS
-from rlf.plan.openrlhf import LOSSES
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.meaning.facts import leaves
 from rlf.spec.models import RunSpec
 
@@ -53,10 +52,10 @@ def keys_of(model: type[BaseModel], prefix: str = "") -> set[str]:
             continue
         below = [kind for kind in leaves(info.annotation) if inspect.isclass(kind) and issubclass(kind, BaseModel)]
         if path == "train.algorithm":
-            below = [ESTIMATORS.get(name) for name in THEIR_ESTIMATORS]
+            below = [ESTIMATORS.get(name) for name in ESTIMATOR_NAMES]
             found.add("train.algorithm.kind")
         if path == "engine":
-            below = [OpenRlhfEngineSpec]
+            below = [OpenRlhf]
         for kind in below:
             found |= keys_of(kind, f"{path}.")
         if not below:
@@ -254,11 +253,11 @@ def test_a_key_that_is_refused_stops_the_compiler_at_its_place(override, load):
 
 
 def test_estimators_and_losses_that_openrlhf_lacks_are_refused(load):
-    assert set(THEIR_ESTIMATORS) <= set(ESTIMATORS.names())
-    for name in set(ESTIMATORS.names()) - set(THEIR_ESTIMATORS):
+    assert set(ESTIMATOR_NAMES) <= set(ESTIMATORS.names())
+    for name in set(ESTIMATORS.names()) - set(ESTIMATOR_NAMES):
         with pytest.raises(SpecError, match="which OpenRLHF does not have"):
             compile_plan(load(f"train.algorithm={name}"))
-    for kind in set(PolicyLossKind) - set(LOSSES):
+    for kind in set(PolicyLossKind) - set(LOSS_NAMES):
         with pytest.raises(SpecError, match="which OpenRLHF does not have"):
             compile_plan(load(f"+train.loss.kind={kind}"))
 

@@ -15,8 +15,8 @@ from rlf.engines.local.model import split
 from rlf.engines.local.update import Updater
 from rlf.engines.openrlhf.compile.argv import argv
 from rlf.engines.openrlhf.compile.parser import parse_options
+from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES
 from rlf.engines.openrlhf.spool.records import Record
-from rlf.plan.openrlhf import ESTIMATORS
 from rlf.spec import load_spec
 from rlf.training.batch import make_batch
 
@@ -29,7 +29,7 @@ LINES = [[CALL, RIGHT, WRONG, RIGHT, f"So. {WRONG}", RIGHT], [WRONG, "It is " * 
 """What is sampled for each of two questions; the longest line is cut."""
 BASE = ("rollout.max_new_tokens=70", "train.max_grad_norm=1e9", "engine.packing=false", "engine.attention=eager")
 VARIANTS = [
-    *((f"train.algorithm={name}",) for name in ESTIMATORS if name != "gae"),
+    *((f"train.algorithm={name}",) for name in ESTIMATOR_NAMES if name != "gae"),
     ("train.algorithm=grpo", "+train.kl={coef: 0.1, kind: k2}", "+train.entropy_coef=0.01"),
     ("train.algorithm=grpo", "+train.kl={coef: 0.1, kind: k3}", "+train.loss.aggregation=seq_mean_token_mean"),
     ("train.algorithm={kind: reinforce, gamma: 0.9}", "+train.kl={coef: 0.1, kind: k1, place: reward}"),

@@ -37,7 +37,7 @@ def test_every_shipped_job_can_be_made_one_for_this_cpu(name, vllm, monkeypatch)
     monkeypatch.setenv("RETRIEVE_URL", "http://localhost:8000/retrieve")
     file = [SPECS / f"{name}.yaml"]
     spec = compile_plan(load_spec(file, [])).spec
-    changes = [*place_changes(spec, vllm=vllm), *size_changes(spec)]
+    changes = [*place_changes(spec.engine, vllm=vllm), *size_changes(spec)]
     changed = compile_plan(load_spec(file, [change.override for change in changes])).spec
     options = argv(changed, JOB)
     assert parse_options(options).error == ""
@@ -50,7 +50,7 @@ def test_every_shipped_job_can_be_made_one_for_this_cpu(name, vllm, monkeypatch)
 
 def test_what_needs_no_change_is_not_changed(load):
     small = "engine.packing=false", "engine.attention=sdpa", "engine.sleep=false"
-    assert place_changes(load(*small).spec, vllm=False) == []
+    assert list(place_changes(load(*small).spec.engine, vllm=False)) == []
 
 
 def test_a_small_model_of_the_same_architecture_keeps_the_vocabulary_and_the_template(tmp_path):
@@ -163,7 +163,7 @@ def test_weights_that_saving_alone_rounds_have_not_moved(tmp_path):
     import torch
     from transformers import AutoModelForCausalLM
 
-    from rlf.api.specs.rehearsals import _changed
+    from rlf.engines.openrlhf.rehearsal import _changed
 
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.bfloat16)
     model.save_pretrained(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
-from rlf.plan.layout import Layout
+from rlf.engines.openrlhf.layout import Layout
 from rlf.spec import load_spec
 
 from .conftest import SHIPPED, SPECS

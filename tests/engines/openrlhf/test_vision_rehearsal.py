@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs.inputs import load_inputs
-from rlf.api.specs.places import cpu_place
 from rlf.chat.tokenizer import load_tokenizer
-from rlf.engines.openrlhf.engine import OpenRlhfEngine
+from rlf.engines.engine import load_inputs
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+from rlf.engines.openrlhf.rehearse.place import CpuPlace
 from rlf.engines.openrlhf.rehearse.spec import place_changes
+from rlf.engines.openrlhf.run import OpenRlhfRun
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.testing.vision import make_tiny_qwen_vl
@@ -63,7 +63,7 @@ def plan(tmp_path):
         )
     )
     plan = compile_plan(load_spec([spec]))
-    assert place_changes(plan.spec, vllm=False) == []
+    assert list(place_changes(plan.spec.engine, vllm=False)) == []
     return plan
 
 
@@ -73,12 +73,12 @@ def plan(tmp_path):
 )
 def test_what_is_sampled_after_pictures_is_trained_after_the_same(plan, tmp_path):
     events = []
-    engine = OpenRlhfEngine(
+    engine = OpenRlhfRun(
         plan,
         load_inputs(plan),
         tmp_path / "run",
         emit=events.append,
-        place=cpu_place(ENVIRONMENT, plan, vllm=False),
+        place=CpuPlace(ENVIRONMENT, vllm=False).for_job(plan.spec),
     )
     asyncio.run(engine.run())
     steps = [event for event in events if isinstance(event, StepFinished)]

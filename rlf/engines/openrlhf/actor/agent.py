@@ -31,13 +31,13 @@ from rlf.engines.openrlhf.actor.response import StandIn, evaluation_response, st
 from rlf.engines.openrlhf.job.attempt import read_attempt
 from rlf.engines.openrlhf.job.dataset import Purpose, Row, read_label
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
+from rlf.engines.openrlhf.settings import Mode, openrlhf_settings
 from rlf.engines.openrlhf.spool.records import Record, SpoolWriter
 from rlf.engines.openrlhf.spool.send import Sender
 from rlf.plan import plan_from_json
-from rlf.plan.layout import Layout
 from rlf.rollout.loop import Rollout, play
-from rlf.spec.engines.openrlhf import Mode, OpenRlhfEngineSpec
 from rlf.spec.reading.dotenv import mentioned
 from rlf.training.counting import broken_trajectory, counts
 from rlf.training.harness import Harness, Traffic, build_harness
@@ -130,8 +130,7 @@ class Agent:
             return await self._play_evaluation(parts, policy, row, step=None)
 
         if parts.ahead is None:
-            assert isinstance(self._spec.engine, OpenRlhfEngineSpec), f"an agent for engine {self._spec.engine.kind}"
-            alone = self._spec.engine.mode is Mode.SYNC and Layout.of(self._spec).num_engines == 1
+            alone = openrlhf_settings(self._spec).mode is Mode.SYNC and Layout.of(self._spec).num_engines == 1
             lines = self._evaluation.read_text().splitlines() if alone and self._evaluation.is_file() else []
             parts.ahead = Ahead([json.loads(line)["label"] for line in lines], play_row)
         return parts.ahead
@@ -237,9 +236,8 @@ class Agent:
 
     async def _build(self, tokenizer: PreTrainedTokenizerBase) -> _Parts:
         spec, sender = _with_contained_tools(self._spec), None
-        assert isinstance(spec.engine, OpenRlhfEngineSpec), f"an agent for engine {spec.engine.kind}"
-        if spec.engine.ingest is not None:
-            sender = partial(Sender, ingest=spec.engine.ingest, attempt=self._attempt)
+        if (ingest := openrlhf_settings(spec).ingest) is not None:
+            sender = partial(Sender, ingest=ingest, attempt=self._attempt)
         spool = SpoolWriter(Path(self._attempt.spool), self._secrets, sender)
         self._stack.push_async_callback(spool.close)
 
@@ -258,7 +256,7 @@ class Agent:
         )
         await self._stack.enter_async_context(harness.tools)
         await self._stack.enter_async_context(harness.reward)
-        return _Parts(harness, spool, steps, Outages(spec.engine.outage_s, notify))
+        return _Parts(harness, spool, steps, Outages(openrlhf_settings(spec).outage_s, notify))
 
     async def _start_first_evaluation(self, parts: _Parts, policy: EnginePolicy) -> None:
         """Evaluates the untrained policy, in whichever actor comes first.

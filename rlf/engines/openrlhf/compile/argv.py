@@ -14,10 +14,17 @@ from typing import Any
 from rlf.algo.loss_config import Aggregation, CorrectionGating, CorrectionLevel, OffPolicyCorrection
 from rlf.algo.schedule import LrSchedule
 from rlf.engines.openrlhf.job.folder import Job
-from rlf.plan.layout import Layout
+from rlf.engines.openrlhf.layout import Layout
+from rlf.engines.openrlhf.settings import (
+    ESTIMATOR_NAMES,
+    LOSS_NAMES,
+    Colocate,
+    Gpus,
+    Mode,
+    OpenRlhfSettings,
+    openrlhf_settings,
+)
 from rlf.plan.model_shape import ALL_LINEAR
-from rlf.plan.openrlhf import ESTIMATORS, LOSSES
-from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
 from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import KlPlace, RunSpec, TrainSpec
 
@@ -30,7 +37,7 @@ class Source:
     """What options are made from."""
 
     spec: RunSpec
-    engine: OpenRlhfEngineSpec
+    engine: OpenRlhfSettings
     layout: Layout
     job: Job
 
@@ -63,9 +70,8 @@ class Elsewhere:
 
 def argv(spec: RunSpec, job: Job) -> list[str]:
     """The options of a plan without faults, `engine.extra_flags` last."""
-    assert isinstance(spec.engine, OpenRlhfEngineSpec), f"options of OpenRLHF for engine {spec.engine.kind}"
-    source = Source(spec, spec.engine, Layout.of(spec), job)
-    values = {option.flag: option.value(source) for option in OPTIONS} | flat(spec.engine.extra_flags)
+    source = Source(spec, openrlhf_settings(spec), Layout.of(spec), job)
+    values = {option.flag: option.value(source) for option in OPTIONS} | flat(source.engine.extra_flags)
     return [word for flag, value in values.items() for word in words(flag, value)]
 
 
@@ -145,7 +151,7 @@ def _aggregation(source: Source) -> str:
 
 
 def _estimator(source: Source) -> str:
-    return ESTIMATORS[type(source.train.algorithm).__module__.rpartition(".")[2]]
+    return ESTIMATOR_NAMES[type(source.train.algorithm).__module__.rpartition(".")[2]]
 
 
 def _lora(key: str) -> Callable[[Source], Value]:
@@ -253,7 +259,7 @@ _CRITIC = (
     *(Option(f"critic.{flag}", keys, _of_critic(value), note) for flag, keys, value, note in _OPTIMISER),
 )
 _LOSS = (
-    Option("actor.policy_loss_type", "train.loss.kind", lambda s: LOSSES[s.train.loss.kind]),
+    Option("actor.policy_loss_type", "train.loss.kind", lambda s: LOSS_NAMES[s.train.loss.kind]),
     Option(
         "actor.eps_clip_low_high",
         "train.loss.clip_low train.loss.clip_high",

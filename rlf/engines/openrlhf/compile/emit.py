@@ -11,8 +11,8 @@ from rlf.engines.openrlhf.compile.argv import argv
 from rlf.engines.openrlhf.job.dataset import Row, evaluation_rows, training_rows, write_row
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.job.images import keep_images
+from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
 from rlf.plan import Plan, plan_to_json
-from rlf.spec.engines.openrlhf import INGEST_TOKEN, OpenRlhfEngineSpec
 from rlf.spec.models import LoraSpec
 from rlf.spec.reading.dotenv import mentioned
 from rlf.types.task import Task
@@ -57,8 +57,7 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     Raises:
         RlfError: a row holds what JSON cannot carry to the agent, or a picture that cannot be read.
     """
-    assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a job for engine {plan.spec.engine.kind}"
-    options, shared = argv(plan.spec, job), plan.spec.engine.ingest is None
+    options, shared = argv(plan.spec, job), openrlhf_settings(plan.spec).ingest is None
     job.train.parent.mkdir(parents=True, exist_ok=True)
     _write_rows(job.train, training_rows(keep_images(train, job, shared=shared), plan.spec))
     if evaluation:
@@ -78,19 +77,17 @@ def agent_source(lora: LoraSpec | None) -> str:
 
 def secrets(plan: Plan) -> list[str]:
     """Names of the variables that tools, rewards and reports are filled in with, and the token of `engine.ingest`."""
-    assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a job for engine {plan.spec.engine.kind}"
-    names = mentioned(item.text for item in plan.interpolated)
-    if plan.spec.engine.wandb is not None:
+    engine, names = openrlhf_settings(plan.spec), mentioned(item.text for item in plan.interpolated)
+    if engine.wandb is not None:
         names |= {"WANDB_API_KEY"}
-    if plan.spec.engine.ingest is not None:
+    if engine.ingest is not None:
         names |= {INGEST_TOKEN}
     return sorted(names)
 
 
 def launch_script(plan: Plan, options: Sequence[str]) -> str:
     """A script that starts the job from its own folder, one option a line."""
-    assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a job for engine {plan.spec.engine.kind}"
-    address = plan.spec.engine.ray_address
+    address = openrlhf_settings(plan.spec).ray_address
     command = shlex.join(ENTRY)
     if address is not None:
         command = f"ray job submit --address={shlex.quote(address)} --working-dir=. -- {command}"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
-from rlf.plan.estimate import Part
-from rlf.plan.layout import Layout
+from rlf.engines.openrlhf.layout import Layout
+from rlf.engines.openrlhf.settings import Colocate, Gpus, OpenRlhfSettings, openrlhf_settings
+from rlf.plan.estimate import GpuMemory, Part, Phase
 from rlf.plan.model_shape import ModelShape, adapter_parameters
-from rlf.spec.engines.openrlhf import Colocate, Gpus, OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
 
 _WEIGHT = 2
@@ -24,49 +23,13 @@ _LOGIT = 10
 """Bytes of a logit in training: float32, its gradient, and the gradient in bfloat16."""
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """What is on the GPU at one time."""
-
-    name: str
-    parts: tuple[Part, ...]
-
-    @property
-    def total_bytes(self) -> int:
-        """The sum of the parts."""
-        return sum(part.size_bytes for part in self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
-    """The memory of each of several GPUs that hold the same."""
-
-    holds: str
-    num_gpus: int
-    phases: tuple[Phase, ...]
-    """Times that follow each other where models leave the GPU in turn; else one."""
-    JSON_PROPERTIES: ClassVar = ("peak_bytes",)
-
-    @property
-    def peak(self) -> Phase:
-        """The fullest phase."""
-        return max(self.phases, key=lambda phase: phase.total_bytes)
-
-    @property
-    def peak_bytes(self) -> int:
-        """The sum of the fullest phase."""
-        return self.peak.total_bytes
-
-
 def estimate_gpus(spec: RunSpec, shape: ModelShape, gpu_bytes: int | None) -> list[GpuMemory]:
     """The memory of each kind of GPU of the job.
 
     Args:
         gpu_bytes: size of one GPU; None counts of vLLM only what it needs at the least.
     """
-    engine = spec.engine
-    assert isinstance(engine, OpenRlhfEngineSpec), f"GPUs of OpenRLHF for engine {engine.kind}"
-    layout = Layout.of(spec)
+    engine, layout = openrlhf_settings(spec), Layout.of(spec)
     model = _Models(spec, engine, layout, shape)
     sampling = model.vllm(gpu_bytes)
     if layout.all_share:
@@ -90,7 +53,7 @@ class _Models:
     """The parts of the models of one job."""
 
     spec: RunSpec
-    engine: OpenRlhfEngineSpec
+    engine: OpenRlhfSettings
     layout: Layout
     shape: ModelShape
 
@@ -154,8 +117,7 @@ class _Models:
 
     def _activations(self, name: str) -> Part:
         """Of every layer; with checkpointing each layer's input, and one layer whole."""
-        shape, n = self.shape, self.tokens
-        layer = 6 * shape.hidden_size + 5 * shape.query_size + 4 * shape.kv_size + 4 * shape.intermediate_size
+        shape, n, layer = self.shape, self.tokens, self.shape.values_per_layer
         if self.engine.gradient_checkpointing:
             values, formula = shape.num_layers * shape.hidden_size + layer, "2 N (L H + layer)"
             numbers = f"2 x {n:,} x ({shape.num_layers} x {shape.hidden_size:,} + {layer:,})"

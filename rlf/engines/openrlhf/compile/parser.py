@@ -18,8 +18,9 @@ from rlf.core import Fault, nearest
 from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
 from rlf.engines.openrlhf.compile.options import TAKES, VERSION
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.settings import OpenRlhfSettings, openrlhf_settings
 from rlf.spec import LoadedSpec
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.spec.checks import reads
 from rlf.spec.reading.nodes import KeyPath
 
 _SCRIPT = Path(__file__).with_name("parse.py")
@@ -89,32 +90,27 @@ def parse_options(options: Sequence[str]) -> Parsed:
     return Parsed(values["error"], tuple(values["said"]), values["arguments"] or {}, takes)
 
 
-def find_flag_faults(loaded: LoadedSpec) -> list[Fault]:
+@reads("engine.extra_flags", "model.lora")
+def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """What is wrong with `engine.extra_flags` whatever the other options are."""
-    if not isinstance(loaded.spec.engine, OpenRlhfEngineSpec):
-        return []
     emitted = {option.flag: option for option in OPTIONS}
     refused = REFUSED if loaded.spec.model.lora is None else REFUSED | _WITHOUT_ADAPTERS
-    faults = []
-    for flag, path, value in _extra(loaded.spec.engine.extra_flags):
+    for flag, path, value in _extra(openrlhf_settings(loaded.spec).extra_flags):
         if flag in emitted:
             keys = emitted[flag].keys.split()
             mend = f", from {keys[0]}. Write that instead." if keys else ". Remove it."
-            faults.append(loaded.fault(path, f"rlf writes --{flag} itself{mend}"))
+            yield loaded.fault(path, f"rlf writes --{flag} itself{mend}")
         elif flag in refused:
-            faults.append(loaded.fault(path, f"--{flag} is not for rlf's jobs: {refused[flag]}."))
+            yield loaded.fault(path, f"--{flag} is not for rlf's jobs: {refused[flag]}.")
         elif flag not in TAKES and (not is_installed() or installed_version() == VERSION):
-            faults.append(_unknown(loaded, path, flag, TAKES))
+            yield _unknown(loaded, path, flag, TAKES)
         elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):
-            faults.append(loaded.fault(path, complaint))
-    return faults
+            yield loaded.fault(path, complaint)
 
 
 def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
     """Faults and warnings of the whole list of options of a spec that has no other fault."""
-    engine = loaded.spec.engine
-    if not isinstance(engine, OpenRlhfEngineSpec):
-        return [], []
+    engine = openrlhf_settings(loaded.spec)
     counted = [
         loaded.fault(path, f"OpenRLHF counts tool output as part of the response in --{flag}. Write a reward term.")
         for flag, path, _ in _extra(engine.extra_flags)
@@ -132,7 +128,7 @@ def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
     return list(_parser_faults(loaded, engine, parsed)), [*counted, *told]
 
 
-def _parser_faults(loaded: LoadedSpec, engine: OpenRlhfEngineSpec, parsed: Parsed) -> Iterator[Fault]:
+def _parser_faults(loaded: LoadedSpec, engine: OpenRlhfSettings, parsed: Parsed) -> Iterator[Fault]:
     unknown = [(flag, path) for flag, path, _ in _extra(engine.extra_flags) if flag not in parsed.takes]
     for flag, path in unknown:
         yield _unknown(loaded, path, flag, parsed.takes)

@@ -21,8 +21,8 @@ from rlf.engines.openrlhf.job.attempt import Attempt
 from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash, step_of, whole_checkpoints
 from rlf.engines.openrlhf.job.dataset import Purpose, read_label
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.settings import openrlhf_settings
 from rlf.engines.openrlhf.spool.records import Record, SpoolReader
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.spec.models import RunSpec
 from rlf.training.evaluation import evaluation_metrics
 from rlf.training.groups import is_kept
@@ -42,7 +42,6 @@ class Ingest:
             after: the last step that the lineage has; what is older is not told again.
             until: the step of the checkpoint that is gone back to; what is newer is not told. None: all of it is.
         """
-        assert isinstance(spec.engine, OpenRlhfEngineSpec), f"a job of engine {spec.engine.kind}"
         self._spec = spec
         self._job = job
         self._attempt = attempt
@@ -50,7 +49,7 @@ class Ingest:
         self._after = after
         self._until = math.inf if until is None else until
         self._log = LogReader(job.log(attempt.number))
-        self._comes_late = spec.engine.ingest is not None
+        self._comes_late = openrlhf_settings(spec).ingest is not None
         self._folder = job.received(attempt.number) if self._comes_late else Path(attempt.spool)
         self._spool = SpoolReader(self._folder)
         self._lines = deque[StepLine | EvaluationLine]()

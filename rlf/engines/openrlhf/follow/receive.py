@@ -15,8 +15,8 @@ from aiohttp import web
 from rlf.core.errors import RlfError
 from rlf.endpoints.visitors import guard_visitors
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 from rlf.engines.openrlhf.spool.send import CHUNK_BYTES
-from rlf.spec.engines.openrlhf import INGEST_TOKEN, IngestSpec
 
 _FILE = r"/{run}/{attempt:\d+}/{name:[\w.-]+\.jsonl}"
 

@@ -48,6 +48,14 @@ def point_to(job: Job, checkpoint: Path | None) -> None:
             (folder / "latest").write_text(checkpoint.name)
 
 
+def saved_models(job: Job, last_step: int) -> dict[int, Path]:
+    """The Hugging Face folders of a job by step, in order: those of its checkpoints, and the final model."""
+    folders = job.checkpoints.glob(f"{_PREFIX}*_hf")
+    found = {int(path.name.removeprefix(_PREFIX).removesuffix("_hf")): path for path in folders}
+    last = {last_step: job.model} if (job.model / "config.json").is_file() else {}
+    return dict(sorted(found.items())) | last
+
+
 def step_of(checkpoint: Path) -> int:
     """The number of updates before a checkpoint."""
     return int(checkpoint.name.removeprefix(_PREFIX))

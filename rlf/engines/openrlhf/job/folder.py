@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,12 @@ class Job:
     """Absolute; `runs/<id>/job` on the machine that starts the run."""
     output: Path
     """Where spool, checkpoints and the final model are written: the folder itself, or one that every node sees."""
+
+    @classmethod
+    def of_run(cls, folder: Path, output: str | None) -> Self:
+        """The job of a run, whose folder and `engine.output` are given."""
+        job = folder.absolute() / "job"
+        return cls(job, job if output is None else Path(output).absolute() / folder.name)
 
     @property
     def argv(self) -> Path:

@@ -25,9 +25,9 @@ from rlf.engines.openrlhf.job.checkpoints import (
     whole_checkpoints,
 )
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.settings import openrlhf_settings
 from rlf.engines.openrlhf.spool.send import NotTaken, send_files
 from rlf.plan import plan_from_json
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
 from rlf.types.events import CheckpointSaved
 
 COMMAND = ("python", "-m", "rlf.engines.openrlhf.launch.nodes")
@@ -53,12 +53,11 @@ def main() -> None:
 
 def settle(plan_text: str) -> list[tuple[int, str, str]]:
     """Does what is to be done on this node; its checkpoints: step, path and hash."""
-    spec = plan_from_json(plan_text).spec
-    assert isinstance(spec.engine, OpenRlhfEngineSpec), f"a job of engine {spec.engine.kind}"
+    ingest = openrlhf_settings(plan_from_json(plan_text).spec).ingest
     attempt = read_attempt(Job(Path.cwd(), Path.cwd()))
-    assert spec.engine.ingest is not None, "a disk that is seen from where rlf runs"
+    assert ingest is not None, "a disk that is seen from where rlf runs"
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, NotTaken):  # rlf tells what did not come
-        asyncio.run(send_files(sorted(Path(attempt.spool).glob("*.jsonl")), spec.engine.ingest, attempt))
+        asyncio.run(send_files(sorted(Path(attempt.spool).glob("*.jsonl")), ingest, attempt))
     job = Job(Path.cwd(), Path(attempt.spool).parents[1])
     point_to(job, latest_checkpoint(job))
     return [(step_of(path), str(path), checkpoint_hash(path)) for path in whole_checkpoints(job)]

@@ -11,9 +11,9 @@ from packaging.version import Version
 
 from rlf.core.errors import RlfError
 from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
-from rlf.plan.layout import Layout
-from rlf.spec.engines.openrlhf import OpenRlhfEngineSpec
+from rlf.engines.openrlhf.settings import openrlhf_settings
 from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import RunSpec
 
@@ -48,14 +48,13 @@ _COUNT = "import torch; print(torch.cuda.device_count())"
 
 def check_place(place: Place, spec: RunSpec) -> None:
     """Raises RlfError when a job of `spec` cannot run there, with every reason."""
-    assert isinstance(spec.engine, OpenRlhfEngineSpec), f"a place for engine {spec.engine.kind}"
     packages = json.loads(_answer(place, _LOOK, *PINS))
     reasons = [
         f"{name} is not installed there" if found is None else f"{name} is {found}; jobs are written for {PINS[name]}"
         for name, found in packages.items()
         if found is None or (found != "stand-in" and Version(found).base_version != PINS[name])
     ]
-    needed = Layout.of(spec).total_gpus(spec.engine)
+    needed = Layout.of(spec).total_gpus(openrlhf_settings(spec))
     there = int(_answer(place, _COUNT)) if place.num_gpus is None else place.num_gpus
     if there < needed:
         reasons.append(f"the job needs {needed} GPUs, and it has {there}")

@@ -5,12 +5,10 @@ Everything that is not named here goes to OpenRLHF as it would on the GPUs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
-from rlf.spec.engines.openrlhf import Gpus, OpenRlhfEngineSpec
+from rlf.engines.engine import Change
+from rlf.engines.openrlhf.settings import Gpus, OpenRlhfSettings
 from rlf.spec.models import RunSpec
 
 _STEPS = 2
@@ -21,32 +19,12 @@ _NEW_TOKENS = 64
 _QUESTIONS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One value of the spec that a rehearsal replaces."""
-
-    key: str
-    value: Any
-    reason: str
-
-    @property
-    def override(self) -> str:
-        """`key=value`, as on a command line."""
-        return f"{self.key}={json.dumps(self.value)}"
-
-
-def place_changes(spec: RunSpec, *, vllm: bool) -> list[Change]:
+def place_changes(engine: OpenRlhfSettings, *, vllm: bool) -> Iterator[Change]:
     """What a CPU cannot do as it stands.
 
     Args:
         vllm: whether the job samples with vLLM itself.
     """
-    engine = spec.engine
-    assert isinstance(engine, OpenRlhfEngineSpec), f"a rehearsal of engine {engine.kind}"
-    return list(_place_changes(engine, vllm=vllm))
-
-
-def _place_changes(engine: OpenRlhfEngineSpec, *, vllm: bool) -> Iterator[Change]:
     if engine.packing:
         yield Change("engine.packing", False, "packing needs flash attention")
     if engine.ring_attention > 1:
@@ -70,12 +48,8 @@ def _place_changes(engine: OpenRlhfEngineSpec, *, vllm: bool) -> Iterator[Change
             yield Change(f"engine.{key}", None, "a rehearsal stays on this machine")
 
 
-def size_changes(spec: RunSpec) -> list[Change]:
+def size_changes(spec: RunSpec) -> Iterator[Change]:
     """What would take long."""
-    return list(_size_changes(spec))
-
-
-def _size_changes(spec: RunSpec) -> Iterator[Change]:
     train, rollout = spec.train, spec.rollout
     smaller = "smaller, so that it takes a minute"
     if train.steps != _STEPS:

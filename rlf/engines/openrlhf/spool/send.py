@@ -17,7 +17,7 @@ from pathlib import Path
 import aiohttp
 
 from rlf.engines.openrlhf.job.attempt import Attempt
-from rlf.spec.engines.openrlhf import INGEST_TOKEN, IngestSpec
+from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
+from rlf.engines.openrlhf.settings import Colocate, Gpus, Mode, OpenRlhfSettings, openrlhf_settings
 from rlf.spec.models import RunSpec
 
 SHARED_GPU_MEMORY = 0.5
 OWN_GPU_MEMORY = 0.9
+LAYOUT_KEYS = (
+    "engine.colocate",
+    "engine.mode",
+    "engine.actor",
+    "engine.ref",
+    "engine.critic",
+    "engine.vllm",
+    "engine.sleep",
+    "engine.ring_attention",
+    "train.prompts_per_step",
+    "train.mini_batches",
+    "train.micro_batch_tokens",
+    "train.algorithm",
+    "train.kl",
+    "rollout.num_generations",
+    "rollout.max_total_tokens",
+)
+"""Keys of a spec that decide its layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +58,7 @@ class Layout:
     @classmethod
     def of(cls, spec: RunSpec) -> Self:
         """The layout of a spec whose engine is OpenRLHF."""
-        engine, train, rollout = _engine(spec), spec.train, spec.rollout
+        engine, train, rollout = openrlhf_settings(spec), spec.train, spec.rollout
         all_share = engine.colocate is Colocate.ALL and engine.mode is Mode.SYNC
         num_ranks = max(1, engine.actor.total // engine.ring_attention)
         batch = train.prompts_per_step * rollout.num_generations // train.mini_batches
@@ -67,17 +85,12 @@ class Layout:
         """GPUs that sample."""
         return self.num_engines * self.tensor_parallel
 
-    def total_gpus(self, engine: OpenRlhfEngineSpec) -> int:
+    def total_gpus(self, engine: OpenRlhfSettings) -> int:
         """GPUs of the whole job."""
         if self.all_share:
             return self.actor.total
         ref = 0 if self.ref is None or engine.colocate is not Colocate.NONE else self.ref.total
         return self.actor.total + ref + (self.critic.total if self.critic else 0) + self.vllm_gpus
-
-
-def _engine(spec: RunSpec) -> OpenRlhfEngineSpec:
-    assert isinstance(spec.engine, OpenRlhfEngineSpec), f"a layout for engine {spec.engine.kind}"
-    return spec.engine
 
 
 def _largest_divisor(number: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""`engine: {kind: openrlhf}`: OpenRLHF on Ray, vLLM and DeepSpeed, from one GPU to many nodes."""
+"""The keys of `engine: {kind: openrlhf}`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,25 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rlf.spec.engine import EngineSpec
+from rlf.algo.loss_config import PolicyLossKind
+from rlf.engines.engine import Engine
+from rlf.spec.models import RunSpec
 from rlf.spec.section import Section
 
 INGEST_TOKEN = "RLF_INGEST_TOKEN"
 """The variable with the word that both sides of `ingest` know."""
+
+ESTIMATOR_NAMES = {
+    "gae": "gae",
+    "reinforce": "reinforce",
+    "reinforce_baseline": "reinforce_baseline",
+    "rloo": "rloo",
+    "grpo": "group_norm",
+    "dr_grpo": "dr_grpo",
+}
+"""OpenRLHF's names of the estimators that it has; the others are refused."""
+LOSS_NAMES = {PolicyLossKind.PPO: "ppo", PolicyLossKind.GSPO: "gspo"}
+"""The same of policy losses."""
 
 
 class Colocate(StrEnum):
@@ -91,8 +105,8 @@ class IngestSpec(Section):
     """Address that it listens on; None: `host`. `0.0.0.0` where `host` is no address of its own, as behind a NAT."""
 
 
-class OpenRlhfEngineSpec(EngineSpec):
-    """The engine for real models. The reference and the critic exist where `train` needs them."""
+class OpenRlhfSettings(Engine):
+    """The keys of `engine` under OpenRLHF."""
 
     WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = (
         "hf_checkpoints",
@@ -153,3 +167,9 @@ class OpenRlhfEngineSpec(EngineSpec):
     extra_flags: Mapping[str, Any] = {}
     """Options of OpenRLHF that have no key here, without dashes, checked by its own parser:
     `{ds.overlap_comm: true, actor.aux_loss_coef: 0.001}`. `true` for a switch, a list for several values."""
+
+
+def openrlhf_settings(spec: RunSpec) -> OpenRlhfSettings:
+    """The engine of a spec that is for OpenRLHF."""
+    assert isinstance(spec.engine, OpenRlhfSettings), f"a job of OpenRLHF for engine {spec.engine.kind}"
+    return spec.engine

@@ -1,4 +1,4 @@
-"""The OpenRLHF engine: writes the job, starts it here or on a cluster, follows it, and leaves nothing running."""
+"""A run of OpenRLHF: writes the job, starts it here or on a cluster, follows it, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, submissi
 from rlf.engines.openrlhf.launch.nodes import COMMAND, read_answer
 from rlf.engines.openrlhf.launch.preflight import check_place, check_secrets
 from rlf.engines.openrlhf.launch.process import LOOPBACK_ONLY, local_ray, supervised
+from rlf.engines.openrlhf.layout import Layout
+from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
 from rlf.plan import Plan
-from rlf.plan.layout import Layout
-from rlf.spec.engines.openrlhf import INGEST_TOKEN, OpenRlhfEngineSpec
 from rlf.training.harness import Harness, build_harness
 from rlf.types.events import CheckpointSaved, EventSink, Notice
 
@@ -66,7 +66,7 @@ class JobStage(StrEnum):
         }[self]
 
 
-class OpenRlhfEngine:
+class OpenRlhfRun:
     """One run as a job of OpenRLHF."""
 
     def __init__(
@@ -90,18 +90,15 @@ class OpenRlhfEngine:
         Raises:
             RlfError: this place cannot run the job, or a part of it cannot be built.
         """
-        assert isinstance(plan.spec.engine, OpenRlhfEngineSpec), f"a plan for engine {plan.spec.engine.kind}"
-        self._plan, self._engine = plan, plan.spec.engine
+        self._plan, self._engine = plan, openrlhf_settings(plan.spec)
         self._inputs = inputs
         self._emit = emit
-        job_folder = folder.absolute() / "job"
-        output = plan.spec.engine.output
-        self.job = Job(job_folder, job_folder if output is None else Path(output).absolute() / folder.name)
+        self.job = Job.of_run(folder, self._engine.output)
         self._place = read_place(self.job) or place or Place()
         self._opening_calls = opening_calls
-        address = plan.spec.engine.ray_address
+        address = self._engine.ray_address
         self._cluster = None if address is None else Cluster(address, self._place)
-        self._ingest = plan.spec.engine.ingest
+        self._ingest = self._engine.ingest
         if plan.spec.chat.history is HistoryPolicy.FORK:
             raise RlfError("chat.history: got fork; OpenRLHF takes one sequence for a trajectory. Write keep.")
         if self._cluster is None:

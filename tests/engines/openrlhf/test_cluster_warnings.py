@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rlf.plan.cluster import find_cluster_warnings
-from rlf.plan.openrlhf import find_openrlhf_warnings
+from rlf.engines.openrlhf.checks.cluster import find_cluster_warnings
+from rlf.plan.engine import planned_engine
 from rlf.spec import load_spec
 
-SPECS = Path(__file__).parents[2] / "specs"
+SPECS = Path(__file__).parents[3] / "specs"
 TOOL = "{name: t, description: d, inputSchema: {type: object}, target: %s}"
 
 
@@ -73,5 +73,5 @@ def test_a_check_tells_it_of_clusters_alone():
     cluster = ("engine.ray_address=http://head:8265", "engine.output=/mnt/runs")
     for more, told_of in ((cluster, True), ((), False)):
         loaded = load_spec([SPECS / "search.yaml"], ["engine.kind=openrlhf", *more])
-        paths = [warning.path for warning in find_openrlhf_warnings(loaded)]
+        paths = [warning.path for warning in planned_engine(loaded.spec).find_warnings(loaded)]
         assert ("model.path" in paths) is told_of

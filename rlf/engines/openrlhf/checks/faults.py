@@ -11,100 +11,72 @@ from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlf.algo.health import Action, Guard
-from rlf.algo.loss_config import CorrectionLevel, PolicyLossKind
-from rlf.chat.policy import HistoryPolicy
+from rlf.algo.loss_config import Aggregation, CorrectionLevel, CorrectionMode
 from rlf.core import Fault, nearest
-from rlf.plan.algorithms import find_settings_openrlhf_lacks
-from rlf.plan.cluster import find_cluster_warnings
-from rlf.plan.layout import Layout
+from rlf.engines.openrlhf.layout import LAYOUT_KEYS, Layout
+from rlf.engines.openrlhf.settings import Colocate, Gpus, Mode, openrlhf_settings
 from rlf.plan.model_shape import ALL_LINEAR, NO_ADAPTER
-from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec
-from rlf.spec.engines.openrlhf import Colocate, Gpus, Mode, OpenRlhfEngineSpec
-from rlf.spec.load import unless_broken
-from rlf.spec.models import Schedule
+from rlf.spec.checks import reads
 from rlf.spec.reading.nodes import KeyPath
-
-ESTIMATORS = {
-    "gae": "gae",
-    "reinforce": "reinforce",
-    "reinforce_baseline": "reinforce_baseline",
-    "rloo": "rloo",
-    "grpo": "group_norm",
-    "dr_grpo": "dr_grpo",
-}
-"""OpenRLHF's names of the estimators that it has; the others are refused."""
-LOSSES = {PolicyLossKind.PPO: "ppo", PolicyLossKind.GSPO: "gspo"}
-"""The same of policy losses."""
 
 ATTENTIONS = ["flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention", "sdpa", "eager"]
 """Implementations that transformers 5.15 knows by name."""
 _HUB_KERNEL = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?(:\w+)?")
 """One that is fetched, e.g. `kernels-community/flash-attn2`."""
 
-SHORT_WARMUP = 10
-"""Updates of a warm-up below which its empty first one counts."""
-
-Check = Callable[[LoadedSpec, OpenRlhfEngineSpec], Iterator[Fault]]
-
 
 def find_openrlhf_faults(loaded: LoadedSpec) -> Iterator[Fault]:
-    """The faults of a spec whose engine is OpenRLHF; none of any other."""
-    engine = loaded.spec.engine
-    if isinstance(engine, OpenRlhfEngineSpec):
-        for check in CHECKS:
-            yield from unless_broken(loaded, check, loaded, engine)
+    """The faults that no other engine has."""
+    for check in CHECKS:
+        yield from check(loaded)
 
 
-def _algorithm_exists(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
-    name = loaded.value(("train", "algorithm", "kind"))
-    if name not in ESTIMATORS:
-        message = f"got {name}, which OpenRLHF does not have (it has {', '.join(ESTIMATORS)}). Write one of these, or "
-        yield loaded.fault(("train", "algorithm"), f"{message}engine: local.")
-    kind = loaded.spec.train.loss.kind
-    if kind not in LOSSES:
-        message = f"got {kind}, which OpenRLHF does not have (it has {', '.join(LOSSES)}). Write one of these, or "
-        yield loaded.fault(("train", "loss", "kind"), f"{message}engine: local.")
-
-
-def _loss_exists(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
-    yield from find_settings_openrlhf_lacks(loaded)
-
-
-def _evaluations_have_no_budget(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
-    max_usd = loaded.spec.limits.max_usd_per_evaluation
-    if max_usd is not None:
-        message = f"got {max_usd:g}; OpenRLHF evaluates in processes that do not know of each other's cost. Remove it, "
-        yield loaded.fault(("limits", "max_usd_per_evaluation"), f"{message}or write engine: local.")
-
-
-def _turns_have_rewards(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
-    for position, term in enumerate(loaded.spec.rewards):
-        if term.stage is Stage.TURN:
-            message = "got turn; OpenRLHF has one reward for a trajectory, so that no turn is told from another. Write "
-            yield loaded.fault(("rewards", position, "stage"), f"{message}stage: outcome, or engine: local.")
-
-
-def _said_in_vain(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
-    """Settings that OpenRLHF has nothing for."""
-    spec = loaded.spec
-    mends: list[tuple[bool, KeyPath, str]] = [
+@reads("train.loss", "train.mask_truncated", "train.kl", "model.dtype", "rollout.max_concurrency")
+def _settings_exist(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Settings of the algorithm, its loss and the rest that OpenRLHF has nothing for."""
+    spec, train = loaded.spec, loaded.spec.train
+    loss, correction = train.loss, train.loss.correction
+    by_sequence = correction.level is CorrectionLevel.SEQ and correction.mode is CorrectionMode.CLIP
+    lacking: list[tuple[bool, KeyPath, str]] = [
+        (
+            loss.aggregation is Aggregation.CONSTANT_LENGTH,
+            ("train", "loss", "aggregation"),
+            "got constant_length, which OpenRLHF does not have. Write token_mean or seq_mean_token_mean, or "
+            "engine: local.",
+        ),
+        (
+            correction.level is CorrectionLevel.SEQ_PRODUCT,
+            ("train", "loss", "correction", "level"),
+            "got seq_product; OpenRLHF takes the geometric mean over a sequence. Write seq or token, or engine: local.",
+        ),
+        (
+            by_sequence,
+            ("train", "loss", "correction", "mode"),
+            "got clip with level seq; OpenRLHF clips tokens alone. Write mask, or level: token, or engine: local.",
+        ),
+        *(
+            (value, ("train", "loss", key), "OpenRLHF has no such mask. Remove it, or engine: local.")
+            for key, value in (
+                ("off_policy_mask", loss.off_policy_mask is not None),
+                ("probability_mask", loss.probability_mask is not None),
+                ("top_entropy", loss.top_entropy < 1),
+            )
+        ),
+        (
+            train.mask_truncated,
+            ("train", "mask_truncated"),
+            "got true; OpenRLHF has no such mask. Remove it, or engine: local.",
+        ),
+        (
+            train.kl.sync_every is not None,
+            ("train", "kl", "sync_every"),
+            "OpenRLHF's reference never changes. Remove it, or engine: local.",
+        ),
         (
             spec.model.dtype == "float32",
             ("model", "dtype"),
             "got float32; OpenRLHF computes in bfloat16 over float32 weights of the optimiser. Write bfloat16 or auto.",
-        ),
-        (
-            spec.train.observations_in_loss,
-            ("train", "observations_in_loss"),
-            "got true; vLLM gives no probabilities of tokens that it did not sample. Remove it, or write "
-            "engine: local.",
-        ),
-        (
-            spec.chat.history is HistoryPolicy.FORK,
-            ("chat", "history"),
-            "got fork; OpenRLHF trains one sequence for each sample. Write keep or refuse, or engine: local.",
         ),
         (
             loaded.value(("rollout", "max_concurrency")) is not None,
@@ -112,16 +84,35 @@ def _said_in_vain(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fa
             "vLLM decides by its memory how many trajectories it samples at once. Remove it, or set "
             "engine.vllm.gpu_memory.",
         ),
-        (
-            loaded.value(("train", "dynamic_filtering", "max_rounds")) is not None,
-            ("train", "dynamic_filtering", "max_rounds"),
-            "OpenRLHF draws questions until the step is full. Remove it.",
-        ),
     ]
-    yield from (loaded.fault(path, message) for wrong, path, message in mends if wrong)
+    yield from (loaded.fault(path, message) for wrong, path, message in lacking if wrong)
 
 
-def _adapters_reach_vllm(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads(*LAYOUT_KEYS, "rollout.max_images", "engine.packing", "engine.zero_stage", "model.lora")
+def _images_are_seen(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
+    spec = loaded.spec
+    if spec.rollout.max_images == 0:
+        return
+    if spec.train.algorithm.needs_critic:
+        message = "got gae with rollout.max_images; OpenRLHF's critic sees no pictures. Write e.g. reinforce_baseline."
+        yield loaded.fault(("train", "algorithm"), message)
+    if engine.packing:
+        message = "got true with rollout.max_images; in packed rows OpenRLHF loses which picture is whose. Write false."
+        yield loaded.fault(("engine", "packing"), message)
+    if engine.zero_stage == 3 and Layout.of(spec).num_ranks > 1:
+        message = (
+            "got 3 with rollout.max_images; a GPU whose rows hold no picture gathers no weights of what sees, and "
+        )
+        yield loaded.fault(("engine", "zero_stage"), f"{message}the others would wait for it. Write 2.")
+    if spec.model.lora is not None:
+        message = "got adapters with rollout.max_images; vLLM's names of the weights of models that see are others. "
+        yield loaded.fault(("model", "lora"), f"{message}Remove it.")
+
+
+@reads("model.lora", "engine.zero_stage", "train.algorithm")
+def _adapters_reach_vllm(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     lora = loaded.spec.model.lora
     if lora is not None and engine.zero_stage == 3:
         message = "got 3 with model.lora; OpenRLHF then holds adapters in float32, which vLLM's workers do not take. "
@@ -141,7 +132,9 @@ def _adapters_reach_vllm(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iter
         yield loaded.fault(path, message)
 
 
-def _critic_and_reference_have_a_use(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("train.kl", "train.algorithm", "engine.ref", "engine.critic", "engine.offload_ref", "engine.zero_stage")
+def _critic_and_reference_have_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     train = loaded.spec.train
     for name, used, mend in (
         ("ref", train.kl.coef > 0, "train.kl.coef is 0, so that there is no reference"),
@@ -157,7 +150,9 @@ def _critic_and_reference_have_a_use(loaded: LoadedSpec, engine: OpenRlhfEngineS
         yield loaded.fault(("engine", "offload_ref"), f"{message}zero_stage: 3, or remove it.")
 
 
-def _modes_fit_the_layout(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads(*LAYOUT_KEYS, "engine.queue_size")
+def _modes_fit_the_layout(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     if engine.mode is not Mode.SYNC and engine.colocate is Colocate.ALL:
         message = f"got {engine.mode} with colocate: all; who samples while others train needs GPUs of its own. Write "
         yield loaded.fault(("engine", "mode"), f"{message}colocate: actor_ref, or mode: sync.")
@@ -169,7 +164,9 @@ def _modes_fit_the_layout(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Ite
         yield loaded.fault(("engine", "queue_size"), message)
 
 
-def _gpus_match(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads(*LAYOUT_KEYS)
+def _gpus_match(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     layout, actor = Layout.of(loaded.spec), engine.actor
     if layout.all_share and layout.vllm_gpus != actor.total:
         parts, left = divmod(actor.total, layout.tensor_parallel)
@@ -191,14 +188,18 @@ def _gpus_match(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Faul
             yield loaded.fault(("engine", name), f"{message}{actor.total}. Write per_node: {actor.per_node}.")
 
 
-def _address_is_a_job_server(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("engine.ray_address")
+def _address_is_a_job_server(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     address = engine.ray_address
     if address is not None and (urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).netloc):
         message = f"got {address!r}; expected the http address of a Ray cluster's job server. "
         yield loaded.fault(("engine", "ray_address"), f"{message}Write e.g. `http://head:8265`.")
 
 
-def _one_machine_is_one_node(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("engine.ray_address", "engine.actor", "engine.ref", "engine.critic")
+def _one_machine_is_one_node(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     if engine.ray_address is not None:
         return
     for name in ("actor", "ref", "critic"):
@@ -208,7 +209,9 @@ def _one_machine_is_one_node(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> 
             yield loaded.fault(("engine", name, "nodes"), f"{message}or the address of a cluster.")
 
 
-def _attention_fits(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads(*LAYOUT_KEYS, "engine.attention", "engine.packing")
+def _attention_fits(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     if engine.attention not in ATTENTIONS and not _HUB_KERNEL.fullmatch(engine.attention):
         known = f"{nearest(engine.attention, ATTENTIONS)} (known: {', '.join(ATTENTIONS)})"
         message = f"unknown attention {engine.attention!r}{known}. Write one of these."
@@ -232,7 +235,9 @@ def _attention_fits(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[
             return
 
 
-def _batches_divide(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads(*LAYOUT_KEYS)
+def _batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     train, layout = loaded.spec.train, Layout.of(loaded.spec)
     if train.prompts_per_step * loaded.spec.rollout.num_generations % train.mini_batches:
         return  # told for every engine
@@ -249,14 +254,17 @@ def _batches_divide(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[
     )
 
 
-def _filtering_has_groups(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("train.dynamic_filtering", "rollout.num_generations")
+def _filtering_has_groups(loaded: LoadedSpec) -> Iterator[Fault]:
     if loaded.spec.train.dynamic_filtering is not None and loaded.spec.rollout.num_generations == 1:
         message = "got 1 with train.dynamic_filtering; a group of one is all or nothing. Write 2 or more."
         yield loaded.fault(("rollout", "num_generations"), message)
 
 
-def _leftovers_divide(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads(*LAYOUT_KEYS, "train.dynamic_filtering", "engine.packing")
+def _leftovers_divide(loaded: LoadedSpec) -> Iterator[Fault]:
     """Groups that are dropped leave an incomplete step at the end, which OpenRLHF deals out as well."""
+    engine = openrlhf_settings(loaded.spec)
     layout, each = Layout.of(loaded.spec), loaded.spec.rollout.num_generations
     part = layout.num_ranks * (1 if engine.packing else layout.micro_batch)
     if loaded.spec.train.dynamic_filtering is not None and layout.num_ranks > 1 and each % part:
@@ -267,7 +275,8 @@ def _leftovers_divide(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterato
         )
 
 
-def _warmup_moves(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("train.steps", "train.epochs", "train.mini_batches", "train.warmup_steps")
+def _warmup_moves(loaded: LoadedSpec) -> Iterator[Fault]:
     train = loaded.spec.train
     updates = train.steps * train.epochs * train.mini_batches
     path: KeyPath = ("train", "warmup_steps")
@@ -279,7 +288,8 @@ def _warmup_moves(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fa
         yield loaded.fault(path, f"{message}Write {f'at most {updates // 10}' if updates >= 20 else '0'}.")
 
 
-def _evaluations_meet_the_end(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("eval.every", "train.steps", "data.eval")
+def _evaluations_meet_the_end(loaded: LoadedSpec) -> Iterator[Fault]:
     every, steps = loaded.spec.eval.every, loaded.spec.train.steps
     if loaded.spec.data.eval is not None and every is not None and steps % every:
         near = min((n for n in range(1, steps + 1) if steps % n == 0), key=lambda n: abs(n - every))
@@ -287,7 +297,8 @@ def _evaluations_meet_the_end(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) ->
         yield loaded.fault(("eval", "every"), f"{message}step. Write e.g. `every: {near}`.")
 
 
-def _correction_sees_whole_distributions(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("rollout.top_p", "rollout.top_k", "rollout.min_p", "train.loss.correction")
+def _correction_sees_whole_distributions(loaded: LoadedSpec) -> Iterator[Fault]:
     rollout, correction = loaded.spec.rollout, loaded.spec.train.loss.correction
     if correction.level is CorrectionLevel.OFF:
         return
@@ -302,7 +313,9 @@ def _correction_sees_whole_distributions(loaded: LoadedSpec, engine: OpenRlhfEng
             yield loaded.fault(("rollout", key), f"{message}trainer's of all. Write {whole}, or correction level: off.")
 
 
-def _spool_is_shared(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("engine.ray_address", "engine.output", "engine.ingest")
+def _spool_is_shared(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     if engine.ray_address is not None and engine.output is None:
         message = "absent beside ray_address; the agents on the cluster's nodes write their trajectories there. Name a "
         mend = "folder on a shared disk; with engine.ingest one of the nodes."
@@ -312,49 +325,12 @@ def _spool_is_shared(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator
         yield loaded.fault(("engine", "ingest"), f"got an address; {message}")
 
 
-def _guards_can_act(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
-    for name, guard in loaded.spec.health:
-        if isinstance(guard, Guard) and guard.action is Action.ROLLBACK:
-            message = "got rollback; OpenRLHF goes on from the newest of its own checkpoints. Write stop."
-            yield loaded.fault(("health", name, "action"), message)
-
-
-def _output_is_one_place(loaded: LoadedSpec, engine: OpenRlhfEngineSpec) -> Iterator[Fault]:
+@reads("engine.output")
+def _output_is_one_place(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
     if engine.output is not None and not engine.output.startswith("/"):
         message = f"got {engine.output!r}; every node must find it under one name. Write its whole path from /."
         yield loaded.fault(("engine", "output"), message)
-
-
-def find_openrlhf_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
-    """What OpenRLHF does otherwise than the local engine, within what the spec allows."""
-    spec, engine = loaded.spec, loaded.spec.engine
-    if not isinstance(engine, OpenRlhfEngineSpec):
-        return
-    train = spec.train
-    if spec.rollout.schedule is Schedule.LOGICAL:
-        message = "got logical; vLLM samples as its load allows, so that a seed does not give the same tokens again. "
-        yield loaded.fault(("rollout", "schedule"), f"{message}Write clock.")
-    if 1 < train.warmup_steps < SHORT_WARMUP:
-        message = f"got {train.warmup_steps}; OpenRLHF's warm-up starts at rate 0, so that the first update changes "
-        mend = f"Write 0, or {SHORT_WARMUP} or more."
-        yield loaded.fault(("train", "warmup_steps"), f"{message}nothing and each later one is a step behind. {mend}")
-    if train.weight_decay > 0:
-        message = f"got {train.weight_decay:g}; OpenRLHF leaves biases and norms out, the local engine nothing. "
-        yield loaded.fault(("train", "weight_decay"), f"{message}Write 0 to have the same on both.")
-    if train.dynamic_filtering is not None:
-        message = (
-            f"OpenRLHF replaces dropped groups from the {train.steps * train.prompts_per_step} questions of all steps, "
-            f"so that fewer than {train.steps} updates are made. Raise train.steps by the share that is dropped."
-        )
-        yield loaded.fault(("train", "dynamic_filtering"), message)
-    if engine.mode is not Mode.SYNC and train.loss.correction.level is CorrectionLevel.OFF:
-        message = f"got {engine.mode} without train.loss.correction; trajectories are of older weights than the update "
-        yield loaded.fault(("engine", "mode"), f"{message}takes them for. Write e.g. `correction: {{level: token}}`.")
-    if engine.mode is not Mode.SYNC and spec.data.eval is not None:
-        message = f"got {engine.mode}; sampling ends before the last update, which is then not evaluated. "
-        yield loaded.fault(("engine", "mode"), f"{message}Write mode: sync to have its figure.")
-    if engine.ray_address is not None:
-        yield from find_cluster_warnings(loaded, engine.ray_address)
 
 
 def _said(gpus: Gpus | None) -> str:
@@ -362,12 +338,9 @@ def _said(gpus: Gpus | None) -> str:
     return f"{gpus.nodes} x {gpus.per_node} GPUs"
 
 
-CHECKS: tuple[Check, ...] = (
-    _algorithm_exists,
-    _loss_exists,
-    _evaluations_have_no_budget,
-    _turns_have_rewards,
-    _said_in_vain,
+CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
+    _settings_exist,
+    _images_are_seen,
     _adapters_reach_vllm,
     _critic_and_reference_have_a_use,
     _modes_fit_the_layout,
@@ -381,7 +354,6 @@ CHECKS: tuple[Check, ...] = (
     _warmup_moves,
     _evaluations_meet_the_end,
     _correction_sees_whole_distributions,
-    _guards_can_act,
     _spool_is_shared,
     _output_is_one_place,
 )

@@ -1,0 +1,128 @@
+"""A rehearsal: a job of two small steps on this CPU, stage by stage."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shutil
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rlf.core.errors import RunError
+from rlf.engines.engine import Change, Rehearsed, load_inputs
+from rlf.engines.openrlhf.rehearse.model import rehearsal_model
+from rlf.engines.openrlhf.rehearse.place import CpuPlace
+from rlf.engines.openrlhf.rehearse.spec import size_changes
+from rlf.engines.openrlhf.run import OpenRlhfRun
+from rlf.engines.saved_model import load_saved
+from rlf.plan import Plan
+from rlf.spec.looking.model_folder import model_location
+from rlf.tools.failure import shorten
+from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
+from rlf.types.tool import Outcome, ToolResult
+from rlf.types.trajectory import CallRecord
+
+_NOT_COVERED = (
+    "NCCL, CUDA and the speed and memory of GPUs",
+    "flash attention, packing and ring attention",
+    "several processes for one model",
+)
+"""What no rehearsal on a CPU shows."""
+_SAMPLER = "vLLM: a stand-in sampled; try `--vllm`"
+_MAX_ERROR_CHARS = 120
+"""Of a tool's error, as a stage reports it."""
+
+Reach = Callable[[str, str], None]
+
+
+def rehearse(plan: Plan, check: Callable[[Sequence[str]], Plan], reach: Reach, cpu: CpuPlace) -> Rehearsed:
+    """Runs the job of a plan with a small model, and reports what has worked as it does.
+
+    Raises:
+        RunError: the job failed; the folder that its message names is kept.
+    """
+    changes = [*cpu.fit(plan.spec).changes, *size_changes(plan.spec)]
+    folder = Path(tempfile.mkdtemp(prefix="rlf-rehearsal-"))
+    path = model_location(plan.spec.model.path)
+    model, words = rehearsal_model(path, folder / "random-model", seed=plan.spec.seed)
+    if model != path:
+        changes.append(Change("model.path", model, "the weights are not what is rehearsed"))
+    plan = check([change.override for change in changes])
+    reach("spec", f"{plan.spec.name}: OpenRLHF's parser takes its options")
+    reach("model", words)
+    events = _Events(reach)
+    place = cpu.for_job(plan.spec)
+    run = OpenRlhfRun(plan, load_inputs(plan), folder, emit=events, place=place, opening_calls=True)
+    asyncio.run(run.run())
+    reach("end", "the job has ended by itself, and all its processes")
+    tools = [tool.name for tool in plan.spec.tools if not tool.hidden]
+    reach("tools", "; ".join(_tool_words(name, events.calls[name]) for name in tools) or "the spec has none")
+    reach("model saved", _changed(path=Path(model), saved=folder / "job" / "model"))
+    shutil.rmtree(folder)
+    return Rehearsed(tuple(changes), _NOT_COVERED if cpu.vllm else (*_NOT_COVERED, _SAMPLER))
+
+
+class _Events:
+    """Takes the events of the job, and reports them as stages."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self.calls: defaultdict[str, list[ToolResult]] = defaultdict(list)
+        """What the calls of training trajectories came to, by tool."""
+
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case Notice() if "stage" in event.data:
+                self._reach(str(event.data["stage"]), event.text)
+            case Notice() if event.level != "info":
+                self._reach(event.level, event.text)
+            case StepFinished():
+                for record in _calls(event):
+                    self.calls[record.call.name].append(record.result)
+                self._reach(f"step {event.step}", _step_words(event))
+            case EvaluationFinished():
+                words = f"{len(event.trajectories)} trajectories, {event.mode}, success {event.metrics['success']:.0%}"
+                self._reach(f"evaluation after step {event.step}", words)
+            case CheckpointSaved():
+                self._reach("checkpoint", f"of step {event.step}, whole")
+
+
+def _tool_words(name: str, results: Sequence[ToolResult]) -> str:
+    """What calls of a tool came to, with the words of the first that failed."""
+    failed = next((result.text for result in results if result.outcome is not Outcome.OK), None)
+    why = "" if failed is None else f" ({shorten(' '.join(failed.split()), _MAX_ERROR_CHARS)})"
+    return f"{name}: {_outcomes(results) or 'never called'}{why}"
+
+
+def _outcomes(results: Iterable[ToolResult]) -> str:
+    counted = Counter(str(result.outcome) for result in results)
+    return ", ".join(f"{number} {outcome}" for outcome, number in sorted(counted.items()))
+
+
+def _calls(event: StepFinished) -> Iterator[CallRecord]:
+    for item in event.trajectories:
+        yield from item.trajectory.calls
+
+
+def _step_words(event: StepFinished) -> str:
+    metrics = event.metrics
+    unusable = [name for name in ("loss/policy", "policy/grad_norm") if not math.isfinite(metrics.get(name, math.nan))]
+    if unusable:
+        raise RunError(f"step {event.step} gave no finite {' and '.join(unusable)}")
+    told = _outcomes(record.result for record in _calls(event)) or "none"
+    broken = sum(item.reward is None for item in event.trajectories)
+    empty = "; the rewards of each group are equal: nothing to learn" if metrics.get("groups/dead_share") == 1.0 else ""
+    return (
+        f"{len(event.trajectories)} trajectories, tool calls: {told}; unscorable: {broken}; "
+        f"loss {metrics['loss/policy']:.3g}, gradient {metrics['policy/grad_norm']:.3g}{empty}"
+    )
+
+
+def _changed(path: Path, saved: Path) -> str:
+    """How far training moved the weights, in words. Raises RunError when the saved model does not load."""
+    new, old = (load_saved(folder).state_dict() for folder in (saved, path))
+    # It is saved in bfloat16: what only that rounds has not moved.
+    moved = max(float((new[name].float() - old[name].to(new[name].dtype).float()).abs().max()) for name in old)
+    return f"it loads; training moved its weights by up to {moved:.2g}"

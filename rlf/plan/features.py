@@ -1,0 +1,141 @@
+"""What a spec asks for and its engine lacks: one fault for each, whichever engine it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from rlf.algo.advantages.gae import Gae, Observations
+from rlf.algo.health import Action, Guard
+from rlf.chat.policy import HistoryPolicy
+from rlf.core import Fault
+from rlf.rewards.term import Stage
+from rlf.spec import LoadedSpec
+from rlf.spec.checks import reads
+from rlf.spec.engine import ENGINES, EngineSpec, Feature, engines_with
+from rlf.spec.reading.nodes import KeyPath
+
+
+class _Use(NamedTuple):
+    """A key of a spec that needs a feature."""
+
+    feature: Feature
+    path: KeyPath
+    got: Any
+    """The value as the message shows it; None: it shows none."""
+    instead: str
+    """What to write; without a full stop another engine is named beside it."""
+
+
+def find_feature_faults(loaded: LoadedSpec) -> Iterator[Fault]:
+    """The faults of everything that the engine lacks."""
+    yield from _find_unknown_estimator(loaded)
+    yield from _find_unknown_loss(loaded)
+    for find_uses, *keys in _USES:
+        yield from reads("engine.kind", *keys)(_find_lacking)(loaded, find_uses)
+
+
+def name_engines(feature: Feature, word: str = ", or ") -> str:
+    """`, or engine: local`: the engines that have a feature; empty where none has."""
+    names = engines_with(feature)
+    return f"{word}engine: {' or '.join(names)}" if names else ""
+
+
+@reads("engine.kind", "train.algorithm")
+def _find_unknown_estimator(loaded: LoadedSpec) -> Iterator[Fault]:
+    path = ("train", "algorithm")
+    yield from _find_unknown(loaded, path, loaded.value((*path, "kind")), lambda engine: engine.ESTIMATORS)
+
+
+@reads("engine.kind", "train.loss.kind")
+def _find_unknown_loss(loaded: LoadedSpec) -> Iterator[Fault]:
+    path = ("train", "loss", "kind")
+    yield from _find_unknown(loaded, path, str(loaded.spec.train.loss.kind), lambda engine: engine.LOSSES)
+
+
+def _find_unknown(
+    loaded: LoadedSpec, path: KeyPath, name: str, known_to: Callable[[type[EngineSpec]], tuple[str, ...] | None]
+) -> Iterator[Fault]:
+    engine = loaded.spec.engine
+    known = known_to(type(engine))
+    if known is None or name in known:
+        return
+    others = [other for other in ENGINES.names() if (theirs := known_to(ENGINES.get(other))) is None or name in theirs]
+    message = f"got {name}, which {engine.TITLE} does not have (it has {', '.join(known)}). Write one of these"
+    yield loaded.fault(path, f"{message}, or engine: {' or '.join(others)}." if others else f"{message}.")
+
+
+def _find_lacking(loaded: LoadedSpec, find_uses: Callable[[LoadedSpec], Iterator[_Use]]) -> Iterator[Fault]:
+    lacks = loaded.spec.engine.LACKS
+    for feature, path, got, instead in find_uses(loaded):
+        if feature in lacks:
+            shown = "" if got is None else f"got {got}; "
+            word = ", or " if instead.startswith("Write") else ", or write "
+            mend = instead if instead.endswith(".") else f"{instead}{name_engines(feature, word)}."
+            yield loaded.fault(path, f"{shown}{lacks[feature]}. {mend}")
+
+
+def _find_adapters(loaded: LoadedSpec) -> Iterator[_Use]:
+    if loaded.spec.model.lora is not None:
+        yield _Use(Feature.ADAPTERS, ("model", "lora"), "adapters", "Remove it")
+
+
+def _find_images(loaded: LoadedSpec) -> Iterator[_Use]:
+    max_images, others = loaded.spec.rollout.max_images, engines_with(Feature.IMAGES)
+    if max_images:
+        instead = f"Write engine: {{kind: {others[0]}}}." if others else "Remove it."
+        yield _Use(Feature.IMAGES, ("rollout", "max_images"), max_images, instead)
+
+
+def _find_turn_rewards(loaded: LoadedSpec) -> Iterator[_Use]:
+    for position, term in enumerate(loaded.spec.rewards):
+        if term.stage is Stage.TURN:
+            yield _Use(Feature.TURN_REWARDS, ("rewards", position, "stage"), "turn", "Write stage: outcome")
+
+
+def _find_forks(loaded: LoadedSpec) -> Iterator[_Use]:
+    if loaded.spec.chat.history is HistoryPolicy.FORK:
+        yield _Use(Feature.FORKED_HISTORY, ("chat", "history"), "fork", "Write keep or refuse")
+
+
+def _find_observations(loaded: LoadedSpec) -> Iterator[_Use]:
+    if loaded.spec.train.observations_in_loss:
+        yield _Use(Feature.OBSERVATIONS_IN_LOSS, ("train", "observations_in_loss"), "true", "Remove it")
+
+
+def _find_skipped(loaded: LoadedSpec) -> Iterator[_Use]:
+    estimator = loaded.spec.train.algorithm
+    if isinstance(estimator, Gae) and estimator.observations is Observations.SKIP:
+        yield _Use(Feature.SKIPPED_OBSERVATIONS, ("train", "algorithm", "observations"), "skip", "Write it")
+
+
+def _find_rounds(loaded: LoadedSpec) -> Iterator[_Use]:
+    path = ("train", "dynamic_filtering", "max_rounds")
+    if loaded.value(path) is not None:
+        yield _Use(Feature.FILTER_ROUNDS, path, None, "Remove it.")
+
+
+def _find_budgets(loaded: LoadedSpec) -> Iterator[_Use]:
+    max_usd = loaded.spec.limits.max_usd_per_evaluation
+    if max_usd is not None:
+        yield _Use(Feature.EVALUATION_BUDGET, ("limits", "max_usd_per_evaluation"), f"{max_usd:g}", "Remove it")
+
+
+def _find_rollbacks(loaded: LoadedSpec) -> Iterator[_Use]:
+    for name, guard in loaded.spec.health:
+        if isinstance(guard, Guard) and guard.action is Action.ROLLBACK:
+            yield _Use(Feature.ROLLBACK, ("health", name, "action"), "rollback", "Write stop.")
+
+
+_USES: tuple[tuple[Callable[[LoadedSpec], Iterator[_Use]], *tuple[str, ...]], ...] = (
+    (_find_adapters, "model.lora"),
+    (_find_images, "rollout.max_images"),
+    (_find_turn_rewards, "rewards[]"),
+    (_find_forks, "chat.history"),
+    (_find_observations, "train.observations_in_loss"),
+    (_find_skipped, "train.algorithm"),
+    (_find_rounds, "train.dynamic_filtering.max_rounds"),
+    (_find_budgets, "limits.max_usd_per_evaluation"),
+    (_find_rollbacks, "health"),
+)
+"""Who finds uses, and the keys that it reads."""
