@@ -16,7 +16,7 @@ from rlf.core.seeds import derive_seed
 from rlf.engines.engine import Inputs, Start
 from rlf.engines.local.checkpoint import publish_folder
 from rlf.engines.local.host import PolicyHost
-from rlf.engines.local.model import PolicyModel, load_model, resolve_dtype, save_model
+from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
 from rlf.engines.local.trainer import Routine, Trainer
 from rlf.engines.local.update import Updater
 from rlf.spec.models import ModelSpec, RunSpec, Schedule
