@@ -140,6 +140,27 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(whole, small, tmp_path):
     assert history(tmp_path, outcome.run_id) == history(whole[0], whole[1].run_id)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["+train.kl={coef: 0.1, sync_every: 2, sync_mix: 0.5}"],
+        ["train.algorithm=remax", "+train.dynamic_filtering={}", "+train.kl={coef: 0.1, sync_every: 1}"],
+    ],
+    ids=["reference sync", "remax with filtering"],
+)
+def test_a_run_with_state_of_its_own_resumes_to_the_same_numbers(small, tmp_path, settings):
+    def interrupt(event):
+        if isinstance(event, StepFinished) and event.step == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    settings = ["train.steps=4", "eval.limit=2", "train.learning_rate=1e-3", *settings]
+    whole = start(small, tmp_path / "whole", extra=settings)
+    cut = start(small, tmp_path / "cut", Watch(interrupt), extra=settings)
+    assert cut.status is RunStatus.INTERRUPTED
+    resume(cut.run_id, runs_folder=tmp_path / "cut", view=Watch(), command=["rlf", "resume"])
+    assert history(tmp_path / "cut", cut.run_id) == history(tmp_path / "whole", whole.run_id)
+
+
 def test_a_stop_during_an_update_comes_after_its_step(whole, small, tmp_path, monkeypatch):
     plain_update = Updater.update
 
