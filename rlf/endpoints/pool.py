@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -17,8 +18,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
+from rlf.core import RlfError
 from rlf.core.meter import Meter
-from rlf.endpoints.failure import EndpointFailure, request_failure, unusable
+from rlf.core.redact import Redactor
+from rlf.endpoints.failure import KEY_REFUSED, EndpointFailure, request_failure, unusable
 from rlf.endpoints.guard import Guard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.endpoints.openai import (
@@ -32,7 +35,6 @@ from rlf.endpoints.openai import (
     read_images,
     refuse_error,
 )
-from rlf.endpoints.probe import endpoint_fault
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.endpoints.usage import Reported, Usage, read_usage, usage_of_error
 from rlf.types import Image, Outcome
@@ -50,6 +52,9 @@ _MAX_REST_S = 60.0
 _DEFAULT_SAMPLING = SamplingSpec()
 
 _MINUTE_S = 60.0
+_OPENING_S = 10.0
+_NO_LIST = frozenset({404, 405, 429})
+"""Statuses by which a host that works may refuse to list its models."""
 
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[Mapping[str, Any], Usage], T]
@@ -212,6 +217,23 @@ class EndpointPool:
         return best.last_failure or EndpointFailure(Outcome.TIMEOUT, "no time was left to ask the endpoint")
 
 
+async def open_pool(specs: Sequence[EndpointSpec]) -> EndpointPool:
+    """The endpoints as one. Raises RlfError when a key is missing or refused, or none of them can be used."""
+    pool = EndpointPool(specs)
+    failures = await pool.check(deadline_s=_OPENING_S)
+    found = [f"{spec.url}: {failure.text}" for spec, failure in zip(specs, failures, strict=True) if failure]
+    refused = any(failure is not None and failure.status in KEY_REFUSED for failure in failures)
+    if len(found) < len(specs) and not refused:
+        for line in found:
+            logger.warning("endpoint %s; the others are asked", line)
+        return pool
+    await pool.close()
+    redact = Redactor(os.environ, said=[spec.model_dump(mode="json") for spec in specs]).text
+    if refused:
+        raise RlfError(redact(f"an endpoint refused the key: {'; '.join(found)}. Set it to one that is accepted."))
+    raise RlfError(redact(f"no endpoint can be used: {'; '.join(found)}. Start the server, or correct `url`."))
+
+
 class _Resting(Exception):
     """The endpoint failed others while a request waited its turn: it rests, and another one may be better."""
 
@@ -264,7 +286,7 @@ class _Endpoint:
 
     async def check(self, deadline_s: float) -> EndpointFailure | None:
         """Why the endpoint cannot be used."""
-        fault = await endpoint_fault(self.client, self.spec, self._headers, deadline_s)
+        fault = await _endpoint_fault(self.client, self.spec, self._headers, deadline_s)
         return None if fault is None else request_failure(fault, self.spec)
 
     async def _send(self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, meter: Meter) -> T:
@@ -360,3 +382,36 @@ class _Pace:
         begin = max(now, self.next_at)
         self._begun.append(begin)
         await asyncio.sleep(begin - now)
+
+
+async def _endpoint_fault(
+    client: HttpClient, spec: EndpointSpec, headers: Mapping[str, str], deadline_s: float
+) -> EndpointFailure | None:
+    """Why the endpoint cannot be used; None for one that answers, be it that it lists no models.
+
+    Many hosts list their models to anybody, so that a list proves no key. Where it does not, a chat without messages is
+    asked for: a host judges the key before the body, and has nothing to answer.
+    """
+
+    async def fault_of(request: HttpRequest) -> EndpointFailure | None:
+        try:
+            await client.send(request, deadline_s=deadline_s)
+        except EndpointFailure as failure:
+            return failure
+        return None
+
+    listing = f"{spec.url}/models"
+    fault = await fault_of(HttpRequest("GET", listing, headers))
+    if fault is not None and fault.status not in _NO_LIST | KEY_REFUSED:
+        return fault
+    if not spec.credentials:
+        return fault if _refuses_key(fault) else None
+    if fault is None and _refuses_key(await fault_of(HttpRequest("GET", listing))):
+        return None
+    body = json.dumps({"model": spec.model, "messages": [], "max_tokens": 1}).encode()
+    fault = await fault_of(HttpRequest("POST", f"{spec.url}/chat/completions", headers, body, repeatable=True))
+    return fault if _refuses_key(fault) else None
+
+
+def _refuses_key(fault: EndpointFailure | None) -> bool:
+    return fault is not None and fault.status in KEY_REFUSED

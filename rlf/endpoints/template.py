@@ -6,7 +6,7 @@ What fills a template in is data, whatever it says: only the declaration's own t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -23,6 +23,9 @@ _EXPRESSION = re.compile(r"\s*\{\{-?(.*?)-?\}\}\s*", re.DOTALL)
 
 class TemplateFault(ValueError):
     """What is wrong with a template, or with what it is filled in with."""
+
+    source = ""
+    """The template that cannot be read."""
 
 
 class _Absent:
@@ -51,7 +54,9 @@ class Template:
             self._alone = _EXPRESSION.fullmatch(source) if _is_one_expression(tree) else None
         except TemplateSyntaxError as error:
             said = (error.message or "unreadable").rstrip(".")
-            raise TemplateFault(f"no Jinja2 template: line {error.lineno}: {said}") from error
+            fault = TemplateFault(f"no Jinja2 template: line {error.lineno}: {said}")
+            fault.source = source
+            raise fault from error
         self._source, self._environment = source, environment
 
     @cached_property
@@ -82,6 +87,61 @@ class Template:
         except Exception as error:
             raise TemplateFault(f"cannot be filled in: {str(error) or type(error).__name__}") from error
         return ABSENT if isinstance(value, Undefined) else value
+
+
+class FilledValue:
+    """A value of the YAML, parsed once: each text in it is a template.
+
+    A text that is one expression becomes what it stands for, with its type; where it names an argument that the call
+    lacks, the key or item is left out.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._parsed = _parsed(value)
+
+    @property
+    def templates(self) -> list[Template]:
+        """The texts in it."""
+        return list(_templates(self._parsed))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What the templates must be given."""
+        return frozenset().union(*(template.names for template in self.templates))
+
+    def fill(self, values: Mapping[str, Any], *, whole: bool = False) -> Any:
+        """The value; ABSENT where it is an absent argument. Raises TemplateFault; where `whole`, for that too."""
+        return _filled(self._parsed, values, whole)
+
+
+def _parsed(value: Any) -> Any:
+    if isinstance(value, str):
+        return Template(value)
+    if isinstance(value, Mapping):
+        return {key: _parsed(child) for key, child in value.items()}
+    return [_parsed(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def _templates(parsed: Any) -> Iterator[Template]:
+    if isinstance(parsed, Template):
+        yield parsed
+    children = parsed.values() if isinstance(parsed, dict) else parsed if isinstance(parsed, list) else ()
+    for child in children:
+        yield from _templates(child)
+
+
+def _filled(parsed: Any, values: Mapping[str, Any], whole: bool) -> Any:
+    if isinstance(parsed, Template):
+        value = parsed.value(values)
+        if whole and value is ABSENT:
+            raise TemplateFault("it names what is not there")
+        return value
+    if isinstance(parsed, dict):
+        entries = {key: _filled(child, values, whole) for key, child in parsed.items()}
+        return {key: child for key, child in entries.items() if child is not ABSENT}
+    if isinstance(parsed, list):
+        return [child for child in (_filled(item, values, whole) for item in parsed) if child is not ABSENT]
+    return parsed
 
 
 def _is_one_expression(tree: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlf.core import RunError
 from rlf.core.timers import within
-from rlf.endpoints.template import ABSENT, Template, TemplateFault
+from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.answers import golds
 from rlf.rewards.calling import OwnFunction, TookTooLong
 from rlf.rewards.comparisons import COMPARISONS, NO_ROWS, NothingToCompare, Told, told_by, told_in
@@ -39,8 +39,8 @@ class Verifier:
         *,
         name: str,
         tool: str,
-        templates: Mapping[str, Any],
-        gold_templates: Mapping[str, Any] | None,
+        templates: FilledValue,
+        gold_templates: FilledValue | None,
         column: str | None,
         compare: str,
         tolerance: float | None,
@@ -125,7 +125,7 @@ class Verifier:
             raise _CannotSay(f"task {task.id} has nothing in column {self._column!r}")
         return value
 
-    async def _gold(self, task: Task, templates: Mapping[str, Any]) -> ToolResult:
+    async def _gold(self, task: Task, templates: FilledValue) -> ToolResult:
         """What the tool says to the gold, run once however many trajectories ask."""
         try:
             arguments = gold_arguments(templates, task)
@@ -159,7 +159,7 @@ class Verifier:
 
     async def _run(self, trajectory: Trajectory, number: int, **further: str) -> ToolResult:
         try:
-            arguments = _filled(self._templates, {**_asked(trajectory.task), **_made(trajectory), **further})
+            arguments = self._templates.fill({**_asked(trajectory.task), **_made(trajectory), **further}, whole=True)
         except TemplateFault as fault:
             raise _Wrong(f"nothing to verify: {fault}") from fault
         result = await self._call(arguments, f"{trajectory.id}/{number}")
@@ -222,9 +222,9 @@ def _is_cut(result: ToolResult) -> bool:
     return result.structured is None and told_by(result).is_cut
 
 
-def gold_arguments(templates: Mapping[str, Any], task: Task) -> dict[str, Any]:
+def gold_arguments(templates: FilledValue, task: Task) -> dict[str, Any]:
     """The arguments of the gold's call. Raises TemplateFault."""
-    arguments: dict[str, Any] = _filled(templates, _asked(task))
+    arguments: dict[str, Any] = templates.fill(_asked(task), whole=True)
     return arguments
 
 
@@ -249,17 +249,3 @@ def _made(trajectory: Trajectory) -> dict[str, Any]:
     if blocks:
         made["code"] = blocks[-1]
     return made
-
-
-def _filled(templates: Any, values: Mapping[str, Any]) -> Any:
-    """The arguments. Raises TemplateFault where one names what is not there."""
-    if isinstance(templates, Mapping):
-        return {key: _filled(child, values) for key, child in templates.items()}
-    if isinstance(templates, list):
-        return [_filled(child, values) for child in templates]
-    if not isinstance(templates, Template):
-        return templates
-    value = templates.value(values)
-    if value is ABSENT:
-        raise TemplateFault("it names what is not there")
-    return value

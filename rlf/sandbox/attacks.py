@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlf.sandbox.execution import Outcome
-from rlf.sandbox.level import Level
+from rlf.sandbox.spec import Level
 
 _CONTAINED = frozenset({Level.NAMESPACES, Level.LANDLOCK})
 _LIMITED = _CONTAINED | {Level.PROCESS}

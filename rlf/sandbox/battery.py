@@ -20,9 +20,8 @@ from typing import ClassVar
 from rlf.sandbox.attacks import ATTACKS, Attack
 from rlf.sandbox.execution import Execution, Outcome, Request, SqlRequest
 from rlf.sandbox.guest import processes
-from rlf.sandbox.level import Level, LevelChoice
 from rlf.sandbox.sandbox import Sandbox
-from rlf.sandbox.spec import SandboxLimits, SandboxSpec
+from rlf.sandbox.spec import Level, LevelChoice, SandboxLimits, SandboxSpec
 
 MAX_GROWTH_BYTES = 50 << 20
 """Memory of rlf and its server that an attack may leave behind."""

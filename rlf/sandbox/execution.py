@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rlf.sandbox.level import Level
-from rlf.sandbox.spec import SandboxLimits
+from rlf.sandbox.spec import Level, SandboxLimits
 
 
 class Outcome(StrEnum):

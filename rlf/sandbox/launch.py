@@ -13,8 +13,8 @@ from typing import Any
 from rlf.core.errors import RlfError
 from rlf.sandbox.guest import landlock, seccomp
 from rlf.sandbox.guest.confine import WORK
-from rlf.sandbox.level import Level
 from rlf.sandbox.packages import Packages
+from rlf.sandbox.spec import Level
 
 BUBBLEWRAP = "bwrap"
 INSTALL_BUBBLEWRAP = "apt-get install bubblewrap"

@@ -13,10 +13,9 @@ from typing import Self
 from rlf.core.machine import usable_cores
 from rlf.sandbox.execution import Execution, SqlRequest
 from rlf.sandbox.launch import Launch
-from rlf.sandbox.level import Level
 from rlf.sandbox.packages import find_packages
 from rlf.sandbox.sandbox import sql_frame
-from rlf.sandbox.spec import SandboxLimits
+from rlf.sandbox.spec import Level, SandboxLimits
 from rlf.sandbox.warm import WarmServer
 
 _DRIVER = ("sqlalchemy", "psycopg", "psycopg-binary")

@@ -9,8 +9,7 @@ from rlf.sandbox.execution import Outcome
 from rlf.sandbox.fork_server import ForkServer, ServerGone
 from rlf.sandbox.guest.wire import pack
 from rlf.sandbox.launch import LevelUnavailable
-from rlf.sandbox.level import Level
-from rlf.sandbox.spec import SandboxLimits
+from rlf.sandbox.spec import Level, SandboxLimits
 from rlf.sandbox.verdict import judge
 
 _PROCESSES = 4

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from rlf.core.errors import RlfError
 from rlf.core.timers import within
 from rlf.sandbox.execution import Execution, Outcome, Request, Usage
-from rlf.sandbox.level import Level
-from rlf.sandbox.spec import SandboxLimits, SandboxSpec
+from rlf.sandbox.spec import Level, SandboxLimits, SandboxSpec
 
 _ERROR_CHARS = 500
 _GRACE_S = 10.0

@@ -18,15 +18,14 @@ from typing import Self
 
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
-from rlf.sandbox.choose import candidates, strongest
 from rlf.sandbox.execution import Execution, Request, SqlRequest
 from rlf.sandbox.guest.wire import pack
 from rlf.sandbox.launch import Launch
-from rlf.sandbox.level import Level
 from rlf.sandbox.packages import find_packages
 from rlf.sandbox.remote import RemoteSandbox
 from rlf.sandbox.sessions import Sessions
-from rlf.sandbox.spec import SandboxSpec
+from rlf.sandbox.spec import Level, SandboxSpec
+from rlf.sandbox.warm import candidates, strongest
 
 _CALLS_PER_CORE = 4
 _MIN_CALLS = 8

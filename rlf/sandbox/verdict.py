@@ -10,9 +10,8 @@ from typing import Any
 
 from rlf.sandbox.execution import Execution, Outcome, Table, Usage
 from rlf.sandbox.guest.wire import Frame
-from rlf.sandbox.level import Level
 from rlf.sandbox.process import Answer, Exit
-from rlf.sandbox.spec import SandboxLimits
+from rlf.sandbox.spec import Level, SandboxLimits
 
 _CPU_SLACK_S = 0.3
 """By how much the kernel's two counts of processor time differ."""

@@ -24,8 +24,7 @@ from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
-from rlf.tools.model import shown_answer
-from rlf.tools.remote import Prompt, inner_deadline_s, tool_failure
+from rlf.tools.remote import Prompt, inner_deadline_s, shown_answer, tool_failure
 from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolCall, ToolOutput, ToolResult
 
 _ALPHABET: Final = string.digits + string.ascii_lowercase

@@ -28,7 +28,7 @@ from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.models import StrictModel
 from rlf.tools.kind import ToolKind
 from rlf.tools.limits import Limits
-from rlf.tools.schema import compile_schema
+from rlf.tools.validate import compile_schema
 from rlf.types import ToolDescription
 
 

@@ -11,7 +11,7 @@ from rlf.core.json_schema import expanded
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.samples import sample_arguments
-from rlf.tools.schema import closed
+from rlf.tools.validate import closed
 from rlf.types import Outcome, ToolCall, ToolInvoker
 
 _DEADLINE_S = 0.001

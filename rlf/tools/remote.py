@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rlf.core import nearest
-from rlf.endpoints import EndpointFailure
+from rlf.endpoints import Completion, EndpointFailure
 from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.failure import KEY_REFUSED
 from rlf.endpoints.template import Template, TemplateFault
@@ -52,6 +52,11 @@ class Prompt:
         """System and user message."""
         system = [{"role": "system", "content": self._system}] if self._system is not None else []
         return [*system, {"role": "user", "content": self.text(arguments)}]
+
+
+def shown_answer(completion: Completion) -> str:
+    """An answer in words, marked where the token limit cut it."""
+    return f"{completion.text}\n[cut at the model's token limit]" if completion.is_truncated else completion.text
 
 
 def unknown_names(key: str, names: Collection[str], known: Collection[str]) -> list[str]:

@@ -1,4 +1,7 @@
-"""Arguments against inputSchema and results against outputSchema, with complaints that a model can mend."""
+"""Arguments against inputSchema and results against outputSchema, with complaints that a model can act on.
+
+A schema is checked when a tool is declared, compiled once, and never fetched from anywhere.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,37 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
-from jsonschema_rs import ValidationError, ValidationErrorKind
+from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
 from rlf.core import nearest
 from rlf.core.json_schema import expanded
 from rlf.tools.failure import MAX_NAME_CHARS, describe, shorten
-from rlf.tools.schema import closed, compile_schema
 from rlf.types import ToolOutput
 
+_OPENING_KEYWORDS = frozenset(
+    {"additionalProperties", "unevaluatedProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf"}
+)
 _MAX_COMPLAINTS = 4
 _MAX_COMPLAINT_CHARS = 160
+
+
+def compile_schema(schema: Mapping[str, Any]) -> Draft202012Validator:
+    """A validator of JSON Schema 2020-12. Raises jsonschema_rs.ValidationError with the path of what is wrong."""
+    return Draft202012Validator(dict(schema), retriever=_refuse)
+
+
+def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with unnamed arguments refused, unless it speaks of them itself.
+
+    A model that misspells an optional argument must hear of it, and a function takes no argument it does not name.
+    """
+    if "properties" not in schema or _OPENING_KEYWORDS & schema.keys():
+        return dict(schema)
+    return {**schema, "additionalProperties": False}
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"{uri} is not part of the schema; put it under `$defs`")
 
 
 class ArgumentCheck:

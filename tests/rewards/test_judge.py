@@ -215,7 +215,7 @@ def test_one_server_of_a_model_that_is_not_there_is_told(caplog: pytest.LogCaptu
     with judging('{"score": 10}') as judge:
         gone = {"url": "http://127.0.0.1:9/v1", "model": "judge-0"}
         assert score(answer("a"), term(judge, endpoints=[gone, judge.endpoint("judge-0")])).reward == 1.0
-    (said,) = [record.getMessage() for record in caplog.records if record.name == "rlf.endpoints.opening"]
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "rlf.endpoints.pool"]
     assert said.startswith("endpoint http://127.0.0.1:9/v1: ") and said.endswith("; the others are asked")
 
 

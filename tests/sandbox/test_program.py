@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec
-from rlf.sandbox.level import LevelChoice
+from rlf.sandbox.spec import LevelChoice
 
 from .machine import need
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from rlf.core import RlfError
-from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, SqlRequest, choose
+from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, SqlRequest, warm
 from rlf.sandbox.guest import processes, seccomp
 from rlf.sandbox.launch import LevelUnavailable
-from rlf.sandbox.level import LevelChoice
 from rlf.sandbox.packages import find_packages
+from rlf.sandbox.spec import LevelChoice
 
 from .machine import need, reports
 
@@ -318,7 +318,7 @@ def test_process_is_refused_unless_it_is_asked_for_as_unsafe(monkeypatch):
         RlfError, match=r"(?s)level namespaces: not here.*level landlock: not here.*apt-get install bubblewrap"
     ):
         asyncio.run(Sandbox(SandboxSpec()).__aenter__())
-    assert choose.candidates(SandboxSpec(allow_unsafe=True))[-1] is Level.PROCESS
+    assert warm.candidates(SandboxSpec(allow_unsafe=True))[-1] is Level.PROCESS
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -20,7 +20,7 @@ from rlf.api.specs.planning import machine_memory_bytes
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
 from rlf.reports.quantities import counted
-from rlf.sandbox.level import LevelReport
+from rlf.sandbox.spec import LevelReport
 
 _GIB = 2**30
 _NO_THREAD = "can't start new thread"

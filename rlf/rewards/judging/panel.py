@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 from rlf.core.meter import Meter
 from rlf.core.seeds import derive_seed
 from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec, TokenLogprob, json_schema_format
-from rlf.endpoints.opening import open_pool
 from rlf.rewards.judging.cache import ReplyCache, key_of
 from rlf.rewards.judging.reply import Unreadable
 from rlf.rewards.judging.settings import Cache
@@ -104,6 +103,8 @@ class Panel:
 
     async def open(self) -> None:
         """Looks whether each judge answers. Raises RlfError for one that does not."""
+        from rlf.endpoints.pool import open_pool
+
         async with AsyncExitStack() as stack:
             if self._cache is not None:
                 stack.callback(self._cache.close)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import StrEnum
 from functools import cached_property
@@ -16,7 +16,7 @@ from rlf.core import nearest
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
 from rlf.core.models import StrictModel
-from rlf.endpoints.template import Template, TemplateFault
+from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.calling import check_function
 from rlf.rewards.comparisons import told_in
 from rlf.rewards.rows import as_rows
@@ -61,25 +61,12 @@ _ROWS = (Compare.ROWS_SET, Compare.ROWS_MULTISET, Compare.ROWS_ORDERED)
 _NEAR = (Compare.NUMERIC, Compare.JSON_SUBSET, *_ROWS)
 
 
-def _templates(value: Any) -> Any:
-    """Every text of the arguments, parsed, in the shape of the arguments."""
-    if isinstance(value, Mapping):
-        return {key: _templates(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_templates(child) for child in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        return Template(value)
-    except TemplateFault as fault:
-        raise ValueError(f"got {value!r}: {fault}") from fault
-
-
 def _are_templates(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        _templates(arguments)
-    except ValueError as fault:
-        raise PydanticCustomError("template", "{reason}", {"reason": f"{fault}. Fix the template."}) from fault
+        FilledValue(arguments)
+    except TemplateFault as fault:
+        reason = f"got {fault.source!r}: {fault}. Fix the template."
+        raise PydanticCustomError("template", "{reason}", {"reason": reason}) from fault
     return arguments
 
 
@@ -138,9 +125,9 @@ class VerifyTerm(Term):
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
         test = ("test",) if self.compare is Compare.TESTS_PASSED else ()
-        _refuse_unknown("arguments", self.named(self.arguments), (*PRODUCED, *test, *ASKED))
-        if self.expected is not None and self.expected.arguments is not None:
-            _refuse_unknown("expected.arguments", self.named(self.expected.arguments), ASKED)
+        _refuse_unknown("arguments", self.templates.names, (*PRODUCED, *test, *ASKED))
+        if self.gold_templates is not None:
+            _refuse_unknown("expected.arguments", self.gold_templates.names, ASKED)
         return self
 
     @model_validator(mode="after")
@@ -150,27 +137,25 @@ class VerifyTerm(Term):
             _refuse("`compare: callable` and `callable` go together. Write both or neither.")
         if self.compare is Compare.TESTS_PASSED and not by_column:
             _refuse("tests_passed needs the tests. Write e.g. `expected: {column: tests}`.")
-        if self.compare is Compare.TESTS_PASSED and "test" not in self.named(self.arguments):
+        if self.compare is Compare.TESTS_PASSED and "test" not in self.templates.names:
             _refuse("tests_passed runs each test, but no argument names `test`. Write e.g. `test: '{{ test }}'`.")
-        if any("test" in names and names & set(PRODUCED) for names in _texts(self.templates)):
+        if any("test" in text.names and text.names & set(PRODUCED) for text in self.templates.templates):
             _refuse(_ONE_TEXT)
         if self.tolerance is not None and self.compare not in _NEAR:
             _refuse(f"{self.compare} takes no tolerance. Remove it, or write compare: numeric.")
         return self
 
     @cached_property
-    def templates(self) -> Mapping[str, Any]:
+    def templates(self) -> FilledValue:
         """The arguments with their texts parsed."""
-        parsed: Mapping[str, Any] = _templates(self.arguments)
-        return parsed
+        return FilledValue(self.arguments)
 
     @cached_property
-    def gold_templates(self) -> Mapping[str, Any] | None:
+    def gold_templates(self) -> FilledValue | None:
         """The same of the gold's arguments; None where the gold is not run."""
         if self.expected is None or self.expected.arguments is None:
             return None
-        parsed: Mapping[str, Any] = _templates(self.expected.arguments)
-        return parsed
+        return FilledValue(self.expected.arguments)
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
@@ -182,11 +167,6 @@ class VerifyTerm(Term):
         if self.expected is not None and self.expected.column is not None:
             found[self.expected.column] = ("expected", "column")
         return found
-
-    @staticmethod
-    def named(arguments: Mapping[str, Any]) -> set[str]:
-        """Names that the templates use."""
-        return set[str]().union(*_texts(_templates(arguments)))
 
     def expects_no_rows(self, task: Task) -> bool:
         """Whether the data says that a task's right query finds no rows; False where only running the gold tells."""
@@ -232,16 +212,7 @@ class VerifyTerm(Term):
             await verifier.close()
 
 
-def _texts(templates: Any) -> Iterator[set[str]]:
-    """The names that each text uses."""
-    if isinstance(templates, Mapping | list):
-        for child in templates.values() if isinstance(templates, Mapping) else templates:
-            yield from _texts(child)
-    elif isinstance(templates, Template):
-        yield set(templates.names)
-
-
-def _refuse_unknown(key: str, names: set[str], known: tuple[str, ...]) -> None:
+def _refuse_unknown(key: str, names: frozenset[str], known: tuple[str, ...]) -> None:
     unknown = sorted(names - set(known))
     if unknown:
         close = nearest(unknown[0], list(known))

@@ -23,9 +23,8 @@ from rlf.core.redact import Redactor
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.budget import CountTokens
 from rlf.tools.execution.cache import CacheKey, RunCache, canonical
-from rlf.tools.execution.descriptors import affordable_calls
 from rlf.tools.execution.disk_cache import DiskCache
-from rlf.tools.execution.gate import Gate
+from rlf.tools.execution.gate import Gate, affordable_calls
 from rlf.tools.execution.monitor import LoopMonitor
 from rlf.tools.execution.open_tool import OpenTool, Surroundings, refusal
 from rlf.tools.execution.tape import AnsweredCall, Replay, TapeWriter, arguments_text

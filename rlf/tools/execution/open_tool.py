@@ -23,10 +23,9 @@ from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow, Window
 from rlf.tools.execution.monitor import TASK_PREFIX
 from rlf.tools.failure import ToolFailure, describe, outcome_of_fault, shorten
-from rlf.tools.images import check_images
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
 from rlf.tools.limits import MAX_ABANDONED, RateSpec
-from rlf.tools.results import clean, size_bytes
+from rlf.tools.results import check_images, clean, size_bytes
 from rlf.tools.validate import ArgumentCheck, OutputCheck
 from rlf.types import Attempt, InnerTurn, Outcome, ToolOutput, ToolResult
 

@@ -10,9 +10,8 @@ from urllib.parse import urlencode, urlsplit
 from pydantic_core import PydanticSerializationError, to_json
 
 from rlf.endpoints.http import HttpRequest
-from rlf.endpoints.template import ABSENT, Template, TemplateFault
+from rlf.endpoints.template import ABSENT, FilledValue, Template, TemplateFault
 from rlf.tools.http.encoding import BodyFormat, Encoding, multipart, pairs
-from rlf.tools.http.fill import FilledValue
 
 _ENCODE = json.JSONEncoder(allow_nan=False).encode
 _DOTS = frozenset({".", "..", "%2e", "%2e%2e", ".%2e", "%2e."})

@@ -12,7 +12,6 @@ from pydantic_core import PydanticCustomError
 from rlf.core import nearest
 from rlf.core.hashing import hash_json
 from rlf.endpoints import EndpointSpec, SamplingSpec
-from rlf.endpoints.opening import open_pool
 from rlf.endpoints.template import Template, TemplateText
 from rlf.tools.agent_text import AUTO, NONE
 from rlf.tools.declaration import ToolDeclaration
@@ -100,6 +99,7 @@ class AgentTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Looks whether any of the endpoints answers, and opens the model's tools."""
+        from rlf.endpoints.pool import open_pool
         from rlf.tools.agent import AgentRuntime
 
         runtime = AgentRuntime(

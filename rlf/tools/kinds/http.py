@@ -18,10 +18,9 @@ from pydantic_core import PydanticCustomError
 from rlf.core.hashing import hash_json
 from rlf.core.redact import SECRET_HEADER, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
-from rlf.endpoints.template import Template, TemplateFault, TemplateText
+from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText
 from rlf.tools.http.batcher import BatchSpec
 from rlf.tools.http.encoding import BodyFormat, Encoding
-from rlf.tools.http.fill import FilledValue
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
 from rlf.tools.remote import unknown_names

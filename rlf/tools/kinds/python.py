@@ -18,10 +18,9 @@ from rlf.core.hashing import hash_json
 from rlf.core.machine import usable_cores
 from rlf.tools.kind import SelfDescription, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.python.functions import ClassRuntime, FunctionRuntime
+from rlf.tools.python.functions import ClassRuntime, FunctionRuntime, OnLoop, OnThread, Place
 from rlf.tools.python.inference import describe_function
 from rlf.tools.python.parameters import documentation
-from rlf.tools.python.places import OnLoop, OnThread, Place
 from rlf.tools.python.processes import ProcessRuntime
 from rlf.tools.python.signature import signature_complaints
 

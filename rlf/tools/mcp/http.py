@@ -10,9 +10,9 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from rlf.tools.mcp.limits import MAX_MESSAGE_BYTES, too_large
 from rlf.tools.mcp.server import McpServer, Transport
 from rlf.tools.mcp.unheard import HeardEvents
+from rlf.tools.mcp.words import MAX_MESSAGE_BYTES, too_large
 
 _CONNECT_S: Final = 10.0
 _EVENT_STREAM = "text/event-stream"

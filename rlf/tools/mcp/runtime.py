@@ -22,10 +22,9 @@ from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
-from rlf.tools.mcp.limits import TOO_LARGE, too_large
 from rlf.tools.mcp.pool import Pool, release
 from rlf.tools.mcp.server import McpServer
-from rlf.tools.mcp.words import OUTCOME, TRAJECTORY
+from rlf.tools.mcp.words import OUTCOME, TOO_LARGE, TRAJECTORY, too_large
 from rlf.types import Outcome, ToolOutput
 
 _PASSED_ON = frozenset(Outcome) - {Outcome.OK, Outcome.TOOL_ERROR, Outcome.CANCELLED}

@@ -26,9 +26,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from rlf.core.redact import Redactor
-from rlf.tools.mcp.limits import MAX_MESSAGE_BYTES, TOO_LARGE, too_large
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.mcp.unheard import is_unheard
+from rlf.tools.mcp.words import MAX_MESSAGE_BYTES, TOO_LARGE, too_large
 
 logger = logging.getLogger(__name__)
 

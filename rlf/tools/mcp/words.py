@@ -1,4 +1,7 @@
-"""What rlf's MCP client and `rlf tools serve` say to each other beyond the protocol. Other peers pass it over."""
+"""What rlf's MCP client and `rlf tools serve` say to each other beyond the protocol, and how much of an answer is read.
+
+Other peers pass over what they do not know.
+"""
 
 from __future__ import annotations
 
@@ -10,3 +13,13 @@ OUTCOME = "rlf/outcome"
 """Key of a result's `_meta`: how the call ended, since MCP knows only that it failed."""
 TRAJECTORY_ENDED = "notifications/rlf/trajectory_ended"
 """Method that tells the server which trajectory's state it may drop; params: `trajectory`."""
+MAX_MESSAGE_BYTES = 16_000_000
+"""Size of one message on the wire; a larger one is refused unread."""
+TOO_LARGE = -31_999
+"""JSON-RPC error code, rlf's own, that stands in for a message over the bound."""
+
+
+def too_large(size_bytes: int | None = None) -> str:
+    """What is said of such a message."""
+    size = f"{size_bytes:,} bytes" if size_bytes is not None else "more bytes than that"
+    return f"the server answered with {size}; at most {MAX_MESSAGE_BYTES:,} are read"
