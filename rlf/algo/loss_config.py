@@ -19,12 +19,12 @@ class PolicyLossKind(StrEnum):
     PPO = "ppo"
     """One ratio per token (arXiv:1707.06347, equation 7)."""
     GSPO = "gspo"
-    """One ratio per sequence, the geometric mean over its tokens (arXiv:2507.18071, equation 7)."""
+    """One ratio per sequence, the geometric mean over its tokens (arXiv:2507.18071)."""
     CISPO = "cispo"
     """One ratio per token, clipped and without gradient, weighs its log-probability: no token is left out
-    (MiniMax-M1, arXiv:2506.13585, equations 4 and 5)."""
+    (MiniMax-M1, arXiv:2506.13585, equation 4)."""
     SAPO = "sapo"
-    """One ratio per token, through a smooth gate in place of the clip (arXiv:2511.20347, equations 5 and 6)."""
+    """One ratio per token, through a smooth gate in place of the clip (arXiv:2511.20347)."""
     GPG = "gpg"
     """No ratio: the plain policy gradient, -A log-probability (arXiv:2504.02546)."""
 
@@ -117,7 +117,7 @@ class PolicyLossConfig(StrictModel):
     tau_neg: float = Field(default=1.05, gt=0.0, allow_inf_nan=False)
     """Of sapo: the same where it is not."""
     dual_clip: Annotated[float, Field(gt=1.0)] | None = None
-    """Bound on the loss of a negative advantage, in advantages (arXiv:1912.09729, equation 5). None: unbounded."""
+    """Bound on the loss of a negative advantage, in advantages (arXiv:1912.09729). None: unbounded."""
     aggregation: Aggregation = Aggregation.TOKEN_MEAN
     """Left out, gspo and sapo take seq_mean_token_mean, the only one that gspo has."""
     length: int | None = Field(default=None, ge=1)
@@ -125,7 +125,7 @@ class PolicyLossConfig(StrictModel):
     correction: OffPolicyCorrection = OffPolicyCorrection()
     off_policy_mask: float | None = Field(default=None, gt=0.0)
     """Leaves sequences out whose advantage is negative and whose mean log(sampler / policy) is above this: what the
-    policy has moved away from already (DeepSeek-V3.2, arXiv:2512.02556, equation 9). None: none."""
+    policy has moved away from already (DeepSeek-V3.2, arXiv:2512.02556). None: none."""
     probability_mask: float | None = Field(default=None, gt=0.0, le=1.0)
     """Leaves tokens out whose probability differs by more than this between the policy and the sampler: the mask of
     prime-rl's IPO, INTELLECT policy optimisation, with 0.3 there. None: none."""

@@ -43,7 +43,7 @@ def near_sequences(
 ) -> Tensor:
     """keep_t = A_t >= 0 or mean_t(log(mu / pi)) <= threshold, the mean over the sequence's masked tokens.
 
-    DeepSeek-V3.2 (arXiv:2512.02556, equation 9). Mirrors TRL's `get_off_policy_mask`.
+    DeepSeek-V3.2 (arXiv:2512.02556). Mirrors TRL's `get_off_policy_mask`.
     """
     drift_B = masked_mean(behaviour_BT - logprobs_BT.detach(), loss_mask_BT, dim=1)
     return (advantages_BT >= 0) | (drift_B <= threshold).unsqueeze(1)

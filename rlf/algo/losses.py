@@ -127,7 +127,7 @@ def policy_loss(
         with correction:  w_t l_t       (`rlf.algo.correction`)
         with masks:       keep_t l_t    (`rlf.algo.loss_masks`); D counts the tokens left out, too
 
-    PPO (arXiv:1707.06347, equation 7); dual clip (arXiv:1912.09729, equation 5); others at `PolicyLossKind`. ppo and
+    PPO (arXiv:1707.06347, equation 7); dual clip (arXiv:1912.09729); others at `PolicyLossKind`. ppo and
     gspo mirror OpenRLHF `PolicyLoss`, cispo and sapo TRL's `GRPOTrainer`.
 
     Args:

@@ -74,11 +74,11 @@ ROWS = (
     ),
     Row(
         "loss: {kind: gspo}", "`importance_sampling_level: sequence`", "`loss_mode: gspo`", "`gspo`",
-        "arXiv:2507.18071, equation 7", "ppo with rho = exp(mean log ratio) of the sequence",
+        "arXiv:2507.18071", "ppo with rho = exp(mean log ratio) of the sequence",
     ),
     Row(
         "loss: {kind: cispo}", "`loss_type: cispo`, where epsilon_high is 1 + clip_high", "`loss_mode: cispo`", "-",
-        "arXiv:2506.13585, equations 4 and 5", "-sg(clip(rho)) A log pi",
+        "arXiv:2506.13585, equation 4", "-sg(clip(rho)) A log pi",
     ),
     Row(
         "loss: {kind: sapo}", "`loss_type: sapo`", "`loss_mode: sapo`", "-",
@@ -87,7 +87,7 @@ ROWS = (
     Row("loss: {kind: gpg}", "-", "`loss_mode: gpg`", "-", "arXiv:2504.02546", "-A log pi"),
     Row(
         "loss: {aggregation: token_mean}", "`loss_type: dapo`", "`token-mean`", "`token-mean`",
-        "arXiv:2503.14476, equation 8", "sum over tokens / number of tokens",
+        "arXiv:2503.14476", "sum over tokens / number of tokens",
     ),
     Row(
         "loss: {aggregation: seq_mean_token_mean}", "`loss_type: grpo`", "`seq-mean-token-mean`",
@@ -112,7 +112,7 @@ ROWS = (
     ),
     Row(
         "loss: {off_policy_mask: 0.5}", "`off_policy_mask_threshold`", "-", "-",
-        "arXiv:2512.02556, equation 9", "0 where A < 0 and mean log(mu / pi) > delta",
+        "arXiv:2512.02556", "0 where A < 0 and mean log(mu / pi) > delta",
     ),
     Row(
         "loss: {probability_mask: 0.3}", "-", "-", "-",
