@@ -13,7 +13,7 @@ from rlf.api.chat.prompts import ShownPrompt
 from rlf.api.doctor.findings import Finding
 from rlf.api.judges.serve import ServedModel
 from rlf.api.projects import Project
-from rlf.api.rewards.attack_world import ToolPlayed
+from rlf.api.rewards.attack import ToolPlayed
 from rlf.api.rewards.calibration import Calibration
 from rlf.api.rewards.kinds import RewardKind, RewardTerm, ShownReward
 from rlf.api.running.lines import EvaluationLine, InterruptedLine, StepLine

@@ -16,9 +16,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from rlf.api.specs.planning import machine_memory_bytes
 from rlf.core.errors import RlfError
-from rlf.core.machine import usable_cores
+from rlf.core.machine import machine_memory_bytes, usable_cores
 from rlf.reports.quantities import counted
 from rlf.sandbox.spec import LevelReport
 

@@ -1,117 +1,148 @@
-"""`rlf rewards attack`: adversaries play a spec's tasks, through its own chat format, tools, limits and reward."""
+"""`rlf rewards attack`, in a world of a spec's tasks, chat format, tools and limits, without its reward.
+
+What adversaries do depends on no reward, so that what was played once is scored by any number of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rlf.api.rewards.attack_world import ToolPlayed, World, open_world
-from rlf.rewards.answers import golds
-from rlf.rewards.attack.causes import Cause
-from rlf.rewards.attack.findings import Finding, Standard, find_causes
-from rlf.rewards.attack.profit import EPSILON, Attempt, Scale, attempt_of, mean, scale_of, scale_of_ranges
-from rlf.rewards.attack.search import search
-from rlf.rewards.attack.shapes import ADVERSARIES, NOTHING, REFERENCES, TRYING, Part, Shape
+from rlf.api.rewards.scoring import tell
+from rlf.core.errors import RlfError, RunError
+from rlf.rewards.attack.assault import DEFAULT_SHARE, Attack, ToolPlayed, attack_reward
+from rlf.rewards.attack.profit import Attempt
+from rlf.rewards.attack.questions import draw_questions
+from rlf.rewards.attack.scripts import Line, Scripts
+from rlf.rewards.attack.shapes import Part, Shape, is_played
+from rlf.rewards.attack.texts import frequent_golds, has_negative
 from rlf.rewards.function import RewardFunction
-from rlf.rewards.kinds.judge import JudgeTerm
-from rlf.types import Scored, Trajectory
+from rlf.rewards.term import RewardContext, Term
+from rlf.tools import Executor, ToolDeclaration
+from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolResult, Trajectory
 
-__all__ = ["Attack", "Attempt", "attack", "attack_reward"]
+__all__ = ["Attack", "Attempt", "ToolPlayed", "World", "attack", "open_world"]
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
-
-TWIN = "wrong answer in the gold's form"
-DEFAULT_SHARE = 0.5
-"""Part of the reward of being right from which on a behaviour is a hack."""
+    from rlf.training.harness import Harness
 
 
-@dataclass(frozen=True, slots=True)
-class Attack:
-    """What came of attacking a spec's reward."""
+@dataclass(slots=True)
+class World:
+    """A spec's parts, open, and its tasks."""
 
-    chat: str
-    """The chat format that was played in."""
-    questions: int
-    share: float
-    """The part of the reward of being right from which on a behaviour is a hack."""
-    gold: Attempt | None
-    """What being right is worth; None where the tasks have no gold."""
-    wrong_in_form: Attempt | None
-    """A wrong answer in the shape of the gold; None where the tasks have no gold."""
-    attempts: Sequence[Attempt]
-    """The named adversaries, the simplest first."""
-    searched: Sequence[Attempt]
-    """What the search tried beside them."""
-    searches: bool
-    """Whether there was a search: judges are not asked thousands of times."""
-    tools: Sequence[ToolPlayed]
-    """Which of the spec's tools were called."""
-    findings: Sequence[Finding]
-    """What is wrong with the reward, the simplest first."""
+    spec: RunSpec
+    harness: Harness
+    executor: Executor
+    tools: _Tools
+    tasks: Sequence[Task]
+    scripts: Scripts
+    _played: dict[Shape, list[Trajectory | None]] = field(default_factory=dict)
+    _num_played: int = 0
 
     @property
-    def nothing(self) -> Attempt:
-        """Doing nothing."""
-        return next(attempt for attempt in self.attempts if attempt.shape == NOTHING)
+    def chat_name(self) -> str:
+        """The chat format that is played in."""
+        return type(self.harness.chat).__module__.rpartition(".")[2]
 
     @property
-    def trying(self) -> Attempt:
-        """A well-formed call and a wrong answer."""
-        return next(attempt for attempt in self.attempts if attempt.shape == TRYING)
+    def seed(self) -> int:
+        """The spec's."""
+        return self.spec.seed
 
     @property
-    def hacks(self) -> list[Attempt]:
-        """Those that are paid too much, the cheapest first."""
-        found = [attempt for attempt in (*self.attempts, *self.searched) if attempt.is_hack(self.share)]
-        return sorted(found, key=lambda attempt: (attempt.num_tokens, attempt.shape.words))
+    def tools_played(self) -> Sequence[ToolPlayed]:
+        """Which of the spec's tools are called."""
+        return self.tools.report
 
     @property
-    def nearest(self) -> Attempt | None:
-        """The behaviour that earns most of the reward of being right; None where none could be compared."""
-        known = [each for each in (*self.attempts, *self.searched) if each.share is not None and not _is_gold(each)]
-        return max(known, key=lambda each: each.share or 0.0, default=None)
+    def context(self) -> RewardContext:
+        """What reward terms open with."""
+        return RewardContext(self.executor.for_rewards, self.spec.seed, tell)
 
-    @property
-    def num_unscored(self) -> int:
-        """Trajectories of named adversaries without a reward."""
-        return sum(attempt.num_unscored for attempt in self.attempts)
+    async def play(self, shapes: Sequence[Shape], terms: Sequence[Term]) -> list[list[Trajectory | None]]:
+        """Each shape on every question, None where a question has no such shape; the same shape is played once.
 
-    @property
-    def nothing_beats_trying(self) -> bool:
-        """Whether a policy that cannot answer yet is taught to stop trying."""
-        nothing, trying = self.nothing.reward, self.trying.reward
-        return nothing is not None and trying is not None and nothing > trying + EPSILON
-
-    @property
-    def is_passed(self) -> bool:
-        """Whether being right could be compared, and nothing else earns as much of it."""
-        return not self.findings and self.nearest is not None
-
-    @property
-    def _why_unknown(self) -> str:
-        """The terms that have no value of a right answer, and why."""
-        missing = [] if self.gold is None else [f"term {term!r}: {why}" for term, why in self.gold.missing.items()]
-        return f"The right answer has no reward: {'; '.join(missing)}." if missing else ""
-
-    @property
-    def verdict(self) -> str:
-        """What came of it, in a sentence or several."""
-        if self.findings:
-            return " ".join(finding.sentence for finding in self.findings)
-        nearest = self.nearest
-        if nearest is None or nearest.share is None:
-            return f"No verdict: no behaviour could be compared with a right answer. {self._why_unknown}".strip()
-        most = (
-            f"the nearest is {nearest.name!r} with {nearest.share:.0%}" if nearest.share > EPSILON else "none earns any"
+        Args:
+            terms: whose descriptions the adversaries know.
+        """
+        wanted = [shape for shape in dict.fromkeys(shapes) if shape not in self._played]
+        texts = [self.scripts.texts(task, terms) for task in self.tasks]
+        pairs = [(shape, at) for shape in wanted for at in range(len(self.tasks)) if is_played(shape, texts[at])]
+        played = await self._run(
+            [(self.tasks[at], self.scripts.script(shape, self.tasks[at], texts[at])) for shape, at in pairs]
         )
-        unscored = f" {self.num_unscored} trajectories could not be scored." if self.num_unscored else ""
-        return f"No behaviour earns {self.share:.0%} of the reward of being right; {most}.{unscored}"
+        by_pair = dict(zip(pairs, played, strict=True))
+        found = {shape: [by_pair.get((shape, at)) for at in range(len(self.tasks))] for shape in wanted}
+        self._played |= {shape: each for shape, each in found.items() if Part.RUBRIC not in shape.parts}
+        return [found.get(shape) or self._played[shape] for shape in shapes]
+
+    async def play_gold_calls(self, terms: Sequence[Term]) -> list[Trajectory] | None:
+        """The gold's call as a verify term makes it, then the right answer; None where there is no such call."""
+        scripts = [
+            (task, script) for task in self.tasks if (script := self.scripts.gold_script(task, terms)) is not None
+        ]
+        return await self._run(scripts) if len(scripts) == len(self.tasks) else None
+
+    async def _run(self, scripts: Sequence[tuple[Task, Sequence[Line]]]) -> list[Trajectory]:
+        """One trajectory for each script. Raises RunError."""
+        from rlf.rollout.loop import Rollout, Setting, play
+        from rlf.rollout.scripted import ScriptedPolicy
+
+        harness, first = self.harness, self._num_played
+        self._num_played += len(scripts)
+        rollouts = [Rollout(f"attack/{first + at}", task, 0, seed=0) for at, (task, _) in enumerate(scripts)]
+        policy = ScriptedPolicy(
+            harness.chat.tokenizer, {each.id: script for each, (_, script) in zip(rollouts, scripts, strict=True)}
+        )
+        setting = Setting(policy, harness.chat, self.tools, harness.limits, harness.training, harness.handling)
+        policy.open([rollout.id for rollout in rollouts])
+        try:
+            async with asyncio.TaskGroup() as group:
+                playing = [group.create_task(play(rollout, setting)) for rollout in rollouts]
+        except ExceptionGroup as failures:
+            known = failures.subgroup((RunError, RlfError))
+            raise (known or failures).exceptions[0] from failures
+        return [task.result() for task in playing]
 
 
-def _is_gold(attempt: Attempt) -> bool:
-    return Part.GOLD in attempt.shape.parts
+class _Tools:
+    """The spec's tools as adversaries meet them: those on this machine run, the others return nothing."""
+
+    def __init__(self, spec: RunSpec, executor: Executor) -> None:
+        self._executor = executor
+        self.report = tuple(_played(tool) for tool in spec.tools)
+        self._local = {tool.name for tool in spec.tools if tool.target.is_local}
+        self.descriptions: tuple[ToolDescription, ...] = tuple(
+            tool.description_for_model for tool in spec.tools if not tool.hidden
+        )
+        self.last: dict[str, str] = {}
+        """The last result of each trajectory."""
+
+    async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
+        known = any(tool.name == call.name for tool in self.descriptions)
+        if known and call.name not in self._local:
+            return ToolResult(Outcome.OK, "")
+        result = await self._executor.invoke(call, trajectory_id=trajectory_id)
+        self.last[trajectory_id] = result.text
+        return result
+
+    async def end_trajectory(self, trajectory_id: str) -> None:
+        self.last.pop(trajectory_id, None)
+        await self._executor.end_trajectory(trajectory_id)
+
+
+def _played(tool: ToolDeclaration) -> ToolPlayed:
+    name, kind = tool.name, tool.target.kind
+    if tool.hidden:
+        return ToolPlayed(name, kind, False, "hidden from the model")
+    if not tool.target.is_local:
+        return ToolPlayed(name, kind, False, f"a tool of kind {kind} reaches beyond this machine's process")
+    return ToolPlayed(name, kind, True)
 
 
 async def attack(
@@ -128,85 +159,28 @@ async def attack(
         return await attack_reward(world, reward, seconds=seconds, step=step, share=share)
 
 
-async def attack_reward(
-    world: World, reward: RewardFunction, *, seconds: float = 0.0, step: int = 1, share: float = DEFAULT_SHARE
-) -> Attack:
-    """Attacks one reward in a world that others may be attacked in too. Raises RlfError."""
-    assault = _Assault(world, reward, step)
-    gold, twin = await assault.find_gold()
-    attempts = await assault.try_named()
-    searches = not any(isinstance(term, JudgeTerm) for term in reward.terms)
-    searched: list[Attempt] = []
-    if searches and seconds > 0 and assault.scale is not None:
-        searched = await search(assault.try_shapes, attempts, share=share, seconds=seconds, seed=world.spec.seed)
-    standard = Standard(gold, twin) if gold is not None and twin is not None else None
-    shortest = sorted(searched, key=lambda each: each.num_tokens)
-    suspects = [*attempts, *([twin] if twin is not None else []), *shortest]
-    findings = find_causes(standard, suspects, share, reward.terms, step)
-    tools = world.tools.report
-    return Attack(world.chat_name, len(world.tasks), share, gold, twin, attempts, searched, searches, tools, findings)
+@asynccontextmanager
+async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
+    """Opens tools. Raises RlfError for a spec whose data or tokenizer is not here."""
+    from rlf.chat.tokenizer import load_tokenizer
+    from rlf.spec.looking.model_folder import model_location
+    from rlf.training.harness import build_harness
+
+    tasks = _tasks(spec)
+    tokenizer = load_tokenizer(model_location(spec.model.path))
+    harness = build_harness(spec, tokenizer, tell)
+    local = [tool for tool in spec.tools if tool.target.is_local]
+    async with Executor(local, seed=spec.seed, count_tokens=lambda text: len(tokenizer.encode(text))) as executor:
+        drawn = draw_questions(tasks, num_questions, spec.seed)
+        tools, (turns, tokens) = _Tools(spec, executor), (harness.limits.max_turns, harness.limits.max_total_tokens)
+        facts = (frequent_golds(tasks), has_negative(tasks), tools.descriptions, tools.last, turns, tokens)
+        yield World(spec, harness, executor, tools, drawn, Scripts(harness.chat, drawn, *facts))
 
 
-class _Assault:
-    """One reward under attack."""
+def _tasks(spec: RunSpec) -> Sequence[Task]:
+    from rlf.data import load_tasks
 
-    def __init__(self, world: World, reward: RewardFunction, step: int) -> None:
-        self._world = world
-        self._reward = reward
-        self._step = step
-        self.scale: Scale | None = None
-
-    async def find_gold(self) -> tuple[Attempt | None, Attempt | None]:
-        """What being right is worth, by the best of the references, and a wrong answer of the same shape."""
-        world, terms = self._world, self._reward.terms
-        if not any(golds(task.answer) for task in world.tasks):
-            self.scale = scale_of_ranges(terms, self._step, len(world.tasks))
-            return None, None
-        lists = any(len(golds(task.answer)) > 1 for task in world.tasks)
-        shapes = [shape for shape in REFERENCES if lists or Part.GOLDS not in shape.parts]
-        twins = [replace(shape, parts=(Part.OTHERS,)) for shape in shapes]
-        right = list(zip(shapes, await self._played(shapes), await self._played(twins), strict=True))
-        if (called := await world.play_gold_calls(terms)) is not None:
-            right.append((shapes[1], await self._score(called), right[1][2]))
-        shape, gold, wrong = max(right, key=lambda each: _worth(each[1], each[2]))
-        (nothing,) = await self._played([NOTHING])
-        self.scale = scale_of(gold, nothing)
-        twin = self._attempt(TWIN, replace(shape, parts=(Part.OTHERS,)), Cause.FORM, wrong)
-        return self._attempt("gold", shape, None, gold), twin
-
-    async def try_named(self) -> list[Attempt]:
-        """Plays the named adversaries on every question."""
-        played = await self._played([shape for shape, _ in ADVERSARIES.values()])
-        tried = [
-            self._attempt(name, shape, cause, scored)
-            for (name, (shape, cause)), scored in zip(ADVERSARIES.items(), played, strict=True)
-        ]
-        return [attempt for attempt, scored in zip(tried, played, strict=True) if any(scored)]
-
-    async def try_shapes(self, shapes: Mapping[str, Shape]) -> list[Attempt]:
-        """Plays each shape on every question."""
-        played = await self._played(list(shapes.values()))
-        return [
-            self._attempt(name, shape, Cause.COMBINATION, scored)
-            for (name, shape), scored in zip(shapes.items(), played, strict=True)
-        ]
-
-    def _attempt(self, name: str, shape: Shape, cause: Cause | None, scored: Sequence[Scored | None]) -> Attempt:
-        return attempt_of(name, shape, cause, scored, self.scale, self._reward.terms)
-
-    async def _played(self, shapes: Sequence[Shape]) -> list[list[Scored | None]]:
-        played = await self._world.play(shapes, self._reward.terms)
-        return [await self._score(each) for each in played]
-
-    async def _score(self, trajectories: Sequence[Trajectory | None]) -> list[Scored | None]:
-        known = [each for each in trajectories if each is not None]
-        scored = iter(await self._reward.score_all(known, step=self._step))
-        return [None if each is None else next(scored) for each in trajectories]
-
-
-def _worth(right: Sequence[Scored | None], wrong: Sequence[Scored | None]) -> tuple[bool, float]:
-    """How good a reference is: one in which being right is paid, and of these the one that is paid most."""
-    gold, twin = (mean(None if item is None else item.reward for item in each) for each in (right, wrong))
-    if gold is None:
-        return (False, -float("inf"))
-    return (twin is None or gold > twin + EPSILON, gold)
+    tasks = load_tasks(**spec.data.train.model_dump(), declared=tuple(tool.name for tool in spec.tools))
+    if not tasks:
+        raise RlfError("data.train: there is no question to try. Name a dataset with rows.")
+    return tasks

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.builtin.names import BUILTIN
+from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, SpecError
 from rlf.lineage.records import RunRecord
 from rlf.lineage.store import Store
@@ -99,6 +100,7 @@ class Places:
 
 def restore_plan(values: Mapping[str, Any], places: Places) -> Plan:
     """The plan that a lineage keeps. Raises RlfError where a variable is not set."""
+    forget_edited()
     return plan_from_json(json.dumps({**values, "spec": places.values(values["spec"])}))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import ClassVar
 
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
+from rlf.core.machine import machine_memory_bytes
 from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import engine_of
 from rlf.plan import Plan
@@ -34,7 +34,6 @@ __all__ = [
     "StepTime",
     "Work",
     "compare_plans",
-    "machine_memory_bytes",
     "parse_size",
     "power_notices",
     "report_plan",
@@ -162,11 +161,6 @@ def parse_size(text: str) -> int:
     if match is None or not match["unit"]:
         raise RlfError(f"--gpu: got {text!r}; expected a size with its unit. Write e.g. `--gpu 24GB` or `--gpu 80GiB`.")
     return int(float(match["number"]) * _UNITS[match["unit"].lower()])
-
-
-def machine_memory_bytes() -> int:
-    """Physical memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _model_shape(loaded: LoadedSpec) -> tuple[ModelShape | None, str]:

@@ -1,0 +1,118 @@
+"""What adversaries say, turn by turn, in a chat format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlf.chat.examples import example_call
+from rlf.chat.format import ChatFormat
+from rlf.core.errors import RlfError
+from rlf.rewards.answers import golds
+from rlf.rewards.attack.shapes import Calls, Part, Shape
+from rlf.rewards.attack.texts import answer_texts, asked, gold_text, may_be_same
+from rlf.rewards.kinds.judge import JudgeTerm
+from rlf.rewards.kinds.verify import VerifyTerm
+from rlf.rewards.term import Term
+from rlf.rewards.verifying import gold_arguments
+from rlf.types import SampleRequest, Task, ToolCall, ToolDescription
+
+Line = Callable[[SampleRequest], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """The words of adversaries on some tasks."""
+
+    chat: ChatFormat
+    tasks: Sequence[Task]
+    frequent: Sequence[str]
+    """The most frequent golds of the data."""
+    signed: bool
+    """Whether the data has negative numbers."""
+    tools: Sequence[ToolDescription]
+    """Those that the model sees."""
+    observed: Mapping[str, str]
+    """The last result of each trajectory."""
+    max_turns: int
+    max_total_tokens: int
+
+    @property
+    def _long(self) -> str:
+        """A thousand words, or as many as half of the token budget holds."""
+        words = "and so on "
+        tokens = max(1, len(self.chat.tokenizer.encode(words)))
+        return words * min(333, self.max_total_tokens // (2 * tokens))
+
+    def texts(self, task: Task, terms: Sequence[Term]) -> dict[Part, str]:
+        """What each part of an answer says on a task."""
+        right = golds(task.answer)
+        others = [text for other in self.tasks for text in golds(other.answer)]
+        others = [text for text in dict.fromkeys(others) if not any(may_be_same(text, gold) for gold in right)]
+        return answer_texts(task, others, self.frequent, signed=self.signed, rubric=_rubric(terms), long=self._long)
+
+    def script(self, shape: Shape, task: Task, texts: dict[Part, str]) -> list[Line]:
+        """The turns of a shape on a question; the last one is repeated as long as a turn is asked for."""
+        chat = self.chat
+        tools = [tool for tool in self.tools if task.may_use(tool.name)]
+        queries = [asked(task), *(gold_text(other) for other in self.tasks if other is not task and gold_text(other))]
+
+        def called(first: int) -> Line:
+            return _line(chat, _calls(chat, shape, tools, first, queries))
+
+        def answer(request: SampleRequest) -> str:
+            observed = self.observed.get(request.trajectory_id, "")
+            text = shape.fill({**texts, Part.OBSERVATION: observed})
+            return _sampled(chat, request, chat.write_answer(text) if text else "")
+
+        turns = [called(turn * shape.num_calls) for turn in range(shape.num_turns)] if tools else []
+        return [*turns, *[answer] * (self.max_turns + 1)]
+
+    def gold_script(self, task: Task, terms: Sequence[Term]) -> list[Line] | None:
+        """The gold's call as a verify term makes it, then the right answer; None where there is no such call."""
+        chat, visible = self.chat, {tool.name for tool in self.tools}
+        for term in terms:
+            if isinstance(term, VerifyTerm) and term.tool in visible and term.gold_templates is not None:
+                call = ToolCall(term.tool, gold_arguments(term.gold_templates, task))
+                answer = _line(chat, chat.write_answer(gold_text(task)))
+                return [_line(chat, chat.write_call(call)), *[answer] * (self.max_turns + 1)]
+        return None
+
+
+def _calls(chat: ChatFormat, shape: Shape, tools: Sequence[ToolDescription], first: int, queries: Sequence[str]) -> str:
+    """The calls of one turn; a format that cannot write one writes its question."""
+    calls = []
+    for number in range(first, first + shape.num_calls):
+        at = 0 if shape.calls is Calls.SAME else number
+        calls.append(_call(tools[at % len(tools)], queries[at % len(queries)]))
+    try:
+        text = chat.write_calls(calls)
+    except RlfError:
+        return queries[0]
+    return text[: len(text) // 2] if shape.calls is Calls.BROKEN else text
+
+
+def _call(tool: ToolDescription, query: str) -> ToolCall:
+    """A call that satisfies the schema, with the query as its first text."""
+    arguments: dict[str, Any] = dict(example_call(tool).arguments)
+    texts = [name for name, value in arguments.items() if isinstance(value, str)]
+    return ToolCall(tool.name, arguments | dict.fromkeys(texts[:1], query))
+
+
+def _line(chat: ChatFormat, text: str) -> Line:
+    return lambda request: _sampled(chat, request, text)
+
+
+def _sampled(chat: ChatFormat, request: SampleRequest, text: str) -> str:
+    """A turn as the policy samples it: thinking ended, where it was begun, and the turn too."""
+    before = chat.thinking_marks[1] if chat.after(request.tokens).begins_thinking else ""
+    return f"{before}{text}{chat.decode([chat.stop_token_ids[0]])}"
+
+
+def _rubric(terms: Sequence[Term]) -> str:
+    described = []
+    for term in terms:
+        criteria = [each.text for each in term.criteria] if isinstance(term, JudgeTerm) else []
+        described.append(" ".join([term.name, *((type(term).__doc__ or "").split("\n")[:1]), *criteria]))
+    return " ".join(described)
