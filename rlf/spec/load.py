@@ -35,7 +35,7 @@ class LoadedSpec:
     kept: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of a spec with broken items: where those of `spec` stand in the lists as they are written."""
     broken: frozenset[KeyPath] = frozenset()
-    """Keys that have faults of their own, and that `spec` lacks; of lists, those that lack items."""
+    """Keys that have faults of their own, of which `spec` holds a stand-in; of lists, those that lack items."""
     declared: tuple[KeyPath, ...] | None = None
     """The keys that `spec` is restricted to; None: all."""
 
@@ -62,14 +62,9 @@ class LoadedSpec:
         return replace(self, spec=restrict(self.spec, keys), declared=keys)
 
     def value(self, path: KeyPath) -> Any:
-        """What the files and overrides say at a path; None where they say nothing.
-
-        Raises AttributeError where that has a fault of its own, as reading it from `spec` does.
-        """
+        """What the files and overrides say at a path; None where they say nothing."""
         declared = self.declared is None or any(path[: len(key)] == key for key in self.declared)
         assert declared, f"a check reads {dotted(path)}, which it does not declare"
-        if any(path[: len(lacking)] == lacking for lacking in self.broken):
-            raise AttributeError(f"{dotted(path)} has a fault of its own")
         node, depth = find(self.tree, self._written(path))
         return plain(node) if depth == len(path) else None
 

@@ -100,11 +100,20 @@ BASE = {
     "train": {"algorithm": "grpo"},
 }
 
+AGENT = {
+    "name": "ask",
+    "description": "Asks.",
+    "inputSchema": {"type": "object"},
+    "target": {"kind": "agent", "prompt": "p", "endpoints": [{"url": "u", "model": "m"}]},
+}
+
 
 @pytest.mark.parametrize(
     ("values", "valid"),
     [
         (BASE, True),
+        (BASE | {"tools": [AGENT]}, False),
+        (BASE | {"tools": [AGENT | {"target": AGENT["target"] | {"tools": [{"mcp": {"command": "x"}}]}}]}, True),
         (BASE | {"seed": "${oc.env:SEED}"}, True),
         (BASE | {"train": {"algorithm": {"kind": "gae", "lam": 0.9}, "steps": "${oc.env:STEPS}"}}, True),
         (BASE | {"train": {"algorithm": {"kind": "grpo", "lam": 0.9}}}, False),

@@ -183,16 +183,10 @@ def _completed(definition: Schema, name: str, parts: Defs) -> Schema:
 
 def _parted(defs: Defs) -> set[str]:
     """Names of the definitions of which a part is not the same as the whole: a key must be there, in them or below."""
-    found = {name for name, definition in defs.items() if _says_required(definition)}
+    found = {name for name, definition in defs.items() if any("required" in part for part in _walk(definition))}
     while more := {name for name in defs if name not in found and _refs(defs[name]) & found}:
         found |= more
     return found
-
-
-def _says_required(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(_says_required(child) for child in value)
-    return isinstance(value, dict) and ("required" in value or any(_says_required(child) for child in value.values()))
 
 
 def _accept_other_names(defs: Defs) -> None:
@@ -317,12 +311,15 @@ def _used(root: Any, defs: Mapping[str, Schema]) -> set[str]:
 
 def _refs(value: Any) -> set[str]:
     """Names of the definitions that a schema names itself."""
-    if isinstance(value, list):
-        return {name for child in value for name in _refs(child)}
-    if not isinstance(value, dict):
-        return set()
-    own = {value["$ref"].rpartition("/")[2]} if isinstance(value.get("$ref"), str) else set()
-    return own | {name for child in value.values() for name in _refs(child)}
+    return {part["$ref"].rpartition("/")[2] for part in _walk(value) if isinstance(part.get("$ref"), str)}
+
+
+def _walk(value: Any) -> Iterator[Schema]:
+    """Every mapping in a schema, itself first."""
+    if isinstance(value, dict):
+        yield value
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _walk(child)
 
 
 def _share(schema: Schema) -> Schema:
@@ -341,14 +338,9 @@ def _share(schema: Schema) -> Schema:
 
 def _keys(value: Any) -> Iterator[tuple[str, Schema]]:
     """Every key that any mapping may have, with its schema."""
-    if isinstance(value, list):
-        for child in value:
-            yield from _keys(child)
-    elif isinstance(value, dict):
-        if isinstance(value.get("properties"), dict):
-            yield from value["properties"].items()
-        for child in value.values():
-            yield from _keys(child)
+    for part in _walk(value):
+        if isinstance(part.get("properties"), dict):
+            yield from part["properties"].items()
 
 
 def _with_refs(value: Any, names: Mapping[str, str]) -> Any:

@@ -31,14 +31,11 @@ def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
     values = plain(root)
     incomplete: set[str] = set()
     faults += _booleans_for_numbers(RunSpec, root)
-    for key, model in (("tools", ToolDeclaration), ("rewards", Term)):
-        items = root.get(key)
-        if items is None or not isinstance(items.value, list):
-            continue
-        models = [validate_item(model, key, item, faults) for item in items.items]
+    for key, models in _items(root, faults):
         if None in models:
             incomplete.add(key)
-        values[key] = [found for found in models if found is not None]
+        if isinstance(root.mapping[key].value, list):
+            values[key] = [found for found in models if found is not None]
     try:
         spec = RunSpec.model_validate(values)
     except ValidationError as error:
@@ -47,15 +44,23 @@ def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
     return None if incomplete else spec
 
 
+def _items(root: Node, faults: list[Fault]) -> Iterator[tuple[str, list[BaseModel | None]]]:
+    """The models of the items of `tools` and `rewards`, where a spec has them; None for one that is wrong."""
+    models: dict[str, type[BaseModel]] = {"tools": ToolDeclaration, "rewards": Term}
+    for key, model in models.items():
+        if (items := root.get(key)) is not None:
+            yield key, [validate_item(model, key, item, faults) for item in items.items]
+
+
 class Part(NamedTuple):
     """What of a broken spec stands by itself."""
 
     spec: RunSpec
-    """Without broken tools and rewards, and without other keys that have faults: reading one raises AttributeError."""
+    """Without broken tools and rewards; stand-ins and defaults where other keys are wrong or missing."""
     kept: dict[str, tuple[int, ...]]
     """By `tools` and `rewards`, where its items stand in the list as it is written."""
     broken: frozenset[KeyPath]
-    """Keys that are not there; `tools` or `rewards` where an item is left out."""
+    """Keys of which it does not hold what was meant; `tools` or `rewards` where an item is left out."""
 
 
 def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
@@ -66,12 +71,9 @@ def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
     """
     values, kept = plain(root), dict[str, tuple[int, ...]]()
     broken = set(faulty)
-    for key, model in (("tools", ToolDeclaration), ("rewards", Term)):
-        items = root.get(key)
-        models = [validate_item(model, key, item, []) for item in items.items] if items is not None else []
+    for key, models in _items(root, []):
         kept[key] = tuple(place for place, found in enumerate(models) if found is not None)
-        if items is not None:
-            values[key] = [found for found in models if found is not None]
+        values[key] = [found for found in models if found is not None]
         if None in models:
             broken.add((key,))
     if not values.get("rewards"):
@@ -88,8 +90,8 @@ def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
                 elif not _filled(values, details["loc"]):
                     return None
         else:
-            some = spec if kept["rewards"] else spec.model_copy(update={"rewards": ()})
-            return Part(_lacking_all(some, broken), kept, frozenset(broken))
+            some = spec if kept.get("rewards") else spec.model_copy(update={"rewards": ()})
+            return Part(some, kept, frozenset(broken))
     return None
 
 
@@ -100,7 +102,7 @@ _LEAST: dict[str, Any] = {
     "data": {"train": {"path": "builtin:encyclopedia/train"}},
     "train": {"algorithm": {"kind": "grpo"}},
 }
-"""Stands in for the keys that every spec has, where they are missing or wrong; nobody reads it."""
+"""Stands in for the keys that every spec has, where they are missing or wrong; no check reads it."""
 
 
 def _meant(root: Node, error: ErrorDetails) -> list[KeyPath]:
@@ -147,26 +149,6 @@ def _at(values: Any, path: KeyPath) -> Any:
     for key in path:
         values = values.get(key) if isinstance(values, dict) else None
     return values
-
-
-def _lacking_all(spec: RunSpec, broken: Iterable[KeyPath]) -> RunSpec:
-    for path in broken:
-        if path and path[0] not in ITEM_LISTS:
-            spec = _lacking(spec, path)
-    return spec
-
-
-def _lacking(model: M, path: KeyPath) -> M:
-    """A copy of a model without the field at a path, or without the one that holds it."""
-    name = next((name for name, info in type(model).model_fields.items() if path[0] in (name, info.alias)), None)
-    if name is None or name not in model.__dict__:
-        return model
-    copy, below = model.model_copy(), model.__dict__[name]
-    if len(path) > 1 and isinstance(below, BaseModel):
-        copy.__dict__[name] = _lacking(below, path[1:])
-    else:
-        del copy.__dict__[name]
-    return copy
 
 
 def restrict(model: M, keys: Iterable[KeyPath]) -> M:

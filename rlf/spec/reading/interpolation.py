@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.core import Fault, RlfError
 from rlf.spec.reading.names import aliased
-from rlf.spec.reading.nodes import KeyPath, Node, dotted, plain, walk, wrap
+from rlf.spec.reading.nodes import KeyPath, Node, dotted, edit_leaves, plain, replace_text, walk, wrap
 
 if TYPE_CHECKING:
     from rlf.spec.reading.references import References
@@ -29,20 +29,17 @@ def interpolate(root: Node, faults: list[Fault]) -> Node:
     from rlf.spec.reading.references import References
 
     root = _with_our_names(root)
-    return _resolve_tree(root, (), References(plain(root)), faults)
+    references = References(plain(root))
+    return edit_leaves(root, lambda path, node: _resolve(path, node, references, faults))
 
 
 def _refers(value: object) -> bool:
     return isinstance(value, str) and "${" in value
 
 
-def _with_our_names(node: Node) -> Node:
+def _with_our_names(root: Node) -> Node:
     """The tree with `${rollout.n}` as `${rollout.num_generations}`: values lie under the spec's own names by now."""
-    if isinstance(node.value, dict):
-        return replace(node, value={key: _with_our_names(child) for key, child in node.value.items()})
-    if isinstance(node.value, list):
-        return replace(node, value=[_with_our_names(child) for child in node.value])
-    return replace(node, value=_KEY.sub(_our_name, node.value)) if isinstance(node.value, str) else node
+    return edit_leaves(root, lambda _, node: replace_text(node, _KEY, _our_name))
 
 
 def _our_name(reference: re.Match[str]) -> str:
@@ -84,13 +81,7 @@ def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> Non
             raise RlfError(f"{dotted(item.path)}: {item.text!r} cannot be filled in: {error}") from error
 
 
-def _resolve_tree(node: Node, path: KeyPath, references: References, faults: list[Fault]) -> Node:
-    if isinstance(node.value, dict):
-        entries = {key: _resolve_tree(child, (*path, key), references, faults) for key, child in node.value.items()}
-        return replace(node, value=entries)
-    if isinstance(node.value, list):
-        items = [_resolve_tree(child, (*path, index), references, faults) for index, child in enumerate(node.value)]
-        return replace(node, value=items)
+def _resolve(path: KeyPath, node: Node, references: References, faults: list[Fault]) -> Node:
     if not isinstance(node.value, str) or not _refers(node.value):
         return node
     try:

@@ -7,7 +7,7 @@ replaces an earlier one of its name; an inline one is laid over it.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from rlf.spec.reading.dotenv import take_env_file
 from rlf.spec.reading.interpolation import interpolate_path
 from rlf.spec.reading.mcp_json import with_variables
 from rlf.spec.reading.names import canonical_names
-from rlf.spec.reading.nodes import UNREADABLE, Key, Node, find, merge, plain
+from rlf.spec.reading.nodes import UNREADABLE, Node, edit, find, merge, plain
 from rlf.spec.reading.reader import read_file, shown_path
 from rlf.spec.reading.sentences import show
 
@@ -103,11 +103,11 @@ class Reading:
     def spell_out(self, root: Node) -> Node:
         """Bare kinds as mappings, and list items that name files as what the files hold."""
         for path in BARE_KINDS:
-            root = _edit(root, path, bare_kind)
+            root = edit(root, path, bare_kind)
         for key in BARE_KIND_LISTS:
-            root = _edit(root, (key,), _bare_kinds)
+            root = edit(root, (key,), _bare_kinds)
         for key, role in ITEM_LISTS.items():
-            root = _edit(root, (key,), lambda node, role=role: self._items(node, role))  # type: ignore[misc]
+            root = edit(root, (key,), lambda node, role=role: self._items(node, role))  # type: ignore[misc]
         return root
 
     def with_agents_tools(self, tool: Node, chain: tuple[Path, ...] = ()) -> Node:
@@ -115,7 +115,7 @@ class Reading:
         kind, _ = find(tool, ("target", "kind"))
         if kind.value != "agent":
             return tool
-        return _edit(tool, ("target", "tools"), lambda node: self._items(node, "tool", chain))
+        return edit(tool, ("target", "tools"), lambda node: self._items(node, "tool", chain))
 
     def _items(self, node: Node, role: str, chain: tuple[Path, ...] = ()) -> Node:
         if not isinstance(node.value, list):
@@ -188,15 +188,3 @@ def _bare_kinds(node: Node) -> Node:
     if isinstance(node.value, list):
         return replace(node, value=[bare_kind(item) for item in node.items])
     return replace(node, value=[bare_kind(node)]) if isinstance(node.value, str | dict) else node
-
-
-def _edit(root: Node, path: Sequence[Key], change: Callable[[Node], Node]) -> Node:
-    """The tree with the node at `path` changed, where there is one."""
-    if not path:
-        return change(root)
-    child = root.get(path[0])
-    if child is None:
-        return root
-    changed = _edit(child, path[1:], change)
-    assert isinstance(path[0], str), f"editing an item: {path}"
-    return replace(root, value={**root.mapping, path[0]: changed})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rlf.spec.reading.nodes import Node
+from rlf.spec.reading.nodes import KeyPath, Node, edit, edit_leaves, replace_text
 
 SERVERS = "mcpServers"
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -18,10 +18,7 @@ _ELSEWHERE = frozenset(
 
 def with_variables(item: Node) -> Node:
     """`${NAME}` and `${NAME:-default}` within `mcpServers` as `${oc.env:NAME}`; any other item as it is."""
-    servers = item.get(SERVERS)
-    if servers is None:
-        return item
-    return replace(item, value={**item.mapping, SERVERS: _with_variables(servers)})
+    return edit(item, (SERVERS,), lambda servers: edit_leaves(servers, _with_our_variables))
 
 
 def each_server(item: Node) -> Iterator[Node]:
@@ -39,12 +36,8 @@ def is_disabled(server: Node) -> bool:
     return disabled is not None and disabled.value is True
 
 
-def _with_variables(node: Node) -> Node:
-    if isinstance(node.value, dict):
-        return replace(node, value={key: _with_variables(child) for key, child in node.value.items()})
-    if isinstance(node.value, list):
-        return replace(node, value=[_with_variables(child) for child in node.value])
-    return replace(node, value=_VARIABLE.sub(_in_our_words, node.value)) if isinstance(node.value, str) else node
+def _with_our_variables(_: KeyPath, node: Node) -> Node:
+    return replace_text(node, _VARIABLE, _in_our_words)
 
 
 def _in_our_words(match: re.Match[str]) -> str:

@@ -6,7 +6,8 @@ Invariant: nothing here changes a value; merging only chooses among values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,18 @@ class Node:
             return self.mapping.get(key)
         return self.items[key] if -len(self.items) <= key < len(self.items) else None
 
+    def with_child(self, key: Key, child: Node) -> Node:
+        """The same with another child under a key, or at an index."""
+        if isinstance(key, int):
+            return replace(self, value=[*self.items[:key], child, *self.items[key + 1 :]])
+        return replace(self, value={**self.mapping, key: child})
+
+    def without_child(self, key: Key) -> Node:
+        """The same without the child under a key, or at an index."""
+        if isinstance(key, int):
+            return replace(self, value=[*self.items[:key], *self.items[key + 1 :]])
+        return replace(self, value={name: child for name, child in self.mapping.items() if name != key})
+
     def fault(self, message: str, *, at_key: bool = False) -> Fault:
         """A fault of this value, or of its key."""
         return Fault(self.key_place if at_key else self.place, dotted(self.path), message)
@@ -112,6 +125,30 @@ def walk(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Node]]:
         yield from walk(child, (*path, key))
     for index, child in enumerate(node.items):
         yield from walk(child, (*path, index))
+
+
+def edit(root: Node, path: Sequence[Key], change: Callable[[Node], Node]) -> Node:
+    """The tree with the node at a path changed, where there is one."""
+    if not path:
+        return change(root)
+    child = root.get(path[0])
+    return root if child is None else root.with_child(path[0], edit(child, path[1:], change))
+
+
+def edit_leaves(node: Node, change: Callable[[KeyPath, Node], Node], path: KeyPath = ()) -> Node:
+    """The tree with every value changed that is neither a mapping nor a list."""
+    if isinstance(node.value, dict):
+        below = {key: edit_leaves(child, change, (*path, key)) for key, child in node.value.items()}
+        return replace(node, value=below)
+    if isinstance(node.value, list):
+        items = [edit_leaves(child, change, (*path, index)) for index, child in enumerate(node.value)]
+        return replace(node, value=items)
+    return change(path, node)
+
+
+def replace_text(node: Node, pattern: re.Pattern[str], by: Callable[[re.Match[str]], str]) -> Node:
+    """A text with every match of a pattern replaced; any other value as it is."""
+    return replace(node, value=pattern.sub(by, node.value)) if isinstance(node.value, str) else node
 
 
 def merge(base: Node, over: Node) -> Node:

@@ -120,7 +120,7 @@ def _change(node: Node, override: _Override, done: KeyPath, faults: list[Fault])
     path, child = (*done, key), node.get(key)
     if rest:
         below = child if child is not None else _said({}, path)
-        return _with(node, key, _change(below, replace(override, path=rest), path, faults))
+        return node.with_child(key, _change(below, replace(override, path=rest), path, faults))
     return _apply(node, key, override, path, faults)
 
 
@@ -130,7 +130,7 @@ def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: lis
         if child is None:
             known = nearest(str(key), list(node.mapping)) or "."
             raise _Refused(f"no file sets `{dotted(path)}`{known} Delete a key that a file sets.")
-        return _without(node, key)
+        return node.without_child(key)
     if override.sign == "+" and child is not None and not isinstance(child.value, list):
         raise _Refused(f"`{dotted(path)}` is set already; `+` adds what is not there. Write it without the +.")
     adds_item = override.sign == "+" and child is not None
@@ -141,8 +141,8 @@ def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: lis
     if value is None:
         return node
     if adds_item and child is not None:
-        return _with(node, key, replace(child, value=[*child.items, value]))
-    return _with(node, key, merge(child, value) if child is not None else value)
+        return node.with_child(key, replace(child, value=[*child.items, value]))
+    return node.with_child(key, merge(child, value) if child is not None else value)
 
 
 def _around(value: Node, path: Sequence[str]) -> Node:
@@ -163,15 +163,3 @@ def _index(name: str, node: Node, done: KeyPath) -> int:
             f"`{dotted(done)}` has no item {name!r}; expected {known}. Write +{dotted(done)}=VALUE to add an item."
         )
     return int(name)
-
-
-def _with(node: Node, key: Key, child: Node) -> Node:
-    if isinstance(key, int):
-        return replace(node, value=[*node.items[:key], child, *node.items[key + 1 :]])
-    return replace(node, value={**node.mapping, key: child})
-
-
-def _without(node: Node, key: Key) -> Node:
-    if isinstance(key, int):
-        return replace(node, value=[*node.items[:key], *node.items[key + 1 :]])
-    return replace(node, value={name: child for name, child in node.mapping.items() if name != key})

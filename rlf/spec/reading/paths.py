@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rlf.builtin.names import BUILTIN, builtin_path
@@ -16,7 +17,7 @@ from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.looking.code import project_code
 from rlf.spec.models import RunSpec
 from rlf.spec.reading.layers import ITEM_LISTS, InputFile, absolute
-from rlf.spec.reading.nodes import KeyPath, Node, find
+from rlf.spec.reading.nodes import KeyPath, Node, edit, edit_leaves
 from rlf.spec.reading.reader import shown_path
 from rlf.spec.reading.sentences import show
 from rlf.tools.declaration import ToolDeclaration
@@ -41,66 +42,64 @@ _SUFFIX = re.compile(r"\.[A-Za-z]\w{0,9}")
 def resolve_paths(root: Node, faults: list[Fault]) -> Node:
     """The tree with paths to files made absolute; builtin names are checked, other names left alone."""
     for path in (*DATA_PATHS, MODEL_PATH):
-        node, depth = find(root, path)
-        if depth == len(path) and isinstance(node.value, str):
-            value = _resolve(node, node.value, faults, is_data=path in DATA_PATHS)
-            root = _put(root, path, replace(node, value=value, written=None))
-    root = _resolve_data_files(root)
-    items = {key: resolve_callables(child) for key, child in root.mapping.items() if key in ITEM_LISTS}
-    if "tools" in items:
-        items["tools"] = resolve_tool_files(items["tools"])
-    if "rewards" in items and isinstance(items["rewards"].value, list):
-        rewards = items["rewards"]
-        items["rewards"] = replace(rewards, value=[_resolve_judge_files(item) for item in rewards.items])
-    return replace(root, value={**root.mapping, **items})
+        root = edit(root, path, partial(_resolve_name, faults=faults, is_data=path in DATA_PATHS))
+    for name in ("train", "eval"):
+        for key, suffixes in DATA_FILES:
+            root = edit(root, ("data", name, key), partial(_resolve_file, suffixes=suffixes))
+    for key in ITEM_LISTS:
+        root = edit(root, (key,), resolve_callables)
+    return edit(edit(root, ("tools",), resolve_tool_files), ("rewards",), partial(_each, change=_resolve_judge_files))
+
+
+def _each(node: Node, change: Callable[[Node], Node]) -> Node:
+    """A list with every item changed; anything else as it is."""
+    return replace(node, value=[change(item) for item in node.items]) if isinstance(node.value, list) else node
+
+
+def _resolve_name(node: Node, faults: list[Fault], *, is_data: bool) -> Node:
+    if not isinstance(node.value, str):
+        return node
+    return replace(node, value=_resolve(node, node.value, faults, is_data=is_data), written=None)
+
+
+def _resolve_file(node: Node, suffixes: tuple[str, ...]) -> Node:
+    return replace(_absolute(node), written=None) if str(node.value).endswith(suffixes) else node
 
 
 def _resolve_judge_files(item: Node) -> Node:
     """With the files that a judge's sections name made absolute."""
     for path in JUDGE_FILES:
-        node, depth = find(item, path)
-        if depth == len(path) and isinstance(node.value, str) and (path[-1] == "file" or is_folder_name(node.value)):
-            item = _put(item, path, replace(node, value=str(absolute(Path(node.value), node.folder))))
+        item = edit(item, path, _absolute if path[-1] == "file" else _absolute_folder)
     return item
 
 
-def _resolve_data_files(root: Node) -> Node:
-    for name in ("train", "eval"):
-        for key, suffixes in DATA_FILES:
-            node, depth = find(root, path := ("data", name, key))
-            if depth == len(path) and isinstance(node.value, str) and node.value.endswith(suffixes):
-                file = str(absolute(Path(node.value), node.folder))
-                root = _put(root, path, replace(node, value=file, written=None))
-    return root
+def _absolute_folder(node: Node) -> Node:
+    return _absolute(node) if isinstance(node.value, str) and is_folder_name(node.value) else node
 
 
 def resolve_callables(node: Node) -> Node:
     """With `callable: file.py:name` made absolute: the keys of one item may come from files in several folders."""
-    if isinstance(node.value, list):
-        return replace(node, value=[resolve_callables(item) for item in node.value])
-    entries = {key: resolve_callables(child) for key, child in node.mapping.items()}
-    named = entries.get("callable")
-    if named is not None and isinstance(named.value, str):
-        file, _, name = named.value.rpartition(":")
-        if file.endswith(".py"):
-            entries["callable"] = replace(named, value=f"{absolute(Path(file), named.folder)}:{name}")
-    return replace(node, value=entries) if entries else node
+    return edit_leaves(node, _resolve_callable)
+
+
+def _resolve_callable(path: KeyPath, node: Node) -> Node:
+    file, _, name = str(node.value).rpartition(":")
+    if path[-1:] != ("callable",) or not isinstance(node.value, str) or not file.endswith(".py"):
+        return node
+    return replace(node, value=f"{absolute(Path(file), node.folder)}:{name}")
 
 
 def resolve_tool_files(node: Node) -> Node:
     """With the `files` of tools, an agent's own included, made absolute."""
     if isinstance(node.value, list):
-        return replace(node, value=[resolve_tool_files(item) for item in node.value])
-    files, depth = find(node, ("files",))
-    if depth and isinstance(files.value, list):
-        found = [_absolute(item) if isinstance(item.value, str) else item for item in files.items]
-        node = _put(node, ("files",), replace(files, value=found))
-    tools, depth = find(node, inner := ("target", "tools"))
-    return _put(node, inner, resolve_tool_files(tools)) if depth == len(inner) else node
+        return _each(node, resolve_tool_files)
+    node = edit(node, ("files",), partial(_each, change=_absolute))
+    return edit(node, ("target", "tools"), resolve_tool_files)
 
 
 def _absolute(node: Node) -> Node:
-    return replace(node, value=str(absolute(Path(str(node.value)), node.folder)))
+    """A path from the folder of the file that says it; anything but text as it is."""
+    return replace(node, value=str(absolute(Path(node.value), node.folder))) if isinstance(node.value, str) else node
 
 
 def declared_files(tools: Sequence[ToolDeclaration], path: KeyPath = ("tools",)) -> Iterator[tuple[KeyPath, str]]:
@@ -206,9 +205,3 @@ def _sample(file: Path, size: int) -> str:
             opened.seek((size - _SAMPLE_BYTES) * number // (_NUM_SAMPLES - 1))
             blocks.append(opened.read(_SAMPLE_BYTES))
     return hash_bytes(b"".join(blocks))
-
-
-def _put(root: Node, path: Sequence[str], node: Node) -> Node:
-    if not path:
-        return node
-    return replace(root, value={**root.mapping, path[0]: _put(root.mapping[path[0]], path[1:], node)})
