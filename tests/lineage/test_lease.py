@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from sqlalchemy import update
@@ -19,7 +18,7 @@ from rlf.types import RunFinished, RunStatus
 
 from .builders import run_record, step
 
-WRITER = Path(__file__).parent / "writer.py"
+WRITER = "tests.lineage.writer"
 ELSEWHERE = {"node": "pod-7", "boot": "another kernel pid:[1]", "pid": 1, "pid_ticks": 1}
 UNSHARED = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -175,7 +174,8 @@ def test_the_time_that_a_run_lay_dead_is_counted(path, store, run_id):
 
 @pytest.mark.skipif(not can_unshare(), reason="namespaces are refused here")
 def test_a_run_in_another_container_is_running_while_it_lives_also_paused_and_interrupted_once_it_is_killed(path):
-    command = [*UNSHARED, "sh", "-c", 'hostname pod-1; exec "$@"', "sh", sys.executable, WRITER, path, "r", "1", "1"]
+    start = [sys.executable, "-m", WRITER, path, "r", "1", "1"]
+    command = [*UNSHARED, "sh", "-c", 'hostname pod-1; exec "$@"', "sh", *start]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as container:
         try:
             assert container.stdout.readline() == "1\n"

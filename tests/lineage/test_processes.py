@@ -1,11 +1,8 @@
 """Real processes: killed at any moment, writing side by side, read while they write."""
 
 import random
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,18 +10,12 @@ from rlf.core import RlfError
 from rlf.lineage import Reader, begin_resume, open_store
 from rlf.types import RunStatus
 
-WRITER = Path(__file__).parent / "writer.py"
+from ..processes import Process
+from .writer import write, write_and_stay
 
 
-@contextmanager
 def writing(path, run_id, *, num_steps, num_trajectories=16):
-    command = [sys.executable, WRITER, path, run_id, str(num_steps), str(num_trajectories)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return Process(write_and_stay, path, run_id, num_steps, num_trajectories)
 
 
 def check_whole(store, run_id, num_trajectories):
@@ -75,20 +66,15 @@ def test_a_killed_run_is_shown_as_interrupted_and_a_living_one_is_not_taken_over
 
 
 def test_eight_processes_write_one_database(path):
-    commands = [[sys.executable, WRITER, path, f"r{i}", "40", "4"] for i in range(8)]
-    processes = [
-        subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        for command in commands
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=60)
-        assert (process.returncode, errors) == (0, "")
+    with ExitStack() as stack:
+        processes = [stack.enter_context(Process(write, path, f"r{i}", 20, 4)) for i in range(8)]
+        for process in processes:
+            _, errors = process.communicate(timeout=60)
+            assert (process.returncode, errors) == (0, "")
     with open_store(path) as store:
         reader = Reader(store)
-        assert [len(reader.steps(f"r{i}")) for i in range(8)] == [40] * 8
-        assert [len(reader.trajectories(f"r{i}")) for i in range(8)] == [160] * 8
+        assert [len(reader.steps(f"r{i}")) for i in range(8)] == [20] * 8
+        assert [len(reader.trajectories(f"r{i}")) for i in range(8)] == [80] * 8
 
 
 def test_a_run_is_read_while_it_writes(path):

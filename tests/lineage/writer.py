@@ -1,20 +1,21 @@
-"""A process that runs a run: `writer.py DATABASE RUN_ID NUM_STEPS NUM_TRAJECTORIES`.
+"""A process that runs a run: `-m tests.lineage.writer DATABASE RUN_ID NUM_STEPS NUM_TRAJECTORIES`.
 
 It goes on where the run stands, prints the number of each step once it is flushed, and waits at the end for its input
 to close.
 """
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
-
-from builders import run_record, step
 
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
 
+from .builders import run_record, step
 
-def main(database, run_id, num_steps, num_trajectories):
+
+def write(database, run_id, num_steps, num_trajectories, wait=lambda: None):
     with open_store(Path(database)) as store:
         try:
             first = Reader(store).get_run(run_id).last_step
@@ -28,8 +29,12 @@ def main(database, run_id, num_steps, num_trajectories):
                 recorder(replace(done, step=number))
                 recorder.flush()
                 print(number, flush=True)
-        sys.stdin.read()
+        wait()
+
+
+def write_and_stay(*values):
+    write(*values, wait=lambda: time.sleep(600))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    write(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), wait=sys.stdin.read)
