@@ -7,6 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
+    "data.train.limit=64",
+    "data.eval.limit=64",
     "train.prompts_per_step=2",
     "rollout.num_generations=4",
     "train.steps=6",

@@ -23,7 +23,10 @@ from .fakes import FakeEngine, Params
 
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "Where was Rinten born?"}}\n</tool_call><|im_end|>'
 RIGHT, WRONG = "Fentes<|im_end|>", "nowhere<|im_end|>"
-SIZES = ("train.prompts_per_step=2", "rollout.num_generations=4", "train.steps=2", "eval.every=1", "eval.limit=2")
+SIZES = (
+    *("data.train.limit=64", "data.eval.limit=64", "train.prompts_per_step=2", "rollout.num_generations=4"),
+    *("train.steps=2", "eval.every=1", "eval.limit=2"),
+)
 
 
 def new_job(load, folder: Path, *overrides: str, evaluate_first: bool = False) -> Job:

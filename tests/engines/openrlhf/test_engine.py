@@ -23,6 +23,8 @@ from ...processes import Process
 ROOT = Path(__file__).parents[3]
 SIZES = [
     "engine.kind=openrlhf",
+    "data.train.limit=64",
+    "data.eval.limit=64",
     "train.prompts_per_step=2",
     "rollout.num_generations=2",
     "train.steps=4",
