@@ -1,20 +1,33 @@
 # Each target does all of its own set-up, in a virtual environment of this folder's.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/pip --disable-pip-version-check
+# Python's bytecode is kept: without, each of the many processes of a run and of the tests would compile rlf first.
+export PYTHONDONTWRITEBYTECODE =
+
+# uv installs packages in a third of pip's time, from where pip is set to take them (a torch without CUDA, say); pip
+# installs them where uv cannot.
+pip_setting = $$($(PIP) config get $(1) 2>/dev/null || true)
+SOURCES = UV_FIND_LINKS="$${PIP_FIND_LINKS-$(call pip_setting,global.find-links)}" \
+	UV_INDEX="$${PIP_EXTRA_INDEX_URL-$(call pip_setting,global.extra-index-url)}" UV_INDEX_STRATEGY=unsafe-best-match
+UV = $(SOURCES) $(BIN)/uv pip install --quiet --python
+install = $(UV) $(BIN)/python $(1) 2>/dev/null || $(PIP) install --quiet $(1)
 
 # What contains model-written code best; had where it needs no asking: by root, on Debian and its kin.
 APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qq
 BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install -y bubblewrap || { $(APT) update && $(APT) install -y bubblewrap; }; } >/dev/null 2>&1; }
 
-.PHONY: run test lint embedded reference clean
+.PHONY: run test coverage lint embedded reference clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
 
 test: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Passes the tests, on up to four cores.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+coverage: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Which lines and branches the tests run.
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 lint: .venv/installed-dev  ## Style, types, and the direction of imports.
 	$(BIN)/ruff check .
@@ -36,24 +49,25 @@ clean:
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -e .
+	$(PIP) install --quiet uv || true
+	$(call install,-e .)
 	@$(BUBBLEWRAP) || echo "bubblewrap was not installed; 'rlf doctor' says what contains model-written code without it"
 	touch $@
 
 # Without their dependencies: OpenRLHF, whose own maths rlf's is held against (it needs torch alone), and TRL, for the
 # chat templates of real models that its wheel ships.
 .venv/installed-dev: .venv/installed
-	$(PIP) -e '.[dev]'
-	$(PIP) --no-deps openrlhf==0.11.2 trl==1.16.0
+	$(call install,-e '.[dev]')
+	$(call install,--no-deps openrlhf==0.11.2 trl==1.16.0)
 	touch $@
 
 # MCP servers that others wrote, in an environment of their own: theirs needs an older SDK. Tests of those that cannot be
 # installed skip and say so.
 MCP := .venv/mcp-servers
+MCP_SERVERS := 'mcp<2' mcp-server-git==2026.10.10 mcp-server-sqlite==2025.4.25 mcp-server-time==2026.10.10
 .venv/mcp-servers/ready:
-	@test -x $(MCP)/bin/python || $(PYTHON) -m venv $(MCP)
-	@$(MCP)/bin/pip install --quiet --disable-pip-version-check 'mcp<2' mcp-server-git==2026.10.10 \
-		mcp-server-sqlite==2025.4.25 mcp-server-time==2026.10.10 \
+	@test -x $(MCP)/bin/python || $(BIN)/uv venv --quiet --allow-existing --seed $(MCP) || $(PYTHON) -m venv $(MCP)
+	@$(UV) $(MCP)/bin/python $(MCP_SERVERS) || $(MCP)/bin/pip install --quiet $(MCP_SERVERS) \
 		|| echo "MCP servers were not installed from PyPI; their tests will be skipped"
 	@npm install --silent --no-audit --no-fund --prefix $(MCP) @modelcontextprotocol/server-everything@2026.8.31 \
 		@modelcontextprotocol/server-filesystem@2026.8.31 \

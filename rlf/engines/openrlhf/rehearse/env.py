@@ -2,8 +2,7 @@
 
 A virtual environment whose packages come first and that of the interpreter which runs rlf after them: torch,
 transformers, rlf and whatever the user's tools and rewards import are the very same. Only Ray, DeepSpeed, OpenRLHF and
-a few small packages are installed, and on request vLLM for CPUs. DeepSpeed's optimiser is compiled here too, which
-would else happen in the middle of the first job.
+a few small packages are installed, and on request vLLM for CPUs.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ class RehearsalEnvironment:
             "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             "RAY_USAGE_STATS_ENABLED": "0",
-            "TORCH_EXTENSIONS_DIR": str(self.folder / "operations"),
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             # Else vLLM for CPUs puts its model into one more process, and waits for that one spinning.
@@ -123,8 +121,6 @@ class RehearsalEnvironment:
         self._pip("install", *BASE)
         self._pip("install", "--no-build-isolation", DEEPSPEED)
         self._pip("install", "--no-deps", OPENRLHF)
-        tell("compiling DeepSpeed's optimiser: about a minute")
-        self._compile()
         _marker(self.folder, "base").touch()
 
     def _add_pictures(self, tell: Callable[[str], None]) -> None:
@@ -147,11 +143,6 @@ class RehearsalEnvironment:
     @property
     def _packages(self) -> Path:
         return Path(sysconfig.get_path("purelib", vars={"base": str(self.folder), "platbase": str(self.folder)}))
-
-    def _compile(self) -> None:
-        load = "get_accelerator().create_op_builder('FusedAdamBuilder').load()"
-        source = f"from deepspeed.accelerator import get_accelerator; {load}"
-        self._run([str(self.python), "-c", source], self.variables())
 
     def _pip(self, *arguments: str) -> None:
         self._run([str(self.python), "-m", "pip", "--disable-pip-version-check", *arguments], {})

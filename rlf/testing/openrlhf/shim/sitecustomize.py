@@ -141,6 +141,18 @@ def _adapt_deepspeed(communication: Any) -> None:
     communication.build_shm_op = lambda: None
 
 
+def _adapt_adam(fused_adam: Any) -> None:
+    """DeepSpeed's Adam in one kernel, which it would compile for a minute, has the formula of torch's AdamW."""
+    adamw: Any = sys.modules["torch"].optim.AdamW
+
+    class FusedAdam(adamw):  # type: ignore[misc]  # torch is not known before it is imported
+        def __init__(self, params: Any, *, adam_w_mode: bool = True, **settings: Any) -> None:
+            assert adam_w_mode, settings
+            super().__init__(params, **settings)
+
+    fused_adam.FusedAdam = FusedAdam
+
+
 def _adapt_gpu_id(utils: Any) -> None:
     """All processes share the one device there is."""
     utils.get_physical_gpu_id = lambda: "cpu"
@@ -155,6 +167,7 @@ _ADAPTATIONS: dict[str, Callable[[Any], None]] = {
     "vllm.v1.worker.gpu_model_runner": _adapt_runner,
     "openrlhf.trainer.ray.utils": _adapt_gpu_id,
     "deepspeed.comm.torch": _adapt_deepspeed,
+    "deepspeed.ops.adam.fused_adam": _adapt_adam,
 }
 
 
