@@ -1,6 +1,15 @@
+import gc
 import signal
 
 import pytest
+
+gc.disable()
+"""While the tests are collected; what was imported and collected by then is looked through no more."""
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
