@@ -17,7 +17,7 @@ from rlf.reports.quantities import decimal, visible
 
 if TYPE_CHECKING:
     from rlf.api.rewards.calibration import Calibration
-    from rlf.reports.agreement import Estimate
+    from rlf.reports.statistics import Estimate
 
 _MOST_SHOWN = 3
 

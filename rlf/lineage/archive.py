@@ -13,7 +13,6 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,15 +28,6 @@ from rlf.lineage.transfer import copy_run
 logger = logging.getLogger(__name__)
 
 _TABLE = "rlf_archive"
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What a table of an archive holds."""
-
-    num_rows: int
-    sha256: str
-    """Of all values of all rows, in the table's own order."""
 
 
 def write_archive(source: Store, run_ids: Sequence[str], path: Path) -> None:
@@ -59,16 +49,13 @@ def write_archive(source: Store, run_ids: Sequence[str], path: Path) -> None:
 def _write_manifest(path: Path, run_ids: Sequence[str]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where nothing can be written
-        tables = {
-            name: {"num_rows": rows.num_rows, "sha256": rows.sha256}
-            for name in sorted(metadata.tables)
-            for rows in [_read_rows(database, name)]
-        }
+        tables = {name: _read_rows(database, name) for name in sorted(metadata.tables)}
         manifest = {"rlf": __version__, "run_ids": list(run_ids), "tables": tables}
         database.execute(f"UPDATE {_TABLE} SET manifest = ?", [json.dumps(manifest)])
 
 
-def _read_rows(database: sqlite3.Connection, table: str) -> Rows:
+def _read_rows(database: sqlite3.Connection, table: str) -> dict[str, Any]:
+    """Number of the rows of a table, and the hash of all their values in the table's own order."""
     digest, number = sha256(), 0
     for row in database.execute(f'SELECT * FROM "{table}"'):
         number += 1
@@ -76,7 +63,7 @@ def _read_rows(database: sqlite3.Connection, table: str) -> Rows:
             data = value if isinstance(value, bytes) else repr(value).encode()
             digest.update(f"{type(value).__name__} {len(data)} ".encode())
             digest.update(data)
-    return Rows(number, digest.hexdigest())
+    return {"num_rows": number, "sha256": digest.hexdigest()}
 
 
 @contextmanager
@@ -133,7 +120,7 @@ def _check_manifest(path: Path) -> None:
         return
     try:
         with closing(connect_read_only(path)) as database:
-            wrong = [_difference(database, name, Rows(**rows)) for name, rows in manifest["tables"].items()]
+            wrong = [_difference(database, name, rows) for name, rows in manifest["tables"].items()]
     except (sqlite3.DatabaseError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, f"it cannot be read to its end ({error})") from error
     found = [words for words in wrong if words is not None]
@@ -161,12 +148,12 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
     return manifest
 
 
-def _difference(database: sqlite3.Connection, name: str, expected: Rows) -> str | None:
+def _difference(database: sqlite3.Connection, name: str, expected: dict[str, Any]) -> str | None:
     if name not in metadata.tables:
         return None  # of a newer rlf, whose schema is refused below
     found = _read_rows(database, name)
-    if found.num_rows != expected.num_rows:
-        return f"table {name} has {found.num_rows} rows of {expected.num_rows}"
+    if found["num_rows"] != expected["num_rows"]:
+        return f"table {name} has {found['num_rows']} rows of {expected['num_rows']}"
     return None if found == expected else f"table {name} has other contents than were written"
 
 

@@ -8,19 +8,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rlf.reports.statistics import Interval, welch_interval, wilson_interval
+from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
 from rlf.rewards.judging.kappa import cohen_kappa
 
 _LEAST_PER_LEVEL = 5
 """Items of a label, on average, from which those of equal label are compared; else those on the same side of 1/2."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number with its 95 % confidence interval; None where it cannot be told."""
-
-    value: float | None
-    interval: Interval | None
 
 
 @dataclass(frozen=True, slots=True)

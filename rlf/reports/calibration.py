@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from rlf.reports.agreement import (
-    Estimate,
     PositionBias,
     accuracy,
     kappa,
@@ -16,6 +15,7 @@ from rlf.reports.agreement import (
     self_preference,
     spearman,
 )
+from rlf.reports.statistics import Estimate
 from rlf.rewards.judging.calibrating import Judged
 from rlf.rewards.judging.settings import Compare
 from rlf.rewards.kinds.judge import JudgeTerm

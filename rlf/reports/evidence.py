@@ -107,8 +107,7 @@ def seeds_evidence(left: Sequence[float], right: Sequence[float]) -> Evidence | 
         return None
 
     def interval_at(confidence: float) -> Interval:
-        low, high = welch_interval(left, right, confidence, cautious=True) or (0.0, 0.0)
-        return Interval(max(-1.0, low), min(1.0, high))
+        return (welch_interval(left, right, confidence, cautious=True) or Interval(0.0, 0.0)).within(-1.0, 1.0)
 
     return Evidence(fmean(right) - fmean(left), p, interval_at)
 

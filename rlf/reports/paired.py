@@ -91,7 +91,7 @@ def graded_interval(differences: Sequence[float], confidence: float = 0.95) -> I
     """
     mean, error = _adjusted(differences)
     half = student_quantile(confidence, len(differences) + 1) * error
-    return Interval(max(-1.0, mean - half), min(1.0, mean + half))
+    return Interval(mean - half, mean + half).within(-1.0, 1.0)
 
 
 def _adjusted(differences: Sequence[float]) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
@@ -16,6 +17,18 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+    def within(self, low: float, high: float) -> Interval:
+        """The part of it between two ends."""
+        return Interval(max(low, self.low), min(high, self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % confidence interval; None where it cannot be told."""
+
+    value: float | None
+    interval: Interval | None = None
 
 
 def wilson_interval(successes: float, n: int, confidence: float = 0.95) -> Interval:
@@ -34,7 +47,7 @@ def wilson_interval(successes: float, n: int, confidence: float = 0.95) -> Inter
     scale = 1 + z * z / n
     centre = (rate + z * z / (2 * n)) / scale
     half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / scale
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+    return Interval(centre - half, centre + half).within(0.0, 1.0)
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
@@ -72,7 +85,13 @@ def share_interval(values: Sequence[float], confidence: float = 0.95) -> Interva
     low, high = min(values), max(values)
     found = mean_interval([*values, *((low, high) if high > low else (0.0, 1.0))], confidence)
     assert found is not None, "values that differ have an interval"
-    return Interval(max(0.0, found.low), min(1.0, found.high))
+    return found.within(0.0, 1.0)
+
+
+def mean_share(values: Sequence[float]) -> Estimate | None:
+    """The mean of shares, as over seeds, with Student's interval where something varies. None without any."""
+    interval = mean_interval(values)
+    return Estimate(fmean(values), interval and interval.within(0.0, 1.0)) if values else None
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:

@@ -25,7 +25,7 @@ from rlf.reports.evaluation import interval_of, kinds_of
 from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.quantities import MISSING, level, p_value, percent, percent_range, points, points_range, visible
 from rlf.reports.sheets import plain_table
-from rlf.reports.statistics import Interval
+from rlf.reports.statistics import Estimate
 from rlf.reports.trajectory import legend, trajectory_view
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _table(changes: Sequence[Change], found: Sequence[Shift | None]) -> Table:
         for name, before, after in rate_rows(change):
             whole = not name.startswith("  ")
             style = _direction(shift) if whole else "none"
-            figures = (_rate(before), _rate(after), Text(difference_words(before.share, after.share), style))
+            figures = (_rate(before), _rate(after), Text(difference_words(before.value, after.value), style))
             table.add_row(Text(visible(name)), *figures, style="bold" if whole else None)
     return table
 
@@ -112,15 +112,7 @@ def _header(word: str, trial: Trial | None) -> str:
     return word if trial is None else f"{word} (step {trial.evaluation.step})"
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A share with its interval."""
-
-    share: float | None
-    interval: Interval | None = None
-
-
-def rate_rows(change: Change) -> Iterator[tuple[str, Rate, Rate]]:
+def rate_rows(change: Change) -> Iterator[tuple[str, Estimate, Estimate]]:
     """The mode's rows: all questions, each kind, pass@k."""
     before, after = change.before, change.after
     metrics = before.evaluation.metrics
@@ -129,23 +121,25 @@ def rate_rows(change: Change) -> Iterator[tuple[str, Rate, Rate]]:
     for kind in sorted(kinds_of(metrics)):
         yield f"  {kind}", _of_kind(before, kind), _of_kind(after, kind)
     for name in sorted(name for name in metrics if name.startswith("pass@")):
-        yield f"  {name}", Rate(_metrics(before).get(name)), Rate(_metrics(after).get(name))
+        yield f"  {name}", Estimate(_metrics(before).get(name)), Estimate(_metrics(after).get(name))
 
 
-def _overall(trial: Trial | None) -> Rate:
-    return Rate(_metrics(trial).get("success"), interval_of(_metrics(trial)))
+def _overall(trial: Trial | None) -> Estimate:
+    return Estimate(_metrics(trial).get("success"), interval_of(_metrics(trial)))
 
 
-def _of_kind(trial: Trial | None, kind: str) -> Rate:
-    return Rate(None) if trial is None else Rate(kinds_of(_metrics(trial)).get(kind), kind_interval(trial, kind))
+def _of_kind(trial: Trial | None, kind: str) -> Estimate:
+    return (
+        Estimate(None) if trial is None else Estimate(kinds_of(_metrics(trial)).get(kind), kind_interval(trial, kind))
+    )
 
 
 def _metrics(trial: Trial | None) -> Mapping[str, float]:
     return {} if trial is None else trial.evaluation.metrics
 
 
-def _rate(rate: Rate) -> Text:
-    text = Text(percent(rate.share))
+def _rate(rate: Estimate) -> Text:
+    text = Text(percent(rate.value))
     return text if rate.interval is None else text.append(f" ({percent_range(*rate.interval)})", "not bold dim")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -15,7 +14,7 @@ from rlf.lineage.records import SWEEP
 from rlf.reports.overview import STATUS_STYLES
 from rlf.reports.quantities import MISSING, percent, percent_range, visible
 from rlf.reports.sheets import plain_table
-from rlf.reports.statistics import Interval, mean_interval
+from rlf.reports.statistics import Estimate, Interval, mean_share
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
@@ -106,9 +105,8 @@ def read_seeds(reader: Reader, names: Sequence[str]) -> SeedReport | None:
     if len(settings) > 1:
         return None
     values = [row.after for row in sweep.rows if row.after is not None]
-    interval = mean_interval(values)
-    within = None if interval is None else Interval(max(0.0, interval.low), min(1.0, interval.high))
-    return SeedReport(sweep, len(values), fmean(values) if values else None, within)
+    mean = mean_share(values) or Estimate(None)
+    return SeedReport(sweep, len(values), mean.value, mean.interval)
 
 
 def seeds_view(report: SeedReport) -> RenderableType:

@@ -15,19 +15,10 @@ from rlf.lineage.records import TrajectorySummary
 from rlf.reports.compare.arms import Arm, Member
 from rlf.reports.evaluation import first_samples, success_by_task
 from rlf.reports.evidence import Evidence, Finding, judge, paired_evidence, seeds_evidence, unpaired_evidence
-from rlf.reports.statistics import Interval, area_under, mean_interval, share_interval
+from rlf.reports.statistics import Estimate, Interval, area_under, mean_share, share_interval
 
 _TAIL = 0.1
 """Share of a run's steps, the last ones, that a metric's figure is the mean of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One number of an arm: the mean over its runs."""
-
-    value: float
-    interval: Interval | None
-    """95 %: over the seeds where there are several, over the questions for one run's success, else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +37,15 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One arm's results on the held-out questions and on the way there."""
+    """One arm's results on the held-out questions and on the way there: means over its runs.
 
-    final: Figure | None
+    Intervals are over the seeds where there are several, over the questions for one run's success, else absent.
+    """
+
+    final: Estimate | None
     """Success at the last evaluation."""
-    best: Figure | None
-    area: Figure | None
+    best: Estimate | None
+    area: Estimate | None
     """Mean height of the learning curve, by trapezoids over the steps."""
     reached: Reached | None
     """None: no run got to the threshold."""
@@ -122,25 +116,16 @@ def outcome(arm: Arm, mode: str, threshold: float) -> Outcome:
     finals = [curve[-1].metrics["success"] for curve in curves]
     bests = [max(found.metrics["success"] for found in curve) for curve in curves]
     areas = [area_under([e.step for e in curve], [e.metrics["success"] for e in curve]) for curve in curves]
-    final = _figure(finals)
+    final = mean_share(finals)
     if final is not None and len(finals) == 1:
-        final = Figure(final.value, _over_questions(arm.members[0].last_tries.get(mode, ())))
+        final = Estimate(final.value, _over_questions(arm.members[0].last_tries.get(mode, ())))
     return Outcome(
         final=final,
-        best=_figure(bests),
-        area=_figure([area for area in areas if area is not None]),
+        best=mean_share(bests),
+        area=mean_share([area for area in areas if area is not None]),
         reached=_reached(arm, mode, threshold),
         metrics=_tail_metrics(arm),
     )
-
-
-def _figure(values: Sequence[float]) -> Figure | None:
-    """The mean of shares; its interval ends where shares do."""
-    if not values:
-        return None
-    interval = mean_interval(values)
-    within = None if interval is None else Interval(max(0.0, interval.low), min(1.0, interval.high))
-    return Figure(fmean(values), within)
 
 
 def _over_questions(tries: Sequence[TrajectorySummary]) -> Interval | None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from rlf.reports.compare.comparison import Comparison
-from rlf.reports.compare.outcomes import Figure, Reached
+from rlf.reports.compare.outcomes import Reached
 from rlf.reports.judges import judge_totals
 from rlf.reports.power import power_words
 from rlf.reports.quantities import MISSING, count, decimal, dollars, duration, latency, percent, rate, visible
 from rlf.reports.sheets import Sheet, sheet_markdown
+from rlf.reports.statistics import Estimate
 
 _METRICS = (
     ("reward/mean", "reward"),
@@ -108,7 +109,7 @@ def _results(found: Comparison) -> Iterator[tuple[str, ...]]:
     yield f"time to {level}", *(MISSING if item is None else duration(item.wall_s) for item in reached)
 
 
-def _figure(figure: Figure | None) -> str:
+def _figure(figure: Estimate | None) -> str:
     return MISSING if figure is None else rate(figure.value, figure.interval)
 
 

@@ -64,9 +64,9 @@ def _rates(change: Change) -> Iterator[tuple[str, ...]]:
     for name, before, after in rate_rows(change):
         yield (
             visible(name.replace("  ", "\u2003")),
-            rate(before.share, before.interval),
-            rate(after.share, after.interval),
-            difference_words(before.share, after.share),
+            rate(before.value, before.interval),
+            rate(after.value, after.interval),
+            difference_words(before.value, after.value),
         )
 
 
