@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from typing import Any
 from rlf import __version__
 from rlf.core import RlfError, RunError
 from rlf.core.publish import published
-from rlf.lineage.read_only import connect_read_only
+from rlf.lineage.read_only import connect_read_only, copy_database
 from rlf.lineage.store import OldSchema, Store, open_store
 from rlf.lineage.tables import metadata
 from rlf.lineage.transfer import copy_run
@@ -99,11 +98,7 @@ def open_archive(where: str) -> Iterator[Store]:
 def _migrated_copy(path: Path) -> Iterator[Store]:
     """An archive of an older rlf, brought up to date in a copy."""
     with tempfile.TemporaryDirectory(prefix="rlf-archive-") as folder:
-        copy = Path(folder) / "rlf.db"
-        for suffix in ("", "-wal"):
-            part = path.with_name(path.name + suffix)
-            if part.is_file():
-                shutil.copyfile(part, copy.with_name(copy.name + suffix))
+        copy = copy_database(path, folder)
         with open_store(copy, create=False) as store:
             store.base = path.parent.resolve()
             yield store

@@ -6,7 +6,6 @@ damaged one are found again. A row is saved when it is sound by itself and what 
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import tempfile
 import time
@@ -22,7 +21,7 @@ from rlf.core import RlfError, RunError
 from rlf.core.publish import published
 from rlf.lineage import tables
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words
-from rlf.lineage.read_only import names_of_tables
+from rlf.lineage.read_only import copy_database, names_of_tables
 from rlf.lineage.reader import is_readable
 from rlf.lineage.soundness import find_fault
 from rlf.lineage.store import open_store
@@ -101,11 +100,7 @@ def salvage(path: Path, target: Path) -> Salvage:
 def _opened_copy(path: Path) -> Iterator[sqlite3.Connection]:
     """A copy of a database, so that the damaged one stays as it is, with a header that SQLite can read."""
     with tempfile.TemporaryDirectory(prefix="rlf-salvage-") as folder:
-        copy = Path(folder) / "rlf.db"
-        for suffix in ("", "-wal"):
-            part = path.with_name(path.name + suffix)
-            if part.is_file():
-                shutil.copyfile(part, copy.with_name(copy.name + suffix))
+        copy = copy_database(path, folder)
         _refuse_foreign(path, copy)
         new = Path(folder) / "new.db"
         open_store(new).close()

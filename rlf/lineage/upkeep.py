@@ -10,7 +10,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, text
 from sqlalchemy.exc import DatabaseError
@@ -50,12 +50,10 @@ def parse_keep(words: Sequence[str]) -> Keep:
         match = _KEEP.fullmatch(word)
         if match is None:
             raise RlfError(f"--keep: got {word!r}; expected {KEEP_FORM}. Write e.g. `--keep last:5 --keep failed`.")
-        if match["rule"] == "last":
-            keep = Keep(int(match["number"]), keep.every, keep.failed)
-        elif match["rule"] == "every":
-            keep = Keep(keep.last, int(match["number"]), keep.failed)
+        if match["rule"] is not None:
+            keep = replace(keep, **{match["rule"]: int(match["number"])})
         elif match["word"] == "failed":
-            keep = Keep(keep.last, keep.every, failed=True)
+            keep = replace(keep, failed=True)
     return keep
 
 
