@@ -50,8 +50,10 @@ def parse_keep(words: Sequence[str]) -> Keep:
         match = _KEEP.fullmatch(word)
         if match is None:
             raise RlfError(f"--keep: got {word!r}; expected {KEEP_FORM}. Write e.g. `--keep last:5 --keep failed`.")
-        if match["rule"] is not None:
-            keep = replace(keep, **{match["rule"]: int(match["number"])})
+        if match["rule"] == "last":
+            keep = replace(keep, last=int(match["number"]))
+        elif match["rule"] == "every":
+            keep = replace(keep, every=int(match["number"]))
         elif match["word"] == "failed":
             keep = replace(keep, failed=True)
     return keep
