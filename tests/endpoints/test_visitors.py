@@ -62,10 +62,9 @@ def test_a_name_of_the_environment_is_the_servers_own(monkeypatch):
 
 def _applications():
     corpus = SimpleNamespace(num_passages=1, search=lambda query, topk: [])
-    model = SimpleNamespace(model=SimpleNamespace(tokenizer=None), close=asyncio.Event().wait)
     yield "search", search_app(corpus, ThreadPoolExecutor(1), "127.0.0.1"), "/retrieve", {"queries": ["q"]}
-    server = ModelServer(model, SimpleNamespace(), "judge").app("127.0.0.1")
-    server.on_cleanup.clear()
+    nothing = SimpleNamespace()
+    server = ModelServer(nothing, nothing, nothing, "judge", ends=(), max_tokens=10).app("127.0.0.1")
     yield "judge", server, "/v1/chat/completions", {"model": "another", "messages": []}
     yield "ingest", Receiver(SimpleNamespace(run_id="r"), "word").app("127.0.0.1"), "/r/0/a.jsonl", {}
 

@@ -87,18 +87,16 @@ def test_calls_of_these_kinds_stay_on_this_machine_so_that_rewards_are_attacked_
 
 
 def test_a_call_that_hangs_ends_at_its_deadline_and_a_third_one_waits_for_its_turn(bench: Bench) -> None:
-    async def story() -> tuple[list[ToolResult], float]:
+    async def story() -> list[ToolResult]:
         await asyncio.gather(*(bench.call(bench.subject.well, "hasty") for _ in range(2)))  # starts what they run in
-        started = time.perf_counter()
         calls = [bench.call(bench.subject.hang, "hasty", f"hang-{number}") for number in range(3)]
         results = list(await asyncio.gather(*calls))
         await bench.end("hang-0", "hang-1", "hang-2")
-        return results, time.perf_counter() - started
+        return results
 
-    results, wall_s = bench.run(story())
+    results = bench.run(story())
     assert [result.outcome for result in results] == [Outcome.TIMEOUT] * 3, [result.text for result in results]
     assert all(result.run_s < _HASTY_S + _LATE_S for result in results)
-    assert wall_s < 2 * _HASTY_S + _LATE_S
     *side_by_side, waited_s = sorted(result.queue_s for result in results)
     assert max(side_by_side) < _HASTY_S / 2 < waited_s
 
