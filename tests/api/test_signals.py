@@ -39,7 +39,8 @@ def without_signal(tmp_path_factory):
     from .conftest import SMALL
 
     folder = tmp_path_factory.mktemp("runs")
-    small = ([Path(__file__).parents[2] / "specs" / "search.yaml"], SMALL)
+    every_row = ("~data.train.limit", "~data.eval.limit")
+    small = ([Path(__file__).parents[2] / "specs" / "search.yaml"], [*SMALL, *every_row])
     return folder, *started(small, folder, *WRONG)
 
 

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from typer.testing import Result
 
-from rlf.api.doctor.findings import Status, attacks, sandbox_finding
+from rlf.api.doctor import attacks
+from rlf.api.doctor.findings import Status, sandbox_finding
 from rlf.sandbox import Level, LevelReport, Outcome
 from rlf.sandbox.battery import AttackResult
 
