@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,15 +257,9 @@ def _ended(outcome: start.RunOutcome, folder: Path) -> Run:
     """The run as it ended. Raises KeyboardInterrupt where it was stopped, so that the program stops too."""
     if outcome.status is RunStatus.INTERRUPTED and outcome.spent is None:
         where = "" if str(folder) == DEFAULT_RUNS else f", runs_folder={str(folder)!r}"
-        raise KeyboardInterrupt(
-            f"run {outcome.run_id} stopped at step {outcome.step}; continue it with "
-            f"rlf.resume({outcome.run_id!r}{where}) or `rlf resume {outcome.run_id}{_option(folder)}`"
-        )
+        again = f"rlf.resume({outcome.run_id!r}{where})"
+        raise KeyboardInterrupt(f"run {outcome.run_id} stopped at step {outcome.step}; continue it with {again}")
     return load_run(outcome.run_id, runs_folder=folder)
-
-
-def _option(folder: Path) -> str:
-    return "" if str(folder) == DEFAULT_RUNS else f" --runs {shlex.quote(str(folder))}"
 
 
 def compare(
