@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,8 +23,8 @@ from rlf.api.specs.plans import checked_plan
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.seeds import derive_seed
 from rlf.engines.engine import load_inputs
+from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
-from rlf.engines.local.sampler import Sampler
 from rlf.rollout.collect import collect
 from rlf.rollout.loop import Rollout
 from rlf.training.harness import build_harness
@@ -133,34 +132,32 @@ async def main(arguments):
     ours = load_model(inputs.model_path, dtype=torch.float32, device=torch.device("cpu"))
     theirs = AutoModelForCausalLM.from_pretrained(inputs.model_path, attn_implementation="sdpa")
     theirs.generation_config.max_length = None
-    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as executor:
-        async with harness.tools, harness.reward:
-            tools = SlowTools(harness.tools, arguments.tool_latency)
-            played = {"rlf": [], "barrier": []}
-            for round_ in range(arguments.rounds + 1):
-                size = arguments.trajectories // 8
-                tasks = inputs.train[round_ * size : (round_ + 1) * size]
-                rollouts = [
-                    Rollout(f"{round_}/{task.id}/{k}", task, k, derive_seed(round_, task.id, k))
-                    for task in tasks
-                    for k in range(8)
-                ]
-                sampler = Sampler(
-                    ours,
-                    num_slots=len(rollouts),
-                    max_tokens=harness.limits.max_total_tokens,
-                    logical=not arguments.tool_latency,
-                    executor=executor,
-                    decode=harness.chat.decode,
-                )
+    async with harness.tools, harness.reward:
+        tools = SlowTools(harness.tools, arguments.tool_latency)
+        played = {"rlf": [], "barrier": []}
+        for round_ in range(arguments.rounds + 1):
+            size = arguments.trajectories // 8
+            tasks = inputs.train[round_ * size : (round_ + 1) * size]
+            rollouts = [
+                Rollout(f"{round_}/{task.id}/{k}", task, k, derive_seed(round_, task.id, k))
+                for task in tasks
+                for k in range(8)
+            ]
+            sampler = PolicyHost(
+                ours,
+                harness.chat.decode,
+                num_slots=len(rollouts),
+                max_tokens=harness.limits.max_total_tokens,
+                logical=not arguments.tool_latency,
+            )
+            async with sampler:
                 one = await play_rlf(harness, tools, sampler, rollouts)
-                await sampler.close()
-                torch.set_num_threads(arguments.cores)
-                torch.manual_seed(round_)
-                other = await play_barrier(harness, tools, theirs, rollouts, tokenizer.pad_token_id)
-                if round_:  # the first round warms both up
-                    played["rlf"].append(one)
-                    played["barrier"].append(other)
+            torch.set_num_threads(arguments.cores)
+            torch.manual_seed(round_)
+            other = await play_barrier(harness, tools, theirs, rollouts, tokenizer.pad_token_id)
+            if round_:  # the first round warms both up
+                played["rlf"].append(one)
+                played["barrier"].append(other)
     report(played)
 
 

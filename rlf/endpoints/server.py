@@ -85,24 +85,6 @@ class Model(Protocol):
         """Samples until a stop token or a stop string, or `max_tokens`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Completed:
-    """What was sampled for a request."""
-
-    tokens: list[int]
-    """The end-of-turn token, where one was sampled, is the last."""
-    text: str
-    """Without special tokens, and without the stop string and what follows it."""
-    is_stopped: bool
-    """Whether it ended by itself; if not, `max_tokens` cut it."""
-    tops: Sequence[Mapping[int, float]]
-    """Log-probabilities of the likeliest tokens at each, its own among them; empty where they are not asked for."""
-
-    @property
-    def finish_reason(self) -> str:
-        return "stop" if self.is_stopped else "length"
-
-
 class ModelServer:
     """The handlers. `app` makes the application."""
 
@@ -150,9 +132,10 @@ class ModelServer:
         tools = asked.tools if asked.tool_choice == "auto" else ()
         tokens = self._dialogue.encode(asked.messages, tools)
         limit = asked.max_completion_tokens or asked.max_tokens
-        found = await self._complete_tokens(asked, tokens, limit, asked.top_logprobs if asked.logprobs else None)
-        turn = self._dialogue.read(found.tokens, found.text, tools, is_stopped=found.is_stopped)
-        reason = "tool_calls" if turn.calls else found.finish_reason
+        num_top = asked.top_logprobs if asked.logprobs else None
+        found, text = await self._complete_tokens(asked, tokens, limit, num_top)
+        turn = self._dialogue.read(found.tokens, text, tools, is_stopped=found.finish is Finish.STOP)
+        reason = "tool_calls" if turn.calls else str(found.finish)
         usage = Usage(len(tokens), len(found.tokens))
         message = Completion(turn.text, turn.calls, reason, (), usage).message()
         if turn.reasoning:
@@ -164,8 +147,8 @@ class ModelServer:
     async def _complete(self, data: bytes) -> dict[str, Any]:
         asked = _CompletionRequest.model_validate_json(data)
         tokens = self._tokenizer.encode(asked.prompt)
-        found = await self._complete_tokens(asked, tokens, asked.max_tokens or 16, asked.logprobs)
-        choice = {"index": 0, "text": found.text, "finish_reason": found.finish_reason, "logprobs": None}
+        found, text = await self._complete_tokens(asked, tokens, asked.max_tokens or 16, asked.logprobs)
+        choice = {"index": 0, "text": text, "finish_reason": str(found.finish), "logprobs": None}
         if asked.logprobs is not None:
             shown = self._logprobs(found, asked.logprobs)
             choice["logprobs"] = {
@@ -177,7 +160,8 @@ class ModelServer:
 
     async def _complete_tokens(
         self, asked: _Sampled, tokens: list[int], limit: int | None, num_top: int | None
-    ) -> _Completed:
+    ) -> tuple[Sample, str]:
+        """What is sampled, and its text without special tokens, up to the first stop string."""
         if asked.model != self._name:
             raise _Refused(404, f"the model {asked.model!r} does not exist; this server has {self._name!r}")
         room = self._max_tokens - len(tokens)
@@ -192,10 +176,9 @@ class ModelServer:
         sample = await self._model.complete(tokens, limit or room, sampling, seed)
         text = str(self._tokenizer.decode(sample.tokens, skip_special_tokens=True))
         found = [at for stop in stops if (at := text.find(stop)) >= 0]
-        text = text[: min(found)] if found else text
-        return _Completed(sample.tokens, text, sample.finish is Finish.STOP, sample.tops)
+        return sample, text[: min(found)] if found else text
 
-    def _logprobs(self, found: _Completed, num_top: int) -> list[dict[str, Any]]:
+    def _logprobs(self, found: Sample, num_top: int) -> list[dict[str, Any]]:
         """Each token with its log-probability and those of the likeliest ones."""
         shown = []
         for token, tops in zip(found.tokens, found.tops, strict=True):

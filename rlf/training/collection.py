@@ -84,7 +84,7 @@ class Collector:
             emit: takes what there is of a collection that is cut off.
         """
         self._policy = policy
-        self._harness = harness
+        self.harness = harness
         self._tasks = tasks
         self._train = train
         self._num_generations = num_generations
@@ -104,14 +104,14 @@ class Collector:
                 for position, task in draw_tasks(self._tasks, self._seed, cursor, wanted)
                 for sample in range(self._num_generations)
             ]
-            scored = await self._play(rollouts, self._harness.training, step, collected)
+            scored = await self._play(rollouts, self.harness.training, step, collected)
             cursor += wanted
             collected += scored
             kept += keep_groups(scored, filtering)
         greedy = None
         if self._train.algorithm.needs_greedy:
             rollouts = greedy_rollouts(kept, self._seed, self._num_generations)
-            greedy = await self._play(rollouts, self._harness.greedy, step, collected)
+            greedy = await self._play(rollouts, self.harness.greedy, step, collected)
         return Collection(collected, kept, greedy, cursor)
 
     async def _play(
@@ -119,8 +119,8 @@ class Collector:
     ) -> list[Scored]:
         return await collect(
             rollouts,
-            self._harness.setting(self._policy, sampling),
-            self._harness.reward,
+            self.harness.setting(self._policy, sampling),
+            self.harness.reward,
             step=step,
             cut_off=lambda left: self._emit(Interrupted(step, [*before, *left])),
         )

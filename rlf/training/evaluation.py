@@ -10,10 +10,11 @@ from statistics import fmean
 from rlf.reports.statistics import pass_at_k, wilson_interval
 from rlf.rollout.collect import Halt, collect
 from rlf.rollout.metrics import rollout_metrics
+from rlf.spec.models import EvalSpec
 from rlf.training.harness import Harness
 from rlf.training.rollouts import evaluation_rollout
 from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice
-from rlf.types.policy import Policy, Sampling
+from rlf.types.policy import Policy
 from rlf.types.score import Scored
 from rlf.types.task import Task
 
@@ -22,42 +23,44 @@ async def evaluate(
     policy: Policy,
     harness: Harness,
     tasks: Sequence[Task],
+    settings: EvalSpec,
     *,
-    mode: str,
-    sampling: Sampling,
-    num_samples: int,
     seed: int,
     step: int,
     emit: EventSink,
     max_usd: float | None = None,
 ) -> float | None:
-    """Evaluates a policy in one mode, and emits the result; the success, None where no trajectory could be scored.
+    """Evaluates a policy by sampling, and greedily if that is wanted; emits what each finds.
+
+    Returns the success by sampling; None where no trajectory could be scored.
 
     Args:
-        mode: `sampled` or `greedy`.
         step: updates that the policy has seen.
-        max_usd: what tools and judges may cost; the evaluation ends early when that is spent.
+        max_usd: what tools and judges may cost in each mode, which ends early when that is spent.
     """
-    started = time.perf_counter()
-    rollouts = [evaluation_rollout(task, mode, sample, seed, step) for task in tasks for sample in range(num_samples)]
-    halt = Halt()
-    with harness.meter.bounded(max_usd, halt.call):
-        scored = await collect(
-            rollouts,
-            harness.setting(policy, sampling),
-            harness.reward,
-            step=step,
-            cut_off=lambda left: emit(Interrupted(step, left)),
-            halt=halt,
-        )
-    if halt.is_called:
-        what = f"evaluation after step {step}, {mode}: limits.max_usd_per_evaluation ({max_usd:g}) is spent"
-        text = f"{what}; it ends with {len(scored)} of {len(rollouts)} trajectories"
-        emit(Notice("warning", text, {"step": step, "num_done": len(scored), "num_planned": len(rollouts)}))
-    metrics = evaluation_metrics(scored, num_samples)
-    metrics["time/total_s"] = time.perf_counter() - started
-    emit(EvaluationFinished(step, mode, metrics, scored))
-    return metrics.get("success")
+    modes = [("sampled", harness.evaluation, settings.num_samples), ("greedy", harness.greedy, 1)]
+    successes = []
+    for mode, sampling, num_samples in modes if settings.greedy else modes[:1]:
+        started, halt = time.perf_counter(), Halt()
+        rollouts = [evaluation_rollout(task, mode, at, seed, step) for task in tasks for at in range(num_samples)]
+        with harness.meter.bounded(max_usd, halt.call):
+            scored = await collect(
+                rollouts,
+                harness.setting(policy, sampling),
+                harness.reward,
+                step=step,
+                cut_off=lambda left: emit(Interrupted(step, left)),
+                halt=halt,
+            )
+        if halt.is_called:
+            what = f"evaluation after step {step}, {mode}: limits.max_usd_per_evaluation ({max_usd:g}) is spent"
+            text = f"{what}; it ends with {len(scored)} of {len(rollouts)} trajectories"
+            emit(Notice("warning", text, {"step": step, "num_done": len(scored), "num_planned": len(rollouts)}))
+        metrics = evaluation_metrics(scored, num_samples)
+        metrics["time/total_s"] = time.perf_counter() - started
+        emit(EvaluationFinished(step, mode, metrics, scored))
+        successes.append(metrics.get("success"))
+    return successes[0]
 
 
 def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, float]:

@@ -10,7 +10,7 @@ from rlf.core.errors import RunError
 
 
 class KVCache:
-    """A fixed block of slots. Which trajectory holds which slot is the sampler's affair."""
+    """A block of slots, reserved when it is first needed. Which trajectory holds which slot is the host's affair."""
 
     def __init__(
         self,
@@ -24,26 +24,37 @@ class KVCache:
         device: torch.device,
     ) -> None:
         self.device = device
-        self._at_first = num_slots, max_tokens
-        self._data = _zeros((num_layers, 2, num_slots, num_heads, max_tokens, head_dim), dtype, device)
+        self._reserved = num_slots, max_tokens
+        self._data = torch.zeros((num_layers, 2, 0, num_heads, 0, head_dim), dtype=dtype, device=device)
 
     def fit(self, num_slots: int, num_tokens: int) -> None:
-        """Grows to at least so many slots and tokens of each, by doubling; what is kept stays."""
+        """Reserves the slots and the tokens of each; one that they do not fit into doubles, and keeps what it holds."""
         had = self._data
-        layers, two, had_slots, heads, had_tokens, head_dim = had.shape
-        if num_slots <= had_slots and num_tokens <= had_tokens:
-            return
-        slots = had_slots if num_slots <= had_slots else max(num_slots, 2 * had_slots)
-        tokens = had_tokens if num_tokens <= had_tokens else max(num_tokens, 2 * had_tokens)
-        self._data = _zeros((layers, two, slots, heads, tokens, head_dim), had.dtype, had.device)
-        self._data[:, :, :had_slots, :, :had_tokens] = had
+        _, _, had_slots, _, had_tokens, _ = had.shape
+        if num_slots > had_slots or num_tokens > had_tokens:
+            slots = max(self._reserved[0], had_slots if num_slots <= had_slots else max(num_slots, 2 * had_slots))
+            tokens = max(self._reserved[1], had_tokens if num_tokens <= had_tokens else max(num_tokens, 2 * had_tokens))
+            self._data = self._zeros(slots, tokens)
+            self._data[:, :, :had_slots, :, :had_tokens] = had
 
     def shrink(self) -> None:
-        """Gives back what it has grown by; nothing of it is needed any more."""
-        layers, two, slots, heads, tokens, head_dim = self._data.shape
-        if (slots, tokens) != self._at_first:
-            slots, tokens = self._at_first
-            self._data = _zeros((layers, two, slots, heads, tokens, head_dim), self._data.dtype, self.device)
+        """Gives back what was not reserved from the start; nothing that it holds is needed any more."""
+        if self._data.shape[2] > self._reserved[0] or self._data.shape[4] > self._reserved[1]:
+            self._data = self._zeros(0, 0)
+
+    def _zeros(self, num_slots: int, num_tokens: int) -> torch.Tensor:
+        """Zeroed, not left as found: a NaN in a masked place would still reach the sum, as 0 * NaN."""
+        layers, two, _, heads, _, head_dim = self._data.shape
+        shape = (layers, two, num_slots, heads, num_tokens, head_dim)
+        try:
+            with torch.inference_mode(False):  # slots are exchanged outside of inference too
+                return torch.zeros(shape, dtype=self._data.dtype, device=self.device)
+        except (RuntimeError, torch.OutOfMemoryError) as error:
+            size_bytes = math.prod(shape) * self._data.dtype.itemsize
+            raise RunError(
+                f"no room for the keys and values of {num_slots} trajectories of {num_tokens} tokens "
+                f"({size_bytes / 2**30:.1f} GiB); lower rollout.max_concurrency or rollout.max_total_tokens"
+            ) from error
 
     def write(
         self,
@@ -65,19 +76,8 @@ class KVCache:
 
     def swap(self, left: int, right: int, num_tokens: int) -> None:
         """Exchanges the first tokens of two slots."""
+        if not num_tokens:
+            return
         kept = self._data[:, :, left, :, :num_tokens].clone()
         self.copy(right, left, num_tokens)
         self._data[:, :, right, :, :num_tokens] = kept
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeroed, not left as found: a NaN in a masked place would still reach the sum, as 0 * NaN."""
-    try:
-        with torch.inference_mode(False):  # slots are exchanged outside of inference too
-            return torch.zeros(shape, dtype=dtype, device=device)
-    except (RuntimeError, torch.OutOfMemoryError) as error:
-        size = math.prod(shape) * dtype.itemsize
-        raise RunError(
-            f"no room for the keys and values of {shape[2]} trajectories of {shape[4]} tokens "
-            f"({size / 2**30:.1f} GiB); lower rollout.max_concurrency or rollout.max_total_tokens"
-        ) from error

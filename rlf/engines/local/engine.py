@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,9 +18,11 @@ from rlf.engines.engine import Inputs, Start
 from rlf.engines.local.checkpoint import publish_folder
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
-from rlf.engines.local.trainer import Routine, Trainer
+from rlf.engines.local.trainer import Trainer
 from rlf.engines.local.update import Updater
 from rlf.spec.models import ModelSpec, RunSpec, Schedule
+from rlf.training.collection import Collector
+from rlf.training.evaluation import evaluate
 from rlf.training.harness import Traffic, build_harness
 from rlf.types.events import EventSink, Notice
 
@@ -76,16 +79,32 @@ class LocalEngine:
             max_tokens=spec.rollout.max_total_tokens,
             logical=spec.rollout.schedule is Schedule.LOGICAL,
         )
-        self._trainer = Trainer(
+        try_policy = partial(
+            evaluate,
             self._host,
             self._harness,
+            inputs.evaluation,
+            spec.eval,
+            seed=spec.seed,
+            emit=emit,
+            max_usd=spec.limits.max_usd_per_evaluation,
+        )
+        self._trainer = Trainer(
+            self._host,
             updater,
-            Routine(
-                spec.rollout.num_generations, spec.seed, spec.eval, spec.checkpoint, spec.limits.max_usd_per_evaluation
+            Collector(
+                self._host,
+                self._harness,
+                inputs.train,
+                spec.train,
+                num_generations=spec.rollout.num_generations,
+                seed=spec.seed,
+                emit=emit,
             ),
             folder / "checkpoints",
-            train=inputs.train,
-            evaluation=inputs.evaluation,
+            spec.checkpoint,
+            evaluate=(lambda step: try_policy(step=step)) if inputs.evaluation else None,
+            due_steps=spec.eval.due_steps(spec.train.steps),
             emit=emit,
             flush=flush,
         )

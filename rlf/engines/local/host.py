@@ -1,19 +1,30 @@
-"""The policy host: a model and the one sampler over it. No trainer is needed around it."""
+"""The policy host: a model and its continuous-batching sampler. No trainer is needed around it.
+
+A conversation keeps one key-value slot over all its turns, so a new turn feeds its observation tokens only. Rows leave
+and join at any decode tick. Two schedules: by the clock, rows join as soon as their tools have returned; the logical
+one fixes for each row the tick at which it rejoins (`_LOGICAL_LAG` after it left) and waits for it there, so that the
+make-up of every batch, and with it every bit of the result, follows from the seed alone.
+
+All model work runs on one thread of its own; the event loop stays free for tools. The driver alone touches the
+slots, and only between two bursts of that thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import torch
 
 from rlf.chat.tokenizer import load_tokenizer
+from rlf.engines.local.decode import Decoder
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype
-from rlf.engines.local.sampler import Sampler
+from rlf.engines.local.slots import Row, Slots
 from rlf.types.policy import Sample, SampleRequest, Sampling
 
 if TYPE_CHECKING:
@@ -23,13 +34,16 @@ T = TypeVar("T")
 
 _MAX_COMPLETIONS = 32
 """Completions that a served model samples at once."""
+_LOGICAL_LAG = 4
+"""Ticks between a row's last token and its return, in the logical schedule: the time its tools have for free."""
+_LOGICAL_STRIDE = 4
+"""Ticks between two points where rows join, in the logical schedule."""
 
 
 class PolicyHost:
-    """A model that plays any number of conversations at once, each with sampling settings of its own.
+    """Plays any number of conversations at once, each with its own sampling settings: the rollout loop's `Policy`.
 
-    It is the rollout loop's `Policy`. To be entered as an async context manager: the cache and the one thread that the
-    model runs on exist from then on.
+    Use it inside one event loop, as an async context manager or until `close`.
     """
 
     def __init__(
@@ -42,52 +56,68 @@ class PolicyHost:
         logical: bool = False,
         threads: int = 1,
     ) -> None:
-        """Takes the model; reserves nothing yet.
+        """Takes the model; the cache is reserved when something is sampled.
 
         Args:
             decode: text of tokens, to look for stop strings.
             num_slots: conversations sampled at once; further open ones wait in their order.
-            max_tokens: of a whole conversation, for which the cache is reserved; None: the cache grows as it is needed.
+            max_tokens: of a whole conversation, for which the cache is reserved; None: it grows as it is needed.
             logical: whether batches follow a logical order instead of the clock.
             threads: CPU cores of one operation.
         """
         self.model = model
+        cache = model.new_cache(0, 0) if max_tokens is None else model.new_cache(num_slots, max_tokens)
+        self._slots = Slots(cache, num_slots)
+        self._decoder = Decoder(model, self._slots, decode)
+        self._max_tokens = max_tokens or 0
+        self._logical = logical
         self._thread = ThreadPoolExecutor(1, "rlf-model", initializer=torch.set_num_threads, initargs=(threads,))
-        self._new_sampler = partial(
-            Sampler,
-            model,
-            num_slots=num_slots,
-            max_tokens=max_tokens,
-            logical=logical,
-            executor=self._thread,
-            decode=decode,
-        )
-        self._sampler: Sampler
-        self._numbers = itertools.count()
+        self._rows: dict[str, Row] = {}
+        self._num_open = 0
+        self._queue: deque[Row] = deque()
+        self._tick = 0
+        self._bursting = False
+        self._changed = asyncio.Event()
+        self._driver: asyncio.Task[None] | None = None
+        self._completion = itertools.count()
+        self.held_s = 0.0
+        """Time that the logical schedule held rows back that could sample, while others' tools ran."""
 
     async def __aenter__(self) -> Self:
-        self._sampler = self._new_sampler()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._sampler.close()
-        self._thread.shutdown(wait=True)
+        await self.close()
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
-        """Announces conversations in their logical order."""
-        self._sampler.open(trajectory_ids)
+        """Announces trajectories in their logical order."""
+        for id_ in trajectory_ids:
+            assert id_ not in self._rows, f"trajectory {id_} is open already"
+            self._rows[id_] = row = Row(id_)
+            self._queue.append(row)
+            self._num_open += 1
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Samples one turn of an open conversation."""
-        return await self._sampler.sample(request)
+        """Samples one turn of an open trajectory."""
+        reply: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        self._rows[request.trajectory_id].begin(request, reply, self._max_tokens)
+        self._wake()
+        return await reply
 
     def release(self, trajectory_id: str) -> None:
-        """Ends a conversation."""
-        self._sampler.release(trajectory_id)
+        """Ends a trajectory. Its slot goes to the next one; when none is open any more, all is as at the start."""
+        row = self._rows.get(trajectory_id)
+        if row is None or row.released:
+            return
+        row.released = True
+        self._num_open -= 1
+        if not self._num_open and not self._bursting:
+            self._reset()
+        self._wake()
 
     async def complete(self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int) -> Sample:
-        """A conversation of one turn."""
-        id_ = f"completion/{next(self._numbers)}"
+        """Samples a conversation of one turn."""
+        id_ = f"completion/{next(self._completion)}"
         self.open([id_])
         try:
             return await self.sample(SampleRequest(id_, tokens, max_tokens, sampling, seed))
@@ -95,13 +125,111 @@ class PolicyHost:
             self.release(id_)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Runs other work of the model between two turns, such as an update of its weights."""
+        """Runs other work on the model's thread, such as an update of its weights."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    @property
-    def held_s(self) -> float:
-        """Time that the logical schedule held conversations back that could sample."""
-        return self._sampler.held_s
+    async def close(self) -> None:
+        """Releases every trajectory and waits for the driver and the thread to end."""
+        for id_ in list(self._rows):
+            self.release(id_)
+        if self._driver is not None:
+            await asyncio.wait([self._driver])
+        self._thread.shutdown(wait=True)
+
+    def _reset(self) -> None:
+        self._rows.clear()
+        self._queue.clear()
+        self._slots.clear()
+        self._num_open = self._tick = 0
+
+    def _wake(self) -> None:
+        self._changed.set()
+        if self._rows and (self._driver is None or self._driver.done()):
+            self._driver = asyncio.get_running_loop().create_task(self._drive(), name="sampler")
+
+    async def _drive(self) -> None:
+        try:
+            while self._rows:
+                await self._advance()
+        except Exception as error:  # noqa: BLE001 - handed to every trajectory that waits
+            replies = [row.reply for row in self._rows.values()]
+            self._reset()
+            for reply in replies:
+                if reply is not None and not reply.done():
+                    reply.set_exception(error)
+
+    async def _advance(self) -> None:
+        """One round: rows that ended go, rows that are due join, all that can decode do so for a while."""
+        self._changed.clear()
+        self._free_released()
+        self._admit()
+        if self._must_wait():
+            await self._wait()
+            return
+        joining = self._take_joining()
+        if joining or self._slots.num_active:
+            for row in await self._burst(joining):
+                row.deliver()
+        elif self._slots.rows:
+            self._tick = min(row.due for row in self._slots.rows)
+
+    async def _wait(self) -> None:
+        holds_back = bool(self._slots.num_active) or any(row.request for row in self._slots.away)
+        started_s = time.perf_counter()
+        await self._changed.wait()
+        if holds_back:
+            self.held_s += time.perf_counter() - started_s
+
+    async def _burst(self, joining: list[Row]) -> list[Row]:
+        self._bursting = True
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._decode, joining)
+        finally:
+            self._bursting = False
+
+    def _decode(self, joining: list[Row]) -> list[Row]:
+        """Runs ticks on the model's thread, up to the next point where rows may join."""
+        finished: list[Row] = []
+        for _ in range(_LOGICAL_STRIDE if self._logical else 1):
+            ended = self._decoder.tick(joining)
+            self._tick += 1
+            joining = []
+            for row in ended:
+                row.due = self._tick + (_LOGICAL_LAG if self._logical else 0)
+            finished += ended
+            if not self._slots.num_active:
+                break
+        return finished
+
+    def _must_wait(self) -> bool:
+        """Whether nothing may be decoded before some row has said how it goes on."""
+        if self._logical:
+            return any(row.request is None and not row.released and row.due <= self._tick for row in self._slots.away)
+        return bool(self._rows) and not self._slots.num_active and not any(row.request for row in self._slots.away)
+
+    def _free_released(self) -> None:
+        """Frees the slots of rows that ended: when they are due, or at once if they were cut short while sampling."""
+        for row in [row for row in self._queue if row.released]:
+            self._queue.remove(row)
+            del self._rows[row.id]
+        for row in [row for row in self._slots.rows if row.released and (self._is_due(row) or row.request)]:
+            self._slots.free(row)
+            del self._rows[row.id]
+
+    def _admit(self) -> None:
+        """Gives free slots to queued rows, in their order; they are due at once."""
+        while self._queue and self._slots.has_room:
+            row = self._queue.popleft()
+            row.due = self._tick
+            self._slots.admit(row)
+
+    def _take_joining(self) -> list[Row]:
+        away = self._slots.away
+        joining = [row for row in away if row.request is not None and not row.released and self._is_due(row)]
+        return sorted(joining, key=lambda row: row.due)
+
+    def _is_due(self, row: Row) -> bool:
+        return not self._logical or row.due <= self._tick
 
 
 def load_host(path: str) -> tuple[PolicyHost, PreTrainedTokenizerBase]:

@@ -10,8 +10,8 @@ import asyncio
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Container, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,27 +27,12 @@ from rlf.engines.local.checkpoint import (
 )
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.update import Updater, UpdateResult
-from rlf.spec.models import CheckpointSpec, EvalSpec
+from rlf.spec.models import CheckpointSpec
 from rlf.training.batch import make_batch
 from rlf.training.collection import Collection, Collector
-from rlf.training.evaluation import evaluate
-from rlf.training.harness import Harness
 from rlf.training.metrics import step_metrics
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
 from rlf.types.score import Scored
-from rlf.types.task import Task
-
-
-@dataclass(frozen=True, slots=True)
-class Routine:
-    """What happens around the updates."""
-
-    num_generations: int
-    """Rollouts of each task."""
-    seed: int
-    evaluation: EvalSpec
-    checkpoint: CheckpointSpec
-    max_usd_per_evaluation: float | None = None
 
 
 class Trainer:
@@ -56,50 +41,43 @@ class Trainer:
     def __init__(
         self,
         host: PolicyHost,
-        harness: Harness,
         updater: Updater,
-        routine: Routine,
+        collector: Collector,
         folder: Path,
+        checkpoint: CheckpointSpec,
         *,
-        train: Sequence[Task],
-        evaluation: Sequence[Task],
+        evaluate: Callable[[int], Awaitable[float | None]] | None,
+        due_steps: Container[int],
         emit: EventSink,
         flush: Callable[[], None],
     ) -> None:
-        """Takes the parts of a run; `host` and `harness` are entered by who runs it.
+        """Takes the parts of a run.
 
         Args:
             folder: where checkpoints go.
-            train: the training set.
-            evaluation: the evaluation set; empty: no evaluation.
+            evaluate: tries the policy after so many updates, and returns its success; None: there is no evaluation.
+            due_steps: after how many updates it is tried, beside where the run begins.
             emit: takes every event, in order.
             flush: returns when every event emitted so far is safe.
         """
         self.progress = Progress()
         self._host = host
-        self._harness = harness
         self._updater = updater
         self._settings = updater.train
-        self._routine = routine
+        self._collector = collector
+        self._reward = collector.harness.reward
         self._folder = folder
-        self._evaluation = evaluation
+        self._checkpoint = checkpoint
+        self._evaluate = evaluate
+        self._due_steps = due_steps
         self._emit = emit
         self._flush = flush
-        self._collector = Collector(
-            host,
-            harness,
-            train,
-            updater.train,
-            num_generations=routine.num_generations,
-            seed=routine.seed,
-            emit=emit,
-        )
 
     def go_back(self, checkpoint: Path) -> None:
         """Puts everything where a checkpoint left it."""
         load_checkpoint(checkpoint, self._updater)
         self.progress = read_progress(checkpoint)
-        self._harness.reward.restore(read_rewards(checkpoint))
+        self._reward.restore(read_rewards(checkpoint))
 
     async def run(self) -> None:
         """Runs to the last step."""
@@ -109,7 +87,7 @@ class Trainer:
             await self._step()
             await self._evaluate_if_due()
             step = self.progress.step
-            if step in (last, self.progress.best_step) or step % self._routine.checkpoint.every == 0:
+            if step in (last, self.progress.best_step) or step % self._checkpoint.every == 0:
                 self.save()
 
     async def _step(self) -> None:
@@ -158,32 +136,17 @@ class Trainer:
         return await self._host.run(partial(self._updater.update, batch, step))
 
     async def _evaluate_if_due(self) -> None:
-        """Evaluates after the steps that the spec names, the first and the last; once each, also after a resume."""
-        settings, step = self._routine.evaluation, self.progress.step
-        is_due = self.progress.evaluated < 0 or step in settings.due_steps(self._settings.steps)
-        if not is_due or not self._evaluation or self.progress.evaluated == step:
-            return
-        try_policy = partial(
-            evaluate,
-            self._host,
-            self._harness,
-            self._evaluation,
-            seed=self._routine.seed,
-            step=step,
-            emit=self._emit,
-            max_usd=self._routine.max_usd_per_evaluation,
-        )
-        sampling, greedy = self._harness.evaluation, self._harness.greedy
-        success = await try_policy(mode="sampled", sampling=sampling, num_samples=settings.num_samples)
-        if settings.greedy:
-            await try_policy(mode="greedy", sampling=greedy, num_samples=1)
-        self.progress = note_best(replace(self.progress, evaluated=step), success)
+        """Evaluates at the first state and when it is due; once each, also after a resume."""
+        step, evaluated = self.progress.step, self.progress.evaluated
+        is_due = evaluated < 0 or step in self._due_steps
+        if self._evaluate is not None and is_due and evaluated != step:
+            self.progress = note_best(replace(self.progress, evaluated=step), await self._evaluate(step))
 
     def save(self) -> None:
         """Writes a checkpoint of what is complete; older ones go as the settings say."""
         self._flush()  # fails where another process owns the run, and with it the folder
-        path, digest = save_checkpoint(self._folder, self._updater, self.progress, self._harness.reward.state())
-        kept = kept_steps(self._folder, self._routine.checkpoint.keep, self.progress)
+        path, digest = save_checkpoint(self._folder, self._updater, self.progress, self._reward.state())
+        kept = kept_steps(self._folder, self._checkpoint.keep, self.progress)
         self._emit(CheckpointSaved(self.progress.step, str(path), digest, kept))
         self._flush()
         prune_checkpoints(self._folder, kept)

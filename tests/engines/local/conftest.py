@@ -1,5 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 
@@ -21,9 +19,3 @@ def model(tmp_path_factory):
     """A random two-layer Qwen3 with grouped keys, float32, on the CPU."""
     folder = save_random_model(tmp_path_factory.mktemp("model"))
     return load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"))
-
-
-@pytest.fixture
-def executor():
-    with ThreadPoolExecutor(1) as pool:
-        yield pool

@@ -31,9 +31,9 @@ def load(folder, family, **keys):
     ("family", "keys"),
     [("Llama", {}), ("Qwen2", {}), ("Mistral", {"sliding_window": None}), ("Olmo2", {}), ("Gemma", {"head_dim": 8})],
 )
-def test_other_families_sample_what_one_plain_forward_pass_says(tmp_path, executor, family, keys):
+def test_other_families_sample_what_one_plain_forward_pass_says(tmp_path, family, keys):
     model = load(tmp_path, family, **keys)
-    for tokens, mask, logprobs in play(new_sampler(model, executor), count=6):
+    for tokens, mask, logprobs in play(new_sampler(model), count=6):
         plain = [0.0, *recomputed(model, tokens)]
         for position, sampled in enumerate(mask):
             if sampled:

@@ -4,8 +4,8 @@ import random
 import pytest
 import torch
 
+from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
-from rlf.engines.local.sampler import Sampler
 from rlf.testing.models import save_random_model
 from rlf.types import Finish, SampleRequest, Sampling
 
@@ -13,14 +13,13 @@ STOP = 1
 PLAIN = Sampling(stop_token_ids=(STOP,))
 
 
-def new_sampler(model, executor, *, logical=True, num_slots=16, max_tokens=160, decode=None):
-    return Sampler(
+def new_sampler(model, *, logical=True, num_slots=16, max_tokens=160, decode=None):
+    return PolicyHost(
         model,
+        decode or (lambda tokens: "".join(chr(97 + t) for t in tokens)),
         num_slots=num_slots,
         max_tokens=max_tokens,
         logical=logical,
-        executor=executor,
-        decode=decode or (lambda tokens: "".join(chr(97 + t) for t in tokens)),
     )
 
 
@@ -67,35 +66,35 @@ def recomputed(model, tokens, temperature=1.0):
 
 @pytest.mark.parametrize("logical", [True, False])
 @pytest.mark.parametrize("num_slots", [3, 16])
-def test_logprobs_over_cached_ragged_turns_equal_one_plain_forward_pass(model, executor, logical, num_slots):
-    for tokens, mask, logprobs in play(new_sampler(model, executor, logical=logical, num_slots=num_slots)):
+def test_logprobs_over_cached_ragged_turns_equal_one_plain_forward_pass(model, logical, num_slots):
+    for tokens, mask, logprobs in play(new_sampler(model, logical=logical, num_slots=num_slots)):
         plain = [0.0, *recomputed(model, tokens)]
         for position, sampled in enumerate(mask):
             if sampled:
                 assert logprobs[position] == pytest.approx(plain[position], abs=2e-5)
 
 
-def test_the_logical_schedule_gives_the_same_bits_whatever_the_tools_timing(model, executor):
-    first = play(new_sampler(model, executor), max_delay=0.0)
+def test_the_logical_schedule_gives_the_same_bits_whatever_the_tools_timing(model):
+    first = play(new_sampler(model), max_delay=0.0)
     for seed in range(3):
-        again = play(new_sampler(model, executor), max_delay=0.02, clock=random.Random(seed))
+        again = play(new_sampler(model), max_delay=0.02, clock=random.Random(seed))
         assert again == first
 
 
-def test_the_logical_schedule_gives_the_same_bits_with_fewer_slots_than_trajectories(model, executor):
-    first = play(new_sampler(model, executor, num_slots=5))
-    assert play(new_sampler(model, executor, num_slots=5), max_delay=0.02) == first
+def test_the_logical_schedule_gives_the_same_bits_with_fewer_slots_than_trajectories(model):
+    first = play(new_sampler(model, num_slots=5))
+    assert play(new_sampler(model, num_slots=5), max_delay=0.02) == first
 
 
-def test_what_a_row_draws_depends_on_its_own_seed_only(model, executor):
-    many = play(new_sampler(model, executor), count=12)
-    few = play(new_sampler(model, executor), count=3)
+def test_what_a_row_draws_depends_on_its_own_seed_only(model):
+    many = play(new_sampler(model), count=12)
+    few = play(new_sampler(model), count=3)
     assert [tokens for tokens, _, _ in few] == [tokens for tokens, _, _ in many[:3]]
 
 
-def test_greedy_sampling_equals_transformers_generate(model, executor):
+def test_greedy_sampling_equals_transformers_generate(model):
     async def main():
-        sampler = new_sampler(model, executor)
+        sampler = new_sampler(model)
         prompt = [7, 9, 11, 40]
         sampler.open(["g"])
         request = SampleRequest("g", prompt, 20, Sampling(0.0, stop_token_ids=(STOP,)), seed=0)
@@ -115,15 +114,15 @@ def test_greedy_sampling_equals_transformers_generate(model, executor):
     assert tokens == expected[0, 4:].tolist()
 
 
-def test_a_turn_ends_with_its_stop_token_kept(model, executor):
+def test_a_turn_ends_with_its_stop_token_kept(model):
     everything = Sampling(stop_token_ids=tuple(range(96)))
-    for tokens, mask, _ in play(new_sampler(model, executor), sampling=everything):
+    for tokens, mask, _ in play(new_sampler(model), sampling=everything):
         assert sum(mask) == 3, tokens
 
 
-def test_a_stop_string_ends_a_turn_and_stays_in_the_tokens(model, executor):
+def test_a_stop_string_ends_a_turn_and_stays_in_the_tokens(model):
     async def main():
-        sampler = new_sampler(model, executor, decode=lambda tokens: "".join("<end>" if t % 2 else "x" for t in tokens))
+        sampler = new_sampler(model, decode=lambda tokens: "".join("<end>" if t % 2 else "x" for t in tokens))
         sampler.open(["s"])
         sample = await sampler.sample(SampleRequest("s", [5, 6], 30, Sampling(stop_strings=("<end>",)), seed=3))
         await sampler.close()
@@ -134,11 +133,11 @@ def test_a_stop_string_ends_a_turn_and_stays_in_the_tokens(model, executor):
     assert sample.tokens[-1] % 2 and not any(token % 2 for token in sample.tokens[:-1])
 
 
-def test_a_trajectory_waits_for_its_own_tools_only(model, executor):
+def test_a_trajectory_waits_for_its_own_tools_only(model):
     """The tool of one returns when the other is over: with a barrier, neither would go on."""
 
     async def main():
-        sampler = new_sampler(model, executor, logical=False)
+        sampler = new_sampler(model, logical=False)
         sampler.open(["slow", "fast"])
         over = asyncio.Event()
 
@@ -161,9 +160,9 @@ def test_a_trajectory_waits_for_its_own_tools_only(model, executor):
     assert asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_cancelling_a_trajectory_frees_its_slot_for_the_next(model, executor):
+def test_cancelling_a_trajectory_frees_its_slot_for_the_next(model):
     async def main():
-        sampler = new_sampler(model, executor, logical=False, num_slots=1)
+        sampler = new_sampler(model, logical=False, num_slots=1)
         sampler.open(["a", "b"])
         long = asyncio.create_task(sampler.sample(SampleRequest("a", [5, 6, 7], 140, Sampling(), seed=1)))
         other = asyncio.create_task(sampler.sample(SampleRequest("b", [5, 6, 7], 4, Sampling(), seed=2)))
@@ -177,12 +176,12 @@ def test_cancelling_a_trajectory_frees_its_slot_for_the_next(model, executor):
     assert len(asyncio.run(main()).tokens) == 4
 
 
-def test_a_failing_model_fails_every_waiting_trajectory_instead_of_hanging(model, executor, monkeypatch):
+def test_a_failing_model_fails_every_waiting_trajectory_instead_of_hanging(model, monkeypatch):
     def broken(*_args, **_keys):
         raise RuntimeError("out of order")
 
     async def main():
-        sampler = new_sampler(model, executor)
+        sampler = new_sampler(model)
         monkeypatch.setattr(type(model), "logits", broken)
         sampler.open(["a", "b"])
         tasks = [sampler.sample(SampleRequest(n, [5, 6], 4, PLAIN, seed=1)) for n in ("a", "b")]
@@ -193,23 +192,24 @@ def test_a_failing_model_fails_every_waiting_trajectory_instead_of_hanging(model
 
 def test_what_stands_in_unused_places_of_the_cache_never_counts(model):
     cache = model.new_cache(4, 32)
+    cache.fit(1, 1)
     assert not cache.write(0, torch.tensor([0]), torch.tensor([0]), *[torch.ones(1, 2, 1, 8)] * 2)[0][1:].any()
 
 
-def test_a_model_that_computes_in_bfloat16_samples_what_its_trainer_sees(tmp_path, executor):
+def test_a_model_that_computes_in_bfloat16_samples_what_its_trainer_sees(tmp_path):
     folder = save_random_model(tmp_path / "m")
     coarse = load_model(str(folder), dtype=torch.bfloat16, device=torch.device("cpu"))
     differences = []
-    for tokens, mask, logprobs in play(new_sampler(coarse, executor)):
+    for tokens, mask, logprobs in play(new_sampler(coarse)):
         plain = [0.0, *recomputed(coarse, tokens)]
         differences += [abs(logprobs[i] - plain[i]) for i, sampled in enumerate(mask) if sampled]
     assert max(differences) < 0.5 and sum(differences) / len(differences) < 0.05
 
 
 @pytest.mark.parametrize("logical", [True, False])
-def test_time_that_the_logical_schedule_holds_others_back_is_measured(model, executor, logical):
+def test_time_that_the_logical_schedule_holds_others_back_is_measured(model, logical):
     """The second trajectory can sample while the first one's tool is out: only the logical order makes it wait."""
-    sampler = new_sampler(model, executor, logical=logical)
+    sampler = new_sampler(model, logical=logical)
 
     async def talk(name, tool):
         tokens = [5, 6, 7]
@@ -251,15 +251,27 @@ def test_time_that_the_logical_schedule_holds_others_back_is_measured(model, exe
 
 
 @pytest.mark.parametrize("logical", [True, False])
-def test_a_cache_that_grows_holds_what_a_reserved_one_does(model, executor, logical):
-    reserved = play(new_sampler(model, executor, logical=logical, num_slots=5))
-    grown = play(new_sampler(model, executor, logical=logical, num_slots=5, max_tokens=None))
+def test_a_cache_that_grows_holds_what_a_reserved_one_does(model, logical):
+    reserved = play(new_sampler(model, logical=logical, num_slots=5))
+    grown = play(new_sampler(model, logical=logical, num_slots=5, max_tokens=None))
     assert [tokens for tokens, _, _ in grown] == [tokens for tokens, _, _ in reserved]
     for (_, _, one), (_, _, other) in zip(grown, reserved, strict=True):
         assert one == pytest.approx(other, abs=2e-5)
 
 
-def test_what_a_cache_has_grown_by_is_given_back(model, executor):
-    sampler = new_sampler(model, executor, num_slots=5, max_tokens=None)
+def test_what_a_cache_has_grown_by_is_given_back(model):
+    sampler = new_sampler(model, num_slots=5, max_tokens=None)
     play(sampler)
-    assert sampler._slots.cache._data.shape[2] == 1
+    assert sampler._slots.cache._data.numel() == 0
+
+
+def test_conversations_with_settings_of_their_own_share_batches_and_get_what_each_gets_alone(model):
+    settings = [Sampling(0.0), Sampling(1.3, top_k=3), Sampling(0.7, top_p=0.8), Sampling(stop_strings=("b",))]
+
+    async def main(chosen):
+        async with new_sampler(model, logical=False, max_tokens=None) as host:
+            requests = [host.complete([5 + at, 6, 7], 12, sampling, seed=at) for at, sampling in chosen]
+            return [sample.tokens for sample in await asyncio.gather(*requests)]
+
+    numbered = list(enumerate(settings))
+    assert asyncio.run(main(numbered)) == [asyncio.run(main([each]))[0] for each in numbered]

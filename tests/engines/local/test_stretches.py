@@ -16,11 +16,11 @@ from .test_update import fresh_model, new_updater, scored, weights  # noqa: F401
 
 
 @pytest.mark.parametrize("shared", [0, 4, 9])
-def test_a_fresh_context_is_sampled_as_a_new_one_would_be(model, executor, shared):
+def test_a_fresh_context_is_sampled_as_a_new_one_would_be(model, shared):
     first, second = list(range(5, 17)), [*range(5, 5 + shared), *range(60, 66)]
 
     async def main():
-        sampler = new_sampler(model, executor)
+        sampler = new_sampler(model)
         sampler.open(["t"])
         one = await sampler.sample(SampleRequest("t", first, 5, PLAIN, seed=1))
         request = SampleRequest("t", second, 6, PLAIN, seed=1, num_sampled=len(one.tokens), fresh=True)
@@ -34,9 +34,9 @@ def test_a_fresh_context_is_sampled_as_a_new_one_would_be(model, executor, share
     assert sample.logprobs == pytest.approx(plain, abs=2e-5)
 
 
-def test_a_context_that_shrinks_to_what_is_cached_is_sampled_too(model, executor):
+def test_a_context_that_shrinks_to_what_is_cached_is_sampled_too(model):
     async def main():
-        sampler = new_sampler(model, executor, max_tokens=20)
+        sampler = new_sampler(model, max_tokens=20)
         sampler.open(["t"])
         one = await sampler.sample(SampleRequest("t", list(range(5, 17)), 8, Sampling(), seed=1))
         sampled = 8
