@@ -95,13 +95,15 @@ async def serving(path: str, name: str, *, address: str = "127.0.0.1", port: int
     from aiohttp import web
 
     from rlf.endpoints.server import ModelServer
-    from rlf.engines.local.host import load_host
+    from rlf.engines.engine import Engine
+    from rlf.spec.engine import default_engine
 
-    host, tokenizer = await asyncio.to_thread(load_host, path)
+    engine = default_engine()
+    assert isinstance(engine, Engine), f"{engine} serves no model"
+    host, tokenizer = await asyncio.to_thread(engine.load_host, path)
     async with host:
-        model, dialogue = host.model, ChatDialogue(tokenizer)
-        ends = model.end_tokens(tokenizer)
-        server = ModelServer(host, tokenizer, dialogue, name, ends=ends, max_tokens=model.max_tokens)
+        dialogue, ends = ChatDialogue(tokenizer), host.end_tokens(tokenizer)
+        server = ModelServer(host, tokenizer, dialogue, name, ends=ends, max_tokens=host.max_tokens)
         runner = web.AppRunner(server.app(address), access_log=None)
         await runner.setup()
         try:

@@ -14,7 +14,9 @@ from rlf.plan.engine import EngineReport
 from rlf.spec.engine import Feature
 
 if TYPE_CHECKING:
-    from rlf.engines.engine import EngineRun, Inputs
+    from transformers import PreTrainedTokenizerBase
+
+    from rlf.engines.engine import EngineRun, Host, Inputs
     from rlf.plan import Plan
     from rlf.plan.model_shape import ModelShape
     from rlf.spec import RunSpec
@@ -84,6 +86,12 @@ class Local(Engine):
             flush=flush,
             traffic=traffic,
         )
+
+    def load_host(self, path: str) -> tuple[Host, PreTrainedTokenizerBase]:
+        """On the GPU in bfloat16 if there is one."""
+        from rlf.engines.local.host import load_host
+
+        return load_host(path)
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
         """What its manifest says."""

@@ -89,6 +89,18 @@ class PolicyHost:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @property
+    def max_tokens(self) -> int:
+        """Longest prompt and completion together that the model was made for."""
+        return int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
+
+    def end_tokens(self, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+        """Tokens that end a turn, by the model's generation configuration and its tokenizer."""
+        settings = self.model.full.generation_config
+        ends = settings.eos_token_id if settings else None
+        listed = ends if isinstance(ends, list) else [ends]
+        return tuple({token for token in (*listed, tokenizer.eos_token_id) if token is not None})
+
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Announces trajectories in their logical order."""
         for id_ in trajectory_ids:

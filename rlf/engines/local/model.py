@@ -42,18 +42,6 @@ class PolicyModel:
         """Where the weights are."""
         return next(self.full.parameters()).device
 
-    @property
-    def max_tokens(self) -> int:
-        """Longest prompt and completion together that the model was made for."""
-        return int(getattr(self.config, "max_position_embeddings", 0) or 1 << 30)
-
-    def end_tokens(self, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-        """Tokens that end a turn, by the model's generation configuration and its tokenizer."""
-        settings = self.full.generation_config
-        ends = settings.eos_token_id if settings else None
-        listed = ends if isinstance(ends, list) else [ends]
-        return tuple({token for token in (*listed, tokenizer.eos_token_id) if token is not None})
-
     def hidden(self, tokens_BT: torch.Tensor, positions_BT: torch.Tensor | None = None) -> torch.Tensor:
         """Last hidden states [B, T, H] of right-padded rows (or of a ragged row inside `attention.using`)."""
         with self._autocast():
