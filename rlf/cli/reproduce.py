@@ -42,7 +42,7 @@ def reproduce_run(
 ) -> None:
     """Run a run's plan again from the lineage, its tools' recorded responses played back.
 
-    On a CPU the local engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
+    On a CPU the default engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
     """
     from rlf.api.running.reproduce import compare_with_original, reproduce
 

@@ -271,6 +271,8 @@ def engine_of(spec: RunSpec) -> Engine:
 
 def recorded_engine(record: RunRecord) -> Engine:
     """The engine of a recorded run, as it was set. Raises RlfError where it is not installed any more."""
-    engine = ENGINES.get(record.engine).model_validate(record.plan["spec"]["engine"])
+    kind, settings = ENGINES.get(record.engine), record.plan["spec"].get("engine", {})
+    known = {key: value for key, value in settings.items() if key in kind.model_fields}  # an older rlf had others too
+    engine = kind.model_validate(known | {"kind": record.engine})
     assert isinstance(engine, Engine), f"{engine} opens no runs"
     return engine

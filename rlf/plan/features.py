@@ -36,7 +36,7 @@ def find_feature_faults(loaded: LoadedSpec) -> Iterator[Fault]:
 
 
 def name_engines(feature: Feature, word: str = ", or ") -> str:
-    """`, or engine: local`: the engines that have a feature; empty where none has."""
+    """`, or engine: NAME` for the engines that have a feature; empty where none has."""
     names = engines_with(feature)
     return f"{word}engine: {' or '.join(names)}" if names else ""
 

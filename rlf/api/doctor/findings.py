@@ -20,6 +20,7 @@ from rlf.core.errors import RlfError
 from rlf.core.machine import machine_memory_bytes, usable_cores
 from rlf.reports.quantities import counted
 from rlf.sandbox.spec import LevelReport
+from rlf.spec.engine import default_engine
 
 _GIB = 2**30
 _NO_THREAD = "can't start new thread"
@@ -155,7 +156,7 @@ def _gpu(_: Path) -> Iterator[Finding]:
         mend = "Install torch with CUDA, and a driver that it takes; `nvidia-smi` names the driver."
         yield Finding("gpu", Status.WARN, f"torch {torch.__version__} sees none, but nvidia-smi is here", mend)
     else:
-        yield Finding("gpu", Status.OK, "none; the local engine runs on the CPU")
+        yield Finding("gpu", Status.OK, f"none; {default_engine().TITLE} runs on the CPU")
 
 
 def _database(runs_folder: Path) -> Iterator[Finding]:

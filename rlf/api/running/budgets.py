@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rlf.core.errors import RunError
 from rlf.core.meter import COST, ROUNDING, Meter
 from rlf.plan import Plan
+from rlf.spec.engine import Feature
 from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
 from rlf.types.score import Scored
 
@@ -67,7 +68,7 @@ class Budget:
 def open_budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None, *, is_played: bool = False) -> Budget:
     """What a plan's run may spend, or what a person says in its place."""
     limit = plan.spec.limits.max_usd if max_usd is None else max_usd
-    return Budget(limit, spent_usd, counts_events=plan.spec.engine.kind != "local", is_played=is_played)
+    return Budget(limit, spent_usd, counts_events=Feature.RECORDED_CALLS in plan.spec.engine.LACKS, is_played=is_played)
 
 
 def _spent(trajectories: Sequence[Scored], *, is_played: bool) -> dict[str, float]:

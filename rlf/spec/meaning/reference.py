@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -122,12 +121,12 @@ def _reward() -> str:
 def _estimators() -> str:
     intro = "# Advantage estimators\n\n`train.algorithm`: a name, or a mapping with `kind` and the keys below.\n"
     parts = [intro]
-    on_openrlhf = {word for row in ROWS if row.openrlhf != "-" for word in re.findall(r"\w+", row.here)}
     for name in ESTIMATORS.names():
         estimator = ESTIMATORS.get(name)
         group = "Compares the rollouts of one task: `rollout.num_generations` of at least 2. "
         needs = (group if estimator.needs_group else "") + ("Trains a critic." if estimator.needs_critic else "")
-        needs += "" if name in on_openrlhf else "Runs on `engine: local` only."
+        having = [engine for engine in ENGINES.names() if name in (ENGINES.get(engine).ESTIMATORS or (name,))]
+        needs += "" if having == ENGINES.names() else f"Runs on `engine: {' or '.join(having)}` only."
         parts += [f"## {name}\n", _words(estimator) + "\n", *([needs.strip() + "\n"] if needs else [])]
         parts += _table(key_facts(estimator))
     return "\n".join([*parts, *_elsewhere()])
@@ -137,7 +136,7 @@ def _elsewhere() -> Iterator[str]:
     """Estimators, losses and their settings in other libraries."""
     yield "## Here and elsewhere\n"
     yield (
-        "Names and formulas; what OpenRLHF does not have (-) runs on engine local only and is a fault on openrlhf. "
+        "Names and formulas; what OpenRLHF does not have (-) is a fault under the engine of that name. "
         "Names of TRL 1.16 and OpenRLHF 0.11.2 are checked against their sources by a test. Names of verl and the "
         "papers' numbers of equations and sections are not checked against their sources; formulas are checked by "
         "tests that compute them again.\n"

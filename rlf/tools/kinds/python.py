@@ -29,8 +29,8 @@ class Isolation(StrEnum):
     """Where a function runs."""
 
     AUTO = "auto"
-    """`async def` on the loop, `def` on a thread; with `engine: {kind: openrlhf}` a `def` function in a process, since
-    one that ends its process would end the job."""
+    """`async def` on the loop, `def` on a thread; where the engine plays in processes of a job, a `def` function in one
+    of its own, since a function that ends its process would end the job."""
     INLINE = "inline"
     """On the event loop. For `def` only if it is pure and takes microseconds: while it runs, nothing else does."""
     THREAD = "thread"

@@ -1,0 +1,40 @@
+"""No engine is named outside of its own folder: what is asked of one goes through `rlf.engines.engine`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import rlf
+from rlf.spec.engine import ENGINES
+
+ROOT = Path(rlf.__file__).parent
+ALLOWED = {
+    "spec/engine.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
+    "api/judges/model_server.py": ["from rlf.engines.local.host import load_host"],  # a policy host that serves
+    "api/running/provenance.py": ['"openrlhf",'],  # a package whose version is recorded, like torch's
+    "spec/meaning/algorithm_names.py": ["openrlhf: str"],  # a column of names of other libraries
+    "spec/meaning/reference.py": ["row.openrlhf"],
+    "algo/returns.py": ["(openrlhf/models/utils.py)"],  # where a formula is mirrored from
+}
+"""Lines, or parts of them, that may name one."""
+
+
+def test_no_module_outside_of_an_engines_folder_names_it():
+    names = [type_.__name__ for type_ in map(ENGINES.get, ENGINES.names()) if type_.__name__ != "Local"]
+    classes = "|".join([*names, "OpenRlhf[A-Z]\\w*", "Local(Engine|Run)\\w*"])
+    kinds = "|".join(ENGINES.names())
+    pattern = re.compile(
+        rf"\b({classes})\b|\bopenrlhf\b|engines\.({kinds})\b|engine(: | | = |\.kind=)[`\"']?({kinds})\b|"
+        rf"kind[:=] ?[`\"']?({kinds})\b|[\"']({kinds})[\"']|\b({kinds}) engine\b"
+    )
+    own = {ROOT / "engines" / name for name in ENGINES.names()} | {ROOT / "testing" / "openrlhf"}
+    found = []
+    for file in sorted(ROOT.rglob("*.py")):
+        if any(folder in file.parents for folder in own):
+            continue
+        allowed = ALLOWED.get(file.relative_to(ROOT).as_posix(), [])
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+            if pattern.search(line) and not any(part in line for part in allowed):
+                found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert found == []

@@ -1,0 +1,59 @@
+"""An engine of a package: a written policy that nothing changes, and a number of steps."""
+
+import os
+import signal
+from typing import ClassVar, Literal
+
+from rlf.chat.tokenizer import load_tokenizer
+from rlf.core.hashing import hash_path
+from rlf.engines.engine import Engine
+from rlf.rollout.scripted import ScriptedPolicy
+from rlf.spec.engine import Feature
+from rlf.training.collection import Collector
+from rlf.training.harness import build_harness
+from rlf.training.metrics import step_metrics
+from rlf.types.events import CheckpointSaved, Notice, StepFinished
+
+
+class Toy(Engine):
+    """Counts steps."""
+
+    LACKS: ClassVar = dict.fromkeys(Feature, "the toy only counts")
+    kind: Literal["toy"] = "toy"
+    dies_at: int | None = None
+    """The step after which it kills itself."""
+
+    def open(self, plan, inputs, folder, *, emit, flush, traffic, place=None):
+        return ToyRun(plan.spec, self.dies_at, inputs, folder, emit, flush, traffic)
+
+
+class ToyRun:
+    place, threads, step = "a test", 0, 0
+
+    def __init__(self, spec, dies_at, inputs, folder, emit, flush, traffic):
+        self.spec, self.dies_at, self.folder, self.emit, self.flush = spec, dies_at, folder, emit, flush
+        tokenizer, num = load_tokenizer(inputs.model_path), spec.rollout.num_generations
+        self.harness = build_harness(spec, tokenizer, lambda level, text: emit(Notice(level, text, {})), traffic)
+        policy, self.chat = ScriptedPolicy(tokenizer, ["It is 42.<|im_end|>"]), self.harness.chat
+        settings = {"num_generations": num, "seed": spec.seed, "emit": emit}
+        self.collector = Collector(policy, self.harness, inputs.train, spec.train, **settings)
+
+    def go_back(self, start, last_step):
+        self.step = start.step
+
+    def leave_job(self):
+        """Nothing outlives the process."""
+
+    async def run(self):
+        async with self.harness.tools, self.harness.reward:
+            for step in range(self.step + 1, self.spec.train.steps + 1):
+                found = await self.collector.collect(step, (step - 1) * self.spec.train.prompts_per_step)
+                metrics = step_metrics(found.collected, found.kept, num_groups=found.num_groups, own={"toy": step})
+                self.emit(StepFinished(step, metrics, found.collected, [0.0] * len(found.collected)))
+                self.step, path = step, self.folder / f"step-{step}"
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(str(step))
+                self.emit(CheckpointSaved(step, str(path), hash_path(path)))
+                self.flush()
+                if step == self.dies_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
