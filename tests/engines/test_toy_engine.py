@@ -99,7 +99,9 @@ def test_its_keys_are_in_the_schema(project):
     assert "The step after which it kills itself." in rlf(project, "schema", "spec").stdout
 
 
-@pytest.mark.parametrize("command", [("fork", "latest"), ("run", "toy.yaml", "--record"), ("rehearse", "toy.yaml")])
+@pytest.mark.parametrize(
+    "command", [("runs", "fork", "latest@2"), ("run", "toy.yaml", "--record"), ("rehearse", "toy.yaml")]
+)
 def test_a_command_that_it_lacks_is_refused_with_the_reason(project, runs, command):
     refused = rlf(project, *command)
     assert refused.returncode == 2, refused.stderr
