@@ -1,11 +1,16 @@
 """A disk that fills up: a real one, an 8 MB tmpfs in a mount namespace of the test's own."""
 
+import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 
+from rlf.cli.main import main
 from tests.api.conftest import ROOT, SMALL
 
 _NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -17,24 +22,36 @@ def _can_mount() -> bool:
     return subprocess.run([*_NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode == 0
 
 
+def run_out_of_disk_and_resume(folder):
+    """Both commands in one process, which imports torch once; for a namespace in which it may mount."""
+    command = ["run", str(ROOT / "specs" / "search.yaml"), *SMALL, "--runs", folder]
+    with Path(folder, "..", "run.log").open("w") as log, redirect_stdout(log):
+        code = exit_code_of(*command)
+    print("run ended with", code)
+    print(sqlite3.connect(f"{folder}/rlf.db").execute("pragma integrity_check").fetchone()[0])
+    print("left:", *(path.name for path in Path(folder).glob("*/checkpoints/*")))
+    subprocess.run(["mount", "-o", "remount,size=200m", folder], check=True)
+    print("resume ended with", exit_code_of("resume", "latest", "--runs", folder))
+
+
+def exit_code_of(*arguments):
+    sys.argv = ["rlf", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
 @pytest.mark.skipif(not _can_mount(), reason="this machine lets nobody mount a tmpfs")
 def test_a_full_disk_is_named_keeps_the_database_whole_and_a_resume_goes_on_when_there_is_room(tmp_path):
-    rlf = f"{sys.executable} -m rlf"
-    script = f"""
-        set -u
-        mount -t tmpfs -o size=8m tmpfs {tmp_path}
-        {rlf} run {ROOT}/specs/search.yaml {" ".join(SMALL)} --runs {tmp_path} >/dev/null
-        echo "run ended with $?"
-        {sys.executable} -c "import sqlite3; \\
-            print(sqlite3.connect('{tmp_path}/rlf.db').execute('pragma integrity_check').fetchone()[0])"
-        ls {tmp_path}/*/checkpoints -A | sed 's/^/left: /'
-        mount -o remount,size=200m {tmp_path}
-        {rlf} resume latest --runs {tmp_path} | grep -o 'finished at step 6'
-        echo "resume ended with $?"
-    """
-    done = subprocess.run([*_NAMESPACE, "bash", "-c", script], capture_output=True, text=True, timeout=120)
-    assert "run ended with 1\nok\n" in done.stdout, done
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    code = f"from {__name__} import run_out_of_disk_and_resume; run_out_of_disk_and_resume({str(disk)!r})"
+    script = f"mount -t tmpfs -o size=8m tmpfs {disk} && exec {sys.executable} -c {shlex.quote(code)}"
+    done = subprocess.run([*_NAMESPACE, "bash", "-c", script], capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert "run ended with 1\nok\n" in done.stdout, done.stderr
     assert "no space left on the disk" in done.stderr or "disk is full" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
     assert ".tmp" not in done.stdout, "a half-written checkpoint was left behind"
-    assert "finished at step 6" in done.stdout
+    assert "finished at step 6" in done.stdout and "resume ended with 0" in done.stdout
