@@ -47,10 +47,12 @@ reference: .venv/installed  ## Makes docs/schema and docs/reference again from t
 clean:
 	rm -rf .venv
 
+# uv compiles no bytecode, as pip does for a minute: here that of what is imported most is made.
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --quiet uv || true
 	$(call install,-e .)
+	@$(BIN)/python -c "import transformers.models.auto.modeling_auto"
 	@$(BUBBLEWRAP) || echo "bubblewrap was not installed; 'rlf doctor' says what contains model-written code without it"
 	touch $@
 
