@@ -67,7 +67,7 @@ clean:
 # installed skip and say so.
 MCP := .venv/mcp-servers
 MCP_SERVERS := 'mcp<2' mcp-server-git==2026.10.10 mcp-server-sqlite==2025.4.25 mcp-server-time==2026.10.10
-.venv/mcp-servers/ready:
+.venv/mcp-servers/ready: .venv/installed
 	@test -x $(MCP)/bin/python || $(BIN)/uv venv --quiet --allow-existing --seed $(MCP) || $(PYTHON) -m venv $(MCP)
 	@$(UV) $(MCP)/bin/python $(MCP_SERVERS) || $(MCP)/bin/pip install --quiet $(MCP_SERVERS) \
 		|| echo "MCP servers were not installed from PyPI; their tests will be skipped"
