@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +48,8 @@ def serve_judge(
     as_json: AsJson = False,
 ) -> None:
     """Serve judges behind the OpenAI protocol until Ctrl-C: by vLLM where it is installed, else by transformers."""
+    import asyncio
+
     from rlf.api.judges.serve import Serve, judges_of, serve_judges
 
     numbers = [number.strip() for number in gpus.split(",") if number.strip()]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlf.cli.envelope import print_event
-from rlf.types.events import RunEvent
 
 if TYPE_CHECKING:
     from rlf.api.running.start import RunInfo
+    from rlf.types.events import RunEvent
 
 
 class JsonLines:

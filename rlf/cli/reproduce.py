@@ -14,7 +14,6 @@ from rlf.cli.run import watch
 from rlf.cli.view import RunView, choose_view
 from rlf.core.errors import RlfError
 from rlf.core.hashing import short
-from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.api.running.reproduce import Agreement
@@ -45,6 +44,7 @@ def reproduce_run(
     On a CPU the default engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
     """
     from rlf.api.running.reproduce import compare_with_original, reproduce
+    from rlf.types.events import RunStatus
 
     def work(view: RunView) -> RunOutcome:
         command = ["rlf", *sys.argv[1:]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -97,6 +96,8 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
 
     Exit code 3 when a trial fails, or a term is untested because nothing shows its best value.
     """
+    import asyncio
+
     from rlf.api.rewards.scoring import load_rewards, try_rewards
 
     found = load_rewards(files or ())
@@ -133,6 +134,8 @@ def score_rewards(
     as_json: AsJson = False,
 ) -> None:
     """Score saved trajectories with a spec's terms: what moved, by which term, and what it does to advantages."""
+    import asyncio
+
     from rlf.api.rewards.scoring import rescore, rescoring_spec, saved_in_file, saved_in_run, why_no_advantages
 
     if (run is None) == (file is None):

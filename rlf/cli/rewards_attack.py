@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +38,8 @@ def attack_rewards(
     as_json: AsJson = False,
 ) -> None:
     """Play behaviours without skill against a spec's reward; exit code 3 when one earns too much of it."""
+    import asyncio
+
     from rlf.api.rewards.attack import attack
     from rlf.api.rewards.scoring import rescoring_spec
 

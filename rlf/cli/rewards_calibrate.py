@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +36,8 @@ def calibrate_rewards(
     as_json: AsJson = False,
 ) -> None:
     """Hold a judge against human labels: agreement, bias by position, length and authorship, cost."""
+    import asyncio
+
     from rlf.api.rewards.calibration import calibrate, judge_in
 
     judge, seed = judge_in(spec, term)

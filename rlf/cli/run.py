@@ -24,14 +24,11 @@ from rlf.cli.envelope import print_envelope
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.cli.sweep import watch_sweep
-from rlf.cli.view import RunView, WithoutVerdict, choose_view
+from rlf.cli.view import EXIT_CODES, RunView, WithoutVerdict, choose_view
 from rlf.core.errors import RlfError, SpecError
-from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.api.running.start import RunOutcome
-
-_EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
 
 
 def run(
@@ -121,7 +118,7 @@ def watch(command: str, work: Callable[[RunView], RunOutcome], runs_folder: Path
         print_envelope(command, outcome)
     else:
         _print_end(console, outcome, runs_folder)
-    raise typer.Exit(_EXIT_CODES.get(outcome.status, 1))
+    raise typer.Exit(EXIT_CODES.get(outcome.status, 1))
 
 
 def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None:
@@ -140,6 +137,8 @@ def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None
 
 
 def _commands(outcome: RunOutcome, runs_folder: Path) -> Text:
+    from rlf.types.events import RunStatus
+
     option = runs_option(runs_folder)
     text = Text(f"run {outcome.run_id} {outcome.status} at step {outcome.step}", style="bold")
     if outcome.spent is not None:

@@ -16,14 +16,12 @@ from rlf.cli.arguments import runs_option
 from rlf.cli.envelope import print_envelope, print_event
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
-from rlf.cli.view import RunView, choose_view
-from rlf.types.events import EventSink, RunStatus
+from rlf.cli.view import EXIT_CODES, RunView, choose_view
 
 if TYPE_CHECKING:
     from rlf.api.running.start import RunInfo
     from rlf.api.running.sweeps import Member, MemberOutcome, SweepOutcome, Watcher
-
-_EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
+    from rlf.types.events import EventSink
 
 
 class _Screen:
@@ -66,6 +64,7 @@ def watch_sweep(command: str, work: Callable[[Watcher], SweepOutcome], runs_fold
     """Lets `work` run under views, prints the table of members, and exits with the sweep's code."""
     from rlf.api.running.sweeps import Watcher
     from rlf.reports.sweep import read_sweep, sweep_view
+    from rlf.types.events import RunStatus
 
     console = stdout_console()
     screen = _Screen(console, command, as_json=as_json)
@@ -81,4 +80,4 @@ def watch_sweep(command: str, work: Callable[[Watcher], SweepOutcome], runs_fold
         console.print(Text(), sweep_view(report), sep="\n")
         if outcome.status is not RunStatus.FINISHED:
             console.print(f"  rlf resume {outcome.run_id}{runs_option(runs_folder)}", soft_wrap=True)
-    raise typer.Exit(_EXIT_CODES.get(outcome.status, 1))
+    raise typer.Exit(EXIT_CODES.get(outcome.status, 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
@@ -234,6 +233,8 @@ def _call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, A
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """What it comes to. What tools print goes to stderr: stdout is the command's own."""
+    import asyncio
+
     with redirect_stdout(sys.stderr):
         return asyncio.run(work)
 

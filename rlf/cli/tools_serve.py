@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -46,6 +45,8 @@ def serve_tools(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
 ) -> None:
     """Serve declared tools to MCP clients (`--mcp`), or a corpus to Search-R1's clients (`--search`), until Ctrl-C."""
+    import asyncio
+
     if (mcp is None) == (search is None):
         raise RlfError("Write either `--mcp stdio`, `--mcp http` or `--search CORPUS`.")
     if search is not None:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
-from rlf.types.events import Notice, RunEvent
-
 if TYPE_CHECKING:
     from rlf.api.running.start import RunInfo
+    from rlf.types.events import RunEvent
+
+EXIT_CODES = {"finished": 0, "interrupted": 130}
+"""By a run's status; 1 for any other."""
 
 
 class RunView(Protocol):
@@ -38,6 +40,8 @@ class WithoutVerdict:
 
     def __call__(self, event: RunEvent) -> None:
         """Takes one event."""
+        from rlf.types.events import Notice
+
         if not (isinstance(event, Notice) and "verdict" in event.data):
             self._view(event)
 
