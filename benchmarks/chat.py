@@ -1,4 +1,4 @@
-"""Parses and renders per second of every chat format, and how each compares with Hermes in the same run.
+"""CPU time of parsing and rendering in every chat format: a call after thinking, an answer of 70 words, a result.
 
 python benchmarks/chat.py [--rounds 5]
 """
@@ -21,35 +21,34 @@ THOUGHT = "I should look for the river first and then for the town that lies on 
 RESULT = "The river Orr rises in the hills and passes the town of Vell. " * 8
 
 
-def rate(work: Callable[[], object], rounds: int) -> float:
-    """Median calls per second over rounds of about 0.1 s."""
+def cost_us(work: Callable[[], object], rounds: int) -> float:
+    """Median CPU microseconds of a call, over rounds of about 0.1 s."""
     work()
-    rates = []
+    costs = []
     for _ in range(rounds):
-        started, number = time.perf_counter(), 0
-        while time.perf_counter() - started < 0.1:
+        started, number = time.process_time(), 0
+        while time.process_time() - started < 0.1:
             for _ in range(20):
                 work()
             number += 20
-        rates.append(number / (time.perf_counter() - started))
-    return median(rates)
+        costs.append(1e6 * (time.process_time() - started) / number)
+    return median(costs)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    print(f"{'format':12} {'parses/s':>10} {'ratio':>6} {'renders/s':>10} {'ratio':>6}")
-    rates = {}
-    for name in ["hermes", *(name for name in FORMATS.names() if name != "hermes")]:
+    print(f"{'microseconds':15} {'call':>8} {'answer':>8} {'result':>8}")
+    for name in FORMATS.names():
         chat = stand_in(name, [TOOL])
         opening, closing = chat.thinking_marks
         turn = f"{opening}{THOUGHT}{closing}{chat.write_call(CALL)}"
-        parses = rate(lambda chat=chat, turn=turn: chat.parse(turn, truncated=False), rounds)
-        renders = rate(lambda chat=chat, turn=turn: chat.observation([RESULT], closed=True, turn=turn), rounds)
-        rates[name] = parses, renders
-        base = rates["hermes"]
-        print(f"{name:12} {parses:10.0f} {parses / base[0]:6.2f} {renders:10.0f} {renders / base[1]:6.2f}", flush=True)
+        said = f"{opening}{THOUGHT}{closing}{chat.write_answer(RESULT)}"
+        call = cost_us(lambda chat=chat, turn=turn: chat.parse(turn, truncated=False), rounds)
+        answer = cost_us(lambda chat=chat, said=said: chat.parse(said, truncated=False), rounds)
+        result = cost_us(lambda chat=chat, turn=turn: chat.observation([RESULT], closed=True, turn=turn), rounds)
+        print(f"{name:15} {call:8.1f} {answer:8.1f} {result:8.1f}", flush=True)
 
 
 if __name__ == "__main__":

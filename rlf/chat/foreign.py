@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlf.chat.marks import Marks
 from rlf.types import ToolCall
 
 
@@ -21,8 +22,8 @@ class ForeignSyntax:
     """One way to write a call."""
 
     name: str
-    marks: str
-    """Regular expression of what shows such a call; no answer to a task holds it. Case is ignored."""
+    marks: Marks
+    """What shows such a call; no answer to a task holds it."""
     write: Callable[[ToolCall], str]
     """The text of a call as the models write it."""
 
@@ -102,23 +103,31 @@ def _key_values(call: ToolCall) -> str:
     return f"<longcat_tool_call>{call.name}\n{pairs}</longcat_tool_call>"
 
 
-_NAMESPACED = r"<\s?/?[\w\-]{1,20}:(?:tool|function)_?calls?\b|<\s?/?\w{1,12}:invoke\b"
-_DSML = r"<\s?/?\s?[|｜]{1,2}\s?DSML"
-_INVOKE = r"<\s?invoke\s+name="
+_NAMESPACED = Marks.of(r"<\s?/?[\w\-]{1,20}:(?:tool|function)_?calls?\b|<\s?/?\w{1,12}:invoke\b", "<")
+_DSML = Marks.of(r"<\s?/?\s?[|｜]{1,2}\s?DSML", "<")
+_INVOKE = Marks.of(r"<\s?invoke\s+name=", "<")
 
 FOREIGN: tuple[ForeignSyntax, ...] = (
     ForeignSyntax("anthropic", _INVOKE, _invoke("function_calls")),
     ForeignSyntax(
         "apertus",
-        r"<\s?\|\s?tools[_ ](?:prefix|suffix)\s?\|?>",
+        Marks.of(r"<\s?\|\s?tools[_ ](?:prefix|suffix)\s?\|?>", "<"),
         lambda call: f"<|tools_prefix|>[{_dump({call.name: dict(call.arguments)})}]<|tools_suffix|>",
     ),
     ForeignSyntax(
         "command_a",
-        r"<\s?\|\s?(?:START|END)_ACTION\s?\|?>|\btool_name\W{1,4}[\w.\-]+\W{1,6}parameters\W{1,4}\{",
+        Marks.of(
+            r"<\s?\|\s?(?:START|END)_ACTION\s?\|?>|\btool_name\W{1,4}[\w.\-]+\W{1,6}parameters\W{1,4}\{",
+            "<",
+            "tool_name",
+        ),
         _cohere("<|START_ACTION|>", "<|END_ACTION|>", has_id=True),
     ),
-    ForeignSyntax("command_r", r"^[ \t]*Action[ \t]*:\s{0,3}```", _cohere("Action: ```json\n", "\n```", has_id=False)),
+    ForeignSyntax(
+        "command_r",
+        Marks.of(r"^[ \t]*Action[ \t]*:\s{0,3}```", "```"),
+        _cohere("Action: ```json\n", "\n```", has_id=False),
+    ),
     ForeignSyntax(
         "deepseek_v32",
         _DSML,
@@ -127,7 +136,7 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
     ForeignSyntax("deepseek_v4", _DSML, _invoke("｜DSML｜tool_calls", "｜DSML｜", is_typed=True)),
     ForeignSyntax(
         "deepseek_spaces",
-        r"<\s?[|｜]\s?tool[▁_ ]",
+        Marks.of(r"<\s?[|｜]\s?tool[▁_ ]", "<"),
         lambda call: (
             f"<｜tool calls begin｜><｜tool call begin｜>function<｜tool sep｜>{call.name}\n"
             f"```json\n{_dump(dict(call.arguments))}\n```<｜tool call end｜><｜tool calls end｜>"
@@ -135,42 +144,52 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
     ),
     ForeignSyntax(
         "functionary",
-        r"(?<!\S)>>>(?!all\b)[\w.\-]+[ \t]*\n\s{0,8}\{|<\|recipient\|>",
+        Marks.of(r"(?<!\S)>>>(?!all\b)[\w.\-]+[ \t]*\n\s{0,8}\{|<\|recipient\|>", ">>>", "<|"),
         lambda call: f">>>{call.name}\n{_dump(dict(call.arguments))}",
     ),
     ForeignSyntax(
         "function_gemma",
-        r"<\s?/?(?:start|end)_function_(?:call|response)\b",
+        Marks.of(r"<\s?/?(?:start|end)_function_(?:call|response)\b", "<"),
         _braces("<start_function_call>", "<end_function_call>", "<escape>"),
     ),
-    ForeignSyntax("functools", r"\bfunctools\s?\[\s?\{", _around("functools[", "]")),
+    ForeignSyntax("functools", Marks.of(r"\bfunctools\s?\[\s?\{", "functools"), _around("functools[", "]")),
     ForeignSyntax(
-        "gemma3", r"(?<!`)`{3,}+[ \t]*tool_(?:code|call)", lambda call: f"```tool_code\n{_python(call)}\n```"
+        "gemma3",
+        Marks.of(r"(?<!`)`{3,}+[ \t]*tool_(?:code|call)", "```"),
+        lambda call: f"```tool_code\n{_python(call)}\n```",
     ),
     ForeignSyntax(
         "gemma4",
-        r"<\|tool_call>|<tool_call\|>|^\s{0,3}call:[\w.\-]{1,64}\{",
+        Marks.of(r"<\|tool_call>|<tool_call\|>|^\s{0,3}call:[\w.\-]{1,64}\{", "<", "call:"),
         _braces("<|tool_call>", "<tool_call|>", '<|"|>'),
     ),
-    ForeignSyntax("gigachat", r"\bfunction call<\|role_sep\|>", _around("function call<|role_sep|>\n", "")),
-    ForeignSyntax("granite", r"<\|tool_call\|>", _around("<|tool_call|>[", "]")),
-    ForeignSyntax("granite_20b", r"<function_call>", _around("<function_call> ", "")),
-    ForeignSyntax("hunyuan", r"</?tool_calls>", _around("<tool_calls>[", "]</tool_calls>")),
+    ForeignSyntax(
+        "gigachat", Marks.of(r"\bfunction call<\|role_sep\|>", "<"), _around("function call<|role_sep|>\n", "")
+    ),
+    ForeignSyntax("granite", Marks.of(r"<\|tool_call\|>", "<"), _around("<|tool_call|>[", "]")),
+    ForeignSyntax("granite_20b", Marks.of(r"<function_call>", "<"), _around("<function_call> ", "")),
+    ForeignSyntax("hunyuan", Marks.of(r"</?tool_calls>", "<"), _around("<tool_calls>[", "]</tool_calls>")),
     ForeignSyntax(
         "internlm",
-        r"<\|action_(?:start|end)\|>|<\|plugin\|>",
+        Marks.of(r"<\|action_(?:start|end)\|>|<\|plugin\|>", "<"),
         _around("<|action_start|><|plugin|>\n", "<|action_end|>", "parameters"),
     ),
     ForeignSyntax(
-        "lfm2", r"<\|tool_call_(?:start|end)\|>", lambda call: f"<|tool_call_start|>[{_python(call)}]<|tool_call_end|>"
+        "lfm2",
+        Marks.of(r"<\|tool_call_(?:start|end)\|>", "<"),
+        lambda call: f"<|tool_call_start|>[{_python(call)}]<|tool_call_end|>",
     ),
-    ForeignSyntax("longcat", r"<\s?/?longcat_(?:tool_call|arg_)", _key_values),
-    ForeignSyntax("minimax_m1", r"</?tool_calls>", _around("<tool_calls>\n", "\n</tool_calls>")),
+    ForeignSyntax("longcat", Marks.of(r"<\s?/?longcat_(?:tool_call|arg_)", "<"), _key_values),
+    ForeignSyntax("minimax_m1", Marks.of(r"</?tool_calls>", "<"), _around("<tool_calls>\n", "\n</tool_calls>")),
     ForeignSyntax("minimax_m2", _NAMESPACED, _invoke("minimax:tool_call")),
     ForeignSyntax("muse", _NAMESPACED, _invoke("atem:function_calls", "atem:")),
-    ForeignSyntax("nemotron", r"</?TOOLCALL>", _around("<TOOLCALL>[", "]</TOOLCALL>")),
-    ForeignSyntax("olmo3", r"</?function_calls>", lambda call: f"<function_calls>\n{_python(call)}\n</function_calls>"),
-    ForeignSyntax("phi4", r"<\|/?tool_calls?\|>", _around("<|tool_call|>[", "]<|/tool_call|>")),
+    ForeignSyntax("nemotron", Marks.of(r"</?TOOLCALL>", "<"), _around("<TOOLCALL>[", "]</TOOLCALL>")),
+    ForeignSyntax(
+        "olmo3",
+        Marks.of(r"</?function_calls>", "<"),
+        lambda call: f"<function_calls>\n{_python(call)}\n</function_calls>",
+    ),
+    ForeignSyntax("phi4", Marks.of(r"<\|/?tool_calls?\|>", "<"), _around("<|tool_call|>[", "]<|/tool_call|>")),
     ForeignSyntax("seed_oss", _NAMESPACED, _functions("seed:tool_call")),
     ForeignSyntax("step3", _NAMESPACED, _invoke("steptml:toolcall", "steptml:")),
 )

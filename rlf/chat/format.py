@@ -10,13 +10,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rlf.chat.encoding import decode, encode_template
 from rlf.chat.foreign import FOREIGN
+from rlf.chat.marks import BARE_OBJECT, Lookalikes, Marks, bare_calls
 from rlf.chat.parsed import Parsed
-from rlf.chat.scan import BARE_OBJECT, END_THINK, THINK, Scan, bare_calls, opens_thinking
+from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer
 from rlf.chat.vision import Vision
 from rlf.core import Registry, RlfError
@@ -45,9 +46,11 @@ class ChatFormat(ABC):
     """Strings that end a call, where `chat.stop_after_call` lets sampling stop; empty when calls end with the turn."""
     thinking_marks: tuple[str, str] = ("<think>\n", "\n</think>\n\n")
     """What a sampled turn writes before and after thinking, where the format has any."""
-    call_marks: ClassVar[str] = ""
-    """Regular expression of what shows a call of this format to every other one, which never takes it for an answer.
-    Case is ignored. Empty where calls look like ordinary text."""
+    call_marks: ClassVar[Marks | None] = None
+    """What shows a call of this format to every other one, which never takes it for an answer; None where calls look
+    like ordinary text."""
+    near_marks: ClassVar[Marks | None] = None
+    """What only this format takes for a call that was missed."""
     thinks_in_tags: ClassVar[bool] = True
     """Whether thinking stands in tags, whose name the spec may change."""
     by_name: ClassVar[bool] = False
@@ -68,7 +71,6 @@ class ChatFormat(ABC):
         self.tokenizer = tokenizer
         self.tools = tuple(tools)
         """The declared tools: formats that write arguments as bare text read their types from the schemas."""
-        self._bare_calls = bare_calls(tools)
 
     @classmethod
     @abstractmethod
@@ -149,7 +151,12 @@ class ChatFormat(ABC):
         """What reads a turn in one pass."""
 
     def _read(self, scan: Scan) -> Parsed:
-        return scan.run(self.begins_thinking, (lookalikes(), self._bare_calls), self.think)
+        return scan.run(self.begins_thinking, self._lookalikes, self.think)
+
+    @cached_property
+    def _lookalikes(self) -> Lookalikes:
+        near = [self.near_marks] if self.near_marks else []
+        return Lookalikes([*every_call_marks(), BARE_OBJECT, *bare_calls(self.tools), *near])
 
     @abstractmethod
     def write_call(self, call: ToolCall) -> str:
@@ -189,18 +196,21 @@ FORMATS = Registry(
 
 
 @cache
-def lookalikes() -> re.Pattern[str]:
-    """Calls of every format and of every foreign syntax, and bare objects: what no answer holds."""
+def every_call_marks() -> tuple[Marks, ...]:
+    """What shows calls of every format and of every foreign syntax."""
     own = [FORMATS.get(name).call_marks for name in FORMATS.names()]
-    marks = dict.fromkeys(filter(None, [*own, *(syntax.marks for syntax in FOREIGN), BARE_OBJECT]))
-    return re.compile("|".join(f"(?:{mark})" for mark in marks), re.IGNORECASE | re.MULTILINE)
+    return tuple(dict.fromkeys(filter(None, [*own, *(syntax.marks for syntax in FOREIGN)])))
+
+
+def looks_like_call(text: str, tools: Sequence[ToolDescription]) -> bool:
+    """Whether a text may hold a call, in whatever syntax."""
+    return Lookalikes([*every_call_marks(), BARE_OBJECT, *bare_calls(tools)]).first(text) is not None
 
 
 def other_call_marks(text: str, own: type[ChatFormat]) -> bool:
     """Whether a template's text holds the call marks of a syntax other than a format's own."""
-    marks = [FORMATS.get(name).call_marks for name in FORMATS.names()] + [syntax.marks for syntax in FOREIGN]
-    rest = re.sub(own.call_marks, "", text, flags=re.IGNORECASE | re.MULTILINE) if own.call_marks else text
-    return any(re.search(mark, rest, re.IGNORECASE | re.MULTILINE) for mark in marks if mark)
+    rest = own.call_marks.pattern.sub("", text) if own.call_marks else text
+    return any(marks.pattern.search(rest) for marks in every_call_marks())
 
 
 def detect_format(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:

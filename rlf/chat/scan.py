@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlf.chat.call_json import CallFault
+from rlf.chat.marks import MENTION, NOTHING, Lookalikes
 from rlf.chat.parsed import Parsed
 from rlf.chat.quotes import Quotes
-from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
+from rlf.types import FailureClass, ParseFailure, ToolCall
 
 THINK, END_THINK = "<think>", "</think>"
 
@@ -23,28 +24,6 @@ THINK, END_THINK = "<think>", "</think>"
 def opens_thinking(generation_prompt: str, think: tuple[str, str] = (THINK, END_THINK)) -> bool:
     """Whether the text that lets the assistant speak leaves thinking open."""
     return any(generation_prompt.rfind(a) > generation_prompt.rfind(b) for a, b in ((THINK, END_THINK), think))
-
-
-BARE_OBJECT = (
-    r"""\{\s*["'](?:name|function|tool)["']\s*:\s*["'][^"'\n]*["']\s*,\s*["'](?:arguments|parameters|args)["']\s*:"""
-    r"""|["'](?:arguments|parameters)["']\s*:\s*\{[^{}]*\}\s*,\s*["']name["']\s*:"""
-)
-"""A call as a bare JSON object, of whatever family: what no answer holds."""
-_MENTION = re.compile(r"`(?:</?[^<>`\n]{1,40}>|\[/?[A-Z_]{2,20}\])`")
-"""A mark alone between backticks: words about a mark, no call."""
-
-
-def bare_calls(tools: Sequence[ToolDescription]) -> re.Pattern[str]:
-    """Calls of declared tools without any mark: `f(x=1)` on a line, `f {"x": 1}`, `"tool": "f"`, `<f>{...}`."""
-    names = "|".join(sorted((re.escape(tool.name) for tool in tools), key=len, reverse=True)) or "(?!)"
-    return re.compile(
-        rf"""^[ \t>*\-`\["'(]*(?:(?:print|call|await|return)[ (]+)?(?:[a-z_]+\.)?(?:{names})"""
-        rf"""(?:\(\s*(?:\)|\w+\s*=(?!=)|["'{{\[]|[^()\n]*\)[`\]\s]*$)|[ \t]*:?\s*\{{)"""
-        rf"""|[{{"'“”]\s*(?i:name|function|tool|tool_name|action)\W{{1,6}}(?:{names})\b(?!\s*\w)"""
-        rf"""|\b(?:{names})\W{{1,6}}(?i:arguments|parameters|args)\W{{1,6}}[{{\["'“”]"""
-        rf"""|<(?:{names})>\s*[<{{]""",
-        re.MULTILINE,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +36,6 @@ class Grammar:
     """A call inside thinking, whole as far as it is."""
     messages: Mapping[FailureClass, str]
     """What the model reads of each failure; a fault in a call brings its own words."""
-    near: re.Pattern[str] | None = None
-    """What only this format takes for a call that was missed; what every format does stands in `call_marks`."""
 
 
 def messages(call: str, **other: str) -> Mapping[FailureClass, str]:
@@ -92,7 +69,7 @@ class Scan(ABC):
         self.answers: list[tuple[int, int]] = []
         """Spans of marked answers."""
         self.thoughts: list[str] = []
-        self.lookalikes: tuple[re.Pattern[str], ...] = ()
+        self.lookalikes = NOTHING
         """What looks like a call but is none; see `run`."""
         self.quotes = Quotes()
         """What the prose has opened around what follows."""
@@ -108,7 +85,7 @@ class Scan(ABC):
     def run(
         self,
         begins_thinking: bool,
-        lookalikes: Sequence[re.Pattern[str]] = (),
+        lookalikes: Lookalikes = NOTHING,
         think: tuple[str, str] = (THINK, END_THINK),
     ) -> Parsed:
         """Reads the turn.
@@ -118,8 +95,7 @@ class Scan(ABC):
             lookalikes: what looks like a call and is none: another format's, or of a declared tool without a mark.
             think: the tags of thinking that the spec names.
         """
-        near = self.grammar.near
-        self.lookalikes, self.think = (*lookalikes, near) if near else tuple(lookalikes), think
+        self.lookalikes, self.think = lookalikes, think
         position = self._think(0, 0, self._first_closing()) if begins_thinking else 0
         tags = _Tags(self.text, self.grammar.tag, think)
         while tag := tags.next(position):
@@ -147,7 +123,7 @@ class Scan(ABC):
         self.quotes.read(self.text[start:end])
 
     def _is_mentioned(self, tag: re.Match[str]) -> bool:
-        return tag.start() > 0 and _MENTION.match(self.text, tag.start() - 1, tag.end(1) + 1) is not None
+        return tag.start() > 0 and MENTION.match(self.text, tag.start() - 1, tag.end(1) + 1) is not None
 
     def _read_unquoted(self, tag: re.Match[str]) -> int:
         """Reads what a mark begins; calls of it that are quoted are not run."""
@@ -258,10 +234,9 @@ class Scan(ABC):
     def _find_lookalikes(self) -> None:
         # What the budget cut is TRUNCATED, whatever it was to become.
         for start, end in _joined(self.prose[: -1 if self.truncated else None]):
-            said = self.text[start:end]  # cut out, so that `^` finds its beginning
-            places = [place for pattern in self.lookalikes if (place := first_lookalike(pattern, said)) is not None]
-            if places:
-                self.fail(FailureClass.WRONG_TAG, start + min(places), end)
+            place = self.lookalikes.first(self.text[start:end])  # cut out, so that `^` finds its beginning
+            if place is not None:
+                self.fail(FailureClass.WRONG_TAG, start + place, end)
 
 
 class _Tags:
@@ -282,14 +257,6 @@ class _Tags:
         if self._next is None or (tag is not None and tag.start() <= self._next.start()):
             return tag
         return self._next
-
-
-def first_lookalike(pattern: re.Pattern[str], text: str) -> int | None:
-    """Where a text first looks like a call; a mark that is only mentioned does not."""
-    for found in pattern.finditer(text):
-        if not found.start() or _MENTION.match(text, found.start() - 1) is None:
-            return found.start()
-    return None
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

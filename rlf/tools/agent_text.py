@@ -42,11 +42,9 @@ class TextCalls:
         """Whether the text may hold a call."""
         if self._form == NONE or completion.calls:
             return False
-        from rlf.chat.format import lookalikes
-        from rlf.chat.scan import bare_calls
+        from rlf.chat.format import looks_like_call
 
-        patterns = (lookalikes(), bare_calls(self._tools))
-        return self._form != AUTO or any(pattern.search(completion.text) for pattern in patterns)
+        return self._form != AUTO or looks_like_call(completion.text, self._tools)
 
     def read(self, completion: Completion) -> TextTurn:
         """The calls, or why there are none; neither for a text that is an answer. Loads transformers at first."""

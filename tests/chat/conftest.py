@@ -1,6 +1,6 @@
-"""A small byte-level tokenizer and one chat template per format, `templates/<format>.jinja`.
+"""A small byte-level tokenizer for each format, with the tokens and the chat template of the format's stand-in.
 
-What a format's family has beside (special tokens, calls it can write) stands in `families/<format>.py`; see `family`.
+What the conformance suite must know beside (calls that a format can write) stands in `families/<format>.py`.
 """
 
 import importlib.util
@@ -14,9 +14,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from rlf.chat import FORMATS, encode_template
+from rlf.chat.standin import read_stand_in
 from rlf.types import Message, ToolCall, ToolDescription
 
-TEMPLATES = Path(__file__).parent / "templates"
 FAMILIES = Path(__file__).parent / "families"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 PLAIN = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>", "  ", "中"]
@@ -50,7 +50,7 @@ def train_tokenizer(
 
 @pytest.fixture(scope="session")
 def template():
-    return (TEMPLATES / "hermes.jinja").read_text()
+    return read_stand_in("hermes").template
 
 
 @pytest.fixture(scope="session")
@@ -77,15 +77,14 @@ def tools():
 def family(name):
     """What the conformance suite needs to know of a format; `families/<format>.py` changes what differs.
 
-    SPECIAL and PLAIN: added tokens. EOS: the end-of-text token. TOOLS: the declared tools. CALLS: a strategy of the
-    calls that the format can write, None for every call. MAX_CALLS: of one turn. CALL: one of them. SAY and ANSWER:
-    how text before a call and the final answer are written. SHOWN: how a result is. SPEAKS: whether what follows a
-    result lets the model speak in the same words as what follows a question.
+    TOOLS: the declared tools. CALLS: a strategy of the calls that the format can write, None for every call.
+    MAX_CALLS: of one turn. CALL: one of them. SAY and ANSWER: how text before a call and the final answer are written.
+    SHOWN: how a result is. SPEAKS: whether what follows a result lets the model speak in the same words as what
+    follows a question. SPECIAL, PLAIN, EOS: the tokens of the stand-in.
     """
-    known = SimpleNamespace(
-        SPECIAL=SPECIAL, PLAIN=PLAIN, EOS="<|im_end|>", TOOLS=(), CALLS=None, MAX_CALLS=3, SAY="{} ", ANSWER="{}"
-    )
-    known.SHOWN, known.SPEAKS = str, True
+    known = SimpleNamespace(TOOLS=(), CALLS=None, MAX_CALLS=3, SAY="{} ", ANSWER="{}", SHOWN=str, SPEAKS=True)
+    tokens = read_stand_in(name)
+    known.SPECIAL, known.PLAIN, known.EOS = tokens.special, [*tokens.plain, "  ", "中"], tokens.eos
     known.CALL = ToolCall("search", {"query": "a"})
     file = FAMILIES / f"{name}.py"
     if file.exists():
@@ -97,11 +96,10 @@ def family(name):
 
 
 def build_format(name, template=None):
-    """A format over a tokenizer of its family, with its test template or another one."""
-    file = TEMPLATES / f"{name}.jinja"
-    assert file.exists(), f"a new chat format needs a test template: {file}"
+    """A format over a tokenizer of its family, with its stand-in's template or another one."""
     known = family(name)
-    tokenizer = train_tokenizer(template or file.read_text(), eos=known.EOS, special=known.SPECIAL, plain=known.PLAIN)
+    template = template or read_stand_in(name).template
+    tokenizer = train_tokenizer(template, eos=known.EOS, special=known.SPECIAL, plain=known.PLAIN)
     chat = FORMATS.get(name)(tokenizer, known.TOOLS)
     chat.family = known
     return chat

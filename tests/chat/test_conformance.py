@@ -2,17 +2,16 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from rlf.chat import FORMATS, detect_format
+from rlf.chat.standin import read_stand_in
 from rlf.core import RlfError
 from rlf.types import Message, ParseFailure, ToolCall, ToolDescription
 
-TEMPLATES = Path(__file__).parent / "templates"
 json_values = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=12)
@@ -137,11 +136,11 @@ def test_importing_the_package_loads_no_heavy_library():
 OPEN_AFTER_QUESTIONS = "{%- if add_generation_prompt and messages[-1].role == 'user' %}{{- '<think>\\n' }}{%- endif %}"
 
 
-@pytest.fixture(scope="session", params=[name for name in FORMATS.names() if name != "gpt_oss"])
+@pytest.fixture(scope="session", params=[name for name in FORMATS.names() if FORMATS.get(name).thinks_in_tags])
 def thinks_after_questions(request, make_format):
-    """A format over its test template, which then opens thinking after what a user says and nothing else.
+    """A format over its stand-in's template, which then opens thinking after what a user says and nothing else.
 
-    gpt-oss thinks on a channel that each message names for itself: no prompt can open it.
+    A format that thinks without tags says so in each turn: no prompt can open it.
     """
     chat = make_format(request.param)
     return make_format(request.param, chat.tokenizer.chat_template + OPEN_AFTER_QUESTIONS)
@@ -209,7 +208,7 @@ def test_the_prompt_of_every_format_with_schemas_shows_what_a_referenced_type_ho
 
 def test_a_template_that_writes_its_own_types_is_given_definitions_in_place_of_references(make_format):
     own = "{{ tool.function.parameters.properties | tojson }}"
-    template = (TEMPLATES / "gpt_oss.jinja").read_text().replace("{{ tool.function.parameters | tojson }}", own)
+    template = read_stand_in("gpt_oss").template.replace("{{ tool.function.parameters | tojson }}", own)
     chat = make_format("gpt_oss", template)
     prompt = chat.decode(chat.prompt([Message("user", "Where?")], (of_points(False),)))
     assert '"longitude": {"type": "number"}' in prompt

@@ -66,7 +66,7 @@ def test_the_corpus_holds_the_families_by_name():
 @pytest.mark.parametrize("syntax", FOREIGN, ids=lambda syntax: syntax.name)
 def test_a_syntax_knows_its_own_calls(syntax):
     class Nothing(FORMATS.get("code_fence")):
-        call_marks = ""
+        call_marks = None
 
     assert other_call_marks(syntax.write(CALL), Nothing)
 

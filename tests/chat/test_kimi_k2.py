@@ -1,6 +1,6 @@
 """Kimi K2's format against its template's layout, well-formed calls as vLLM reads them, and malformed ones.
 
-The template of tests/chat/templates follows the one that Moonshot publishes with Kimi-K2-Instruct.
+The stand-in's template follows the one that Moonshot publishes with Kimi-K2-Instruct.
 
 Where vLLM 0.29.0 reads otherwise: it runs a call of a section that was opened inside thinking or never closed, passes
 on arguments that are no JSON as they stand, and loses a call without an id, a call outside a section, and all text

@@ -1,19 +1,19 @@
 """The Hermes format over a small tokenizer, and a way to play scripted turns through the real loop."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from rlf.chat import FORMATS
 from rlf.chat.policy import ChatPolicy
+from rlf.chat.standin import read_stand_in
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.testing.policy import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolDescription, ToolResult
 
 from ..chat.tokenizers import byte_level
 
-TEMPLATE = (Path(__file__).parents[1] / "chat" / "templates" / "hermes.jinja").read_text()
+TEMPLATE = read_stand_in("hermes").template
 MARKUP = [
     *("<|endoftext|>", "<|im_end|>", "<|im_start|>", "<tool_call>", "</tool_call>"),
     *("<tool_response>", "</tool_response>", "<think>", "</think>"),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from rlf.chat.ends import check_written, turn_ends
 from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.plain import fence_around, text_tool
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer, end_of_turn
@@ -33,7 +34,6 @@ _NEARLY = r"(?:py[\w.]*|ipython[\w.]*|tool_code|code|output|tool_output)?"
 _GRAMMAR = Grammar(
     tag=re.compile(rf"(</?think>|{_OPEN}[ \t]*(?P<language>[\w+\-.#]*)[^`\n]*\n)", re.MULTILINE),
     rehearsal=re.compile(r"^[ \t]*`{3,}[ \t]*(?:python|py)[ \t]*\n.*", re.MULTILINE | re.DOTALL | re.IGNORECASE),
-    near=re.compile(r"` ?` ?`[ \t]*py", re.IGNORECASE),
     messages=messages(
         f"Write {_FORM}.",
         unterminated=f"The code was not run: its closing fence is missing. Write {_FORM}.",
@@ -46,6 +46,7 @@ _LOOKS = re.compile(_NEARLY, re.IGNORECASE)
 class CodeFenceFormat(ChatFormat):
     """Fenced Python as calls, for any chat model."""
 
+    near_marks = Marks.of(r"` ?` ?`[ \t]*py", "py")
     by_name = True
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:

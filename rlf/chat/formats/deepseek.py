@@ -21,6 +21,7 @@ from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, read_json
 from rlf.chat.ends import check_written, contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
@@ -64,7 +65,7 @@ _MORE = CallFault(FailureClass.BAD_JSON, f"There is text between the JSON and {_
 class DeepseekFormat(ChatFormat):
     """The format of DeepSeek V3, R1 and V3.1."""
 
-    call_marks = r"<[|｜]tool[▁_]"
+    call_marks = Marks.of(r"<[|｜]tool[▁_]", "<")
     always_fenced: ClassVar[bool] = False
     """Whether calls are fenced whatever the template writes."""
 

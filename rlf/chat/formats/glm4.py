@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rlf.chat.call_json import CallFault
 from rlf.chat.ends import check_written, contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.schema_text import parameter_schemas, read_value, write_value
 from rlf.chat.template import CallId, TemplateRenderer
@@ -54,7 +55,7 @@ _GRAMMAR = Grammar(
 class Glm4Format(ChatFormat):
     """The format of GLM-4.5, 4.6 and 4.7."""
 
-    call_marks = r"<[\s|/]{0,2}arg_(?:key|value)>"
+    call_marks = Marks.of(r"<[\s|/]{0,2}arg_(?:key|value)>", "<")
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)

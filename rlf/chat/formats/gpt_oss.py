@@ -22,6 +22,7 @@ from rlf.chat.call_json import CallFault, read_json
 from rlf.chat.encoding import encode_template
 from rlf.chat.ends import contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.parsed import Parsed
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import CallId, TemplateRenderer
@@ -51,7 +52,6 @@ _MAX_BALANCED = 64
 _GRAMMAR = Grammar(
     tag=_TAG,
     rehearsal=re.compile(r"(?:to=functions\.|<\|(?:channel|message|start)\|>).*", re.DOTALL),
-    near=re.compile(r"to=functions\.|<\|(?:channel|message|constrain|start)\|>", re.IGNORECASE),
     messages=messages(
         f"Write {_FORM}",
         in_thinking=f"A call on the analysis channel is not run. End the thinking with {_END}, then call.",
@@ -69,7 +69,8 @@ _GRAMMAR = Grammar(
 class GptOssFormat(ChatFormat):
     """The format of gpt-oss."""
 
-    call_marks = r"\bto=functions\.|<[\s|/]{0,2}(?:channel|constrain)\|>"
+    call_marks = Marks.of(r"\bto=functions\.|<[\s|/]{0,2}(?:channel|constrain)\|>", "=functions.", "<")
+    near_marks = Marks.of(r"to=functions\.|<\|(?:channel|message|constrain|start)\|>", "=functions.", "<|")
     thinks_in_tags = False
     thinking_marks = ("<|channel|>analysis<|message|>", f"{_END}<|start|>assistant")
 
@@ -181,7 +182,7 @@ class _Scan(Scan):
         """Records text outside messages; a stop token that ends nothing says nothing."""
         if not _ENDS.sub("", self.text[start:end]).strip():
             return
-        looks = any(pattern.search(self.text, start, end) for pattern in self.lookalikes)
+        looks = self.lookalikes.first(self.text[start:end]) is not None
         self.fail(FailureClass.WRONG_TAG if looks else FailureClass.EMPTY, start, end)
 
     def _analysis(self, start: int, body: int) -> int:

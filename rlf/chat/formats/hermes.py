@@ -20,6 +20,7 @@ from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, as_call, read_json
 from rlf.chat.ends import contradiction, turn_ends
 from rlf.chat.format import ChatFormat, other_call_marks, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, RepairKind, ToolCall, ToolDescription
@@ -51,9 +52,10 @@ _GRAMMAR = Grammar(
 class HermesFormat(ChatFormat):
     """The format of Qwen2.5, Qwen3 and the Hermes models."""
 
-    call_marks = (
+    call_marks = Marks.of(
         r"<(?:[|/][\s|/]?)?(?:tool|function)[-_ ]?(?:calls?|use)(?:\b|_)"
-        r"|<\s[|/]?(?:tool|function)[-_ ]?(?:calls?|use)\s?[|/]?>"
+        r"|<\s[|/]?(?:tool|function)[-_ ]?(?:calls?|use)\s?[|/]?>",
+        "<",
     )
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:

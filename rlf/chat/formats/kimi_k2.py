@@ -19,6 +19,7 @@ from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import CallFault, read_json
 from rlf.chat.ends import contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import CallId, TemplateRenderer
 from rlf.core import RlfError
@@ -46,7 +47,6 @@ _MAX_BALANCED = 64
 _GRAMMAR = Grammar(
     tag=re.compile(rf"({_MARK}|</?think>)[ \t\r\n]*"),
     rehearsal=re.compile(rf"(?:{re.escape(_BEGIN)}|{re.escape(_CALL)})(?:.*{re.escape(_CALL_END)}|.*)", re.DOTALL),
-    near=re.compile(r"functions\.[\w.\-]+:\d+", re.IGNORECASE),
     messages=messages(
         f"Write {_FORM}.",
         unterminated=f"The call was not run: a closing token is missing. Write {_FORM}.",
@@ -61,7 +61,8 @@ _GRAMMAR = Grammar(
 class KimiK2Format(ChatFormat):
     """The format of Kimi K2, Instruct and Thinking."""
 
-    call_marks = r"<\|tool_calls?_(?:section|begin|end|argument)"
+    call_marks = Marks.of(r"<\|tool_calls?_(?:section|begin|end|argument)", "<")
+    near_marks = Marks.of(r"functions\.[\w.\-]+:\d+", "functions.")
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)

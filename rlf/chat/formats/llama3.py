@@ -21,6 +21,7 @@ from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, read_json
 from rlf.chat.ends import contradiction, turn_ends
 from rlf.chat.format import ChatFormat, other_call_marks, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, ToolCall, ToolDescription
@@ -77,7 +78,7 @@ _BAD_KEYWORDS = CallFault(
 class Llama3Format(ChatFormat):
     """The format of Llama 3.1, 3.2 and 3.3."""
 
-    call_marks = r"<[\s|/]{0,2}python_tag\|>"
+    call_marks = Marks.of(r"<[\s|/]{0,2}python_tag\|>", "<")
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)

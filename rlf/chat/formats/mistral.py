@@ -19,6 +19,7 @@ from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, as_call, read_json
 from rlf.chat.ends import check_written, contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import CallId, TemplateRenderer
 from rlf.core import RlfError
@@ -45,7 +46,6 @@ _WRITE = f"Write {_LIST_FORM} or {_NAMED_FORM}, as in the examples before."
 _GRAMMAR = Grammar(
     tag=re.compile(r"(\[TOOL_CALLS\]|</?think>|\[/?THINK\])\s*"),
     rehearsal=re.compile(r"\[TOOL_CALLS\].*", re.DOTALL),
-    near=re.compile(r"\[/?(?:ARGS|CALL_ID|TOOL_)", re.IGNORECASE),
     messages=messages(_WRITE, unterminated=f"The call was not run: it is not closed. {_WRITE}"),
 )
 _NO_CALL = CallFault(FailureClass.BAD_CALL, f"No call follows {_CALLS}. {_WRITE}")
@@ -57,7 +57,8 @@ _MORE = CallFault(FailureClass.BAD_JSON, f"There is text right after the JSON of
 class MistralFormat(ChatFormat):
     """The format of Mistral's models, from 7B v0.3 on."""
 
-    call_marks = r"\[\s?TOOL_CALLS?\b"
+    call_marks = Marks.of(r"\[\s?TOOL_CALLS?\b", "[")
+    near_marks = Marks.of(r"\[/?(?:ARGS|CALL_ID|TOOL_)", "[")
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)

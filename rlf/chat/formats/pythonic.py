@@ -18,6 +18,7 @@ from rlf.chat.call_json import CallFault
 from rlf.chat.call_python import FORM, list_end, read_calls, write_list
 from rlf.chat.ends import check_written, turn_ends
 from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import TemplateRenderer, end_of_turn
 from rlf.types import FailureClass, ToolCall, ToolDescription
@@ -35,7 +36,6 @@ _CLOSE = r"<\|(?:python|tool_call)_end\|>"
 _GRAMMAR = Grammar(
     tag=re.compile(rf"({_OPEN}|{_CLOSE}|</?think>|(?:^|(?<=</think>))[ \t]*(?={_CALLS}))\s*", re.MULTILINE),
     rehearsal=re.compile(rf"(?:{_OPEN}|{_CALLS}).*", re.DOTALL),
-    near=re.compile(rf"<\|python_|{_CALLS}|{_BARE}", re.IGNORECASE | re.MULTILINE),
     messages=messages(
         f"Write {FORM} on a line of its own.",
         unterminated=f"The call was not run: its list is not closed. Write {FORM}.",
@@ -47,7 +47,8 @@ _GRAMMAR = Grammar(
 class PythonicFormat(ChatFormat):
     """The format of Llama 4, Llama 3.2, ToolACE and LFM2."""
 
-    call_marks = r"<[\s|/]{0,2}python_start\|>"
+    call_marks = Marks.of(r"<[\s|/]{0,2}python_start\|>", "<")
+    near_marks = Marks.of(rf"<\|python_|{_CALLS}|{_BARE}", "<|", "(")
     by_name = True
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rlf.chat.call_json import CallFault
 from rlf.chat.ends import check_written, contradiction, turn_ends
 from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.schema_text import parameter_schemas, read_value, write_value
 from rlf.chat.template import TemplateRenderer
@@ -68,7 +69,7 @@ _TEXT_BETWEEN = CallFault(FailureClass.BAD_CALL, f"There is text around the para
 class Qwen3CoderFormat(ChatFormat):
     """The format of Qwen3-Coder, Qwen3.5 and later, and Nemotron 3."""
 
-    call_marks = r"<[\s|/]{0,2}(?:function|parameter)="
+    call_marks = Marks.of(r"<[\s|/]{0,2}(?:function|parameter)=", "<")
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
         super().__init__(tokenizer, tools)

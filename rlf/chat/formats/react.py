@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from rlf.chat.call_json import CallFault, read_json
 from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
+from rlf.chat.marks import Marks
 from rlf.chat.plain import PlainRenderer, neutral
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
@@ -41,7 +42,6 @@ _INPUT_END = re.compile(r"[ \t\r]*(?:\Z|\n|</?think>)")
 _GRAMMAR = Grammar(
     tag=re.compile(rf"(</?think>|(?:^|(?<=</think>))[ \t]*(?P<label>{_LABELS})[ \t]*:)", re.MULTILINE),
     rehearsal=re.compile(r"^[ \t]*Action(?: Input)?[ \t]*:.*", re.MULTILINE | re.DOTALL),
-    near=re.compile(r"\b(?:Action(?: Input)?|Observation)[ \t]*:", re.IGNORECASE),
     messages=messages(
         f"Write\n{_FORM}",
         unterminated=f"The action has no complete input. Write\n{_FORM}",
@@ -62,7 +62,8 @@ _BRACE = re.compile(r"[{}]")
 class ReactFormat(ChatFormat):
     """The format of ReAct prompts, for any model."""
 
-    call_marks = r"^[ \t]*Action[ \t]*:[^\n]*\n\s*Action Input[ \t]*:"
+    call_marks = Marks.of(r"^[ \t]*Action[ \t]*:[^\n]*\n\s*Action Input[ \t]*:", "action input")
+    near_marks = Marks.of(r"\b(?:Action(?: Input)?|Observation)[ \t]*:", "action", "observation")
     by_name = True
     stop_strings = (_STOP,)
     thinking_marks = ("Thought: ", "\n")

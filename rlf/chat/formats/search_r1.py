@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
+from rlf.chat.marks import Marks
 from rlf.chat.plain import PlainRenderer, neutral, text_tool
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
@@ -38,7 +39,6 @@ RESULT_TAGS = re.compile(rf"(<)(/?(?:{_NAMES})>)", re.IGNORECASE)
 _GRAMMAR = Grammar(
     tag=re.compile(rf"(</?(?:{_NAMES})>)"),
     rehearsal=re.compile(rf"{_SEARCH}(?:.*?{_END_SEARCH}|.*)", re.DOTALL),
-    near=re.compile(rf"<[\s/]*(?:{_NAMES})\b[^>\n]{{0,20}}>?", re.IGNORECASE),
     messages=messages(
         f"Write {_FORM}.",
         unterminated=f"A closing tag is missing. Write {_FORM}.",
@@ -54,7 +54,8 @@ _HALLUCINATED = f"{_INFORMATION} is given to you; do not write it. Write {_FORM}
 class SearchR1Format(ChatFormat):
     """The format of Search-R1, for any model."""
 
-    call_marks = r"<search>(?!\s*<[a-z])(?:[^<]|<(?!/?search>)){0,2000}</search>"
+    call_marks = Marks.of(r"<search>(?!\s*<[a-z])(?:[^<]|<(?!/?search>)){0,2000}</search>", "<search>")
+    near_marks = Marks.of(rf"<[\s/]*(?:{_NAMES})\b[^>\n]{{0,20}}>?", "<")
     by_name = True
     stop_strings = (_END_SEARCH, _END_ANSWER)
 

@@ -1,15 +1,9 @@
-"""GLM-4.5: its special tokens, and calls whose values its bare text can hold."""
+"""GLM-4.5: calls whose values its bare text can hold."""
 
 from hypothesis import strategies as st
 
 from rlf.types import ToolCall, ToolDescription
 
-SPECIAL = ["<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
-PLAIN = [
-    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
-    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "  ", "中"),
-]
-EOS = "<|endoftext|>"
 SCHEMA = {
     "type": "object",
     "properties": {

@@ -1,22 +1,19 @@
-"""gpt-oss: harmony's tokens; one call a turn, thinking before it, results as JSON strings."""
+"""gpt-oss: one call a turn, thinking before it, results as JSON strings."""
 
 import json
 
 from hypothesis import strategies as st
 
+from rlf.chat.standin import read_stand_in
 from rlf.types import ToolCall
 
-SPECIAL = [
-    *("<|endoftext|>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"),
-    *("<|return|>", "<|call|>"),
-]
-PLAIN = ["  ", "中"]
-EOS = "<|return|>"
 SAY = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant"
 ANSWER = "<|channel|>final<|message|>{}"
 MAX_CALLS = 1
 
-_texts = st.text(max_size=12) | st.sampled_from([*SPECIAL, *PLAIN, '"', "{", "}"])
+_family = read_stand_in("gpt_oss")
+_MARKS = [*_family.special, *_family.plain, "  ", "中"]
+_texts = st.text(max_size=12) | st.sampled_from([*_MARKS, '"', "{", "}"])
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),

@@ -1,19 +1,15 @@
-"""Llama 4: its special tokens, and names that Python can write."""
+"""Llama 4: names that Python can write."""
 
 import keyword
 
 from hypothesis import strategies as st
 
+from rlf.chat.standin import read_stand_in
 from rlf.types import ToolCall
 
-SPECIAL = [
-    *("<|begin_of_text|>", "<|end_of_text|>", "<|eot|>", "<|eom|>", "<|header_start|>", "<|header_end|>"),
-    *("<|python_start|>", "<|python_end|>"),
-]
-PLAIN = ["<think>", "</think>", "  ", "中"]
-EOS = "<|end_of_text|>"
-
-_texts = st.text(max_size=12) | st.sampled_from([*SPECIAL, *PLAIN, '"', "'", "]", ")", "\\", "\\d", "\n", '"""'])
+_family = read_stand_in("pythonic")
+_MARKS = [*_family.special, *_family.plain, "  ", "中"]
+_texts = st.text(max_size=12) | st.sampled_from([*_MARKS, '"', "'", "]", ")", "\\", "\\d", "\n", '"""'])
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
