@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -166,10 +167,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_near(got: float, expected: float, tolerance: float | None) -> bool:
+    if got == expected or (got != got and expected != expected):
+        return True
     try:
-        return abs(got - expected) <= (_TOLERANCE if tolerance is None else tolerance) * max(1.0, abs(expected))
+        distance, size = abs(got - expected), abs(expected)
+        return distance <= (_TOLERANCE if tolerance is None else tolerance) * max(1.0, size) and size < math.inf
     except OverflowError:  # an integer beyond what a float holds
-        return got == expected
+        return False
 
 
 def _json(text: str) -> Any:

@@ -11,10 +11,12 @@ from rlf.rewards.answers import holds
 from rlf.rewards.normalization import Normalization, normalize
 from rlf.types import CallRecord, Outcome
 
+_TOKEN = re.compile(r"[-+]?\d(?:[\d.,:/]*\d)?|[^\W\d_]+")
+
 
 def shows(record: CallRecord, piece: str, by: Normalization = Normalization.TEXT) -> bool:
     """Whether a call shows a piece of evidence: its result holds the words, and the call did not hold them itself."""
-    return finding(record) is not None and holds(record.result.text, piece, by) and not names(record, piece)
+    return finding(record) is not None and holds(record.result.text, piece, by) and not names(record, piece, by)
 
 
 def finding(record: CallRecord) -> str | None:
@@ -22,15 +24,31 @@ def finding(record: CallRecord) -> str | None:
     return record.result.text if record.result.outcome is Outcome.OK else None
 
 
-def names(record: CallRecord, piece: str) -> bool:
-    """Whether the arguments of a call hold a piece as whole words: a tool that repeats them finds nothing.
+def names(record: CallRecord, piece: str, by: Normalization = Normalization.TEXT) -> bool:
+    """Whether the arguments of a call hold a piece: a tool that repeats them finds nothing.
 
-    Punctuation between the words does not count, so that a piece in a query or in code is seen.
+    Punctuation between its words does not count, so that a piece in a query or in code is seen; nor does the order of
+    the words of a name, so that it cannot be put together from several arguments.
     """
+    if not piece.strip():
+        return False
+    text = argument_text(record)
+    tokens = _tokens(piece)
+    if len(tokens) > 1 and any(map(str.isalpha, tokens)) and tokens <= _tokens(text):
+        return True
+    return holds(text, piece, by) or _has_words(fold(text).casefold(), piece)
+
+
+def _has_words(text: str, piece: str) -> bool:
     words = normalize(piece).split() or [fold(piece).strip().casefold()]
-    pattern = r"\W+".join(map(re.escape, words))
-    pattern = (r"(?<!\w)" if words[0][:1].isalnum() else "") + pattern + (r"(?!\w)" if words[-1][-1:].isalnum() else "")
-    return bool(piece.strip()) and re.search(pattern, fold(argument_text(record)).casefold()) is not None
+    pattern = r"[\W_]+".join(map(re.escape, words))
+    starts, ends = words[0][:1].isalnum(), words[-1][-1:].isalnum()
+    return re.search((r"(?<![^\W_])" if starts else "") + pattern + (r"(?![^\W_])" if ends else ""), text) is not None
+
+
+def _tokens(text: str) -> frozenset[str]:
+    """The words and the numbers of a text, numbers with their signs and points."""
+    return frozenset(_TOKEN.findall(fold(text).casefold()))
 
 
 def argument_text(record: CallRecord) -> str:

@@ -2,19 +2,25 @@
 
 Two whole numbers must be equal, so that neighbouring keys and counts are never the same; where one of them is a
 fraction they are near within tolerance * max(1, |expected|), by default within max(1e-6, 1e-9 |expected|). Rows are
-paired one to one, as many as can be, so that no order of the rows decides.
+paired one to one, as many as can be, so that no order of the rows decides. An infinite number is near itself alone,
+and NaN is NaN.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Row = tuple[Any, ...]
 
 _ABSOLUTE, _RELATIVE = 1e-6, 1e-9
 """How far numbers may lie apart without a declared tolerance: what the order of a sum changes, and no more."""
+
+_NAN = math.nan
+"""The one that stands for each, since no two are equal."""
 
 
 def as_rows(value: Any) -> list[Row] | None:
@@ -39,25 +45,57 @@ def num_in_place(got: Sequence[Row], expected: Sequence[Row], tolerance: float |
 
 def num_found(got: Sequence[Row], expected: Sequence[Row], tolerance: float | None) -> int:
     """How many of the distinct rows are near one that is expected."""
-    by_shape: dict[Row, list[Row]] = {}
-    for row in set(expected):
-        by_shape.setdefault(_shape(row), []).append(row)
     known = set(expected)
-    return sum(
-        row in known or any(is_near(row, other, tolerance) for other in by_shape.get(_shape(row), ()))
-        for row in set(got)
-    )
+    near = _Near(tuple(known), tolerance)
+    return sum(row in known or any(True for _ in near.places(row)) for row in set(got))
 
 
 def num_paired(got: Sequence[Row], expected: Sequence[Row], tolerance: float | None) -> int:
     """How many pairs of near rows there are at most, each row in one pair."""
     equal = Counter(got) & Counter(expected) if tolerance is None else Counter[Row]()
     left, wanted = list((Counter(got) - equal).elements()), list((Counter(expected) - equal).elements())
-    by_shape: dict[Row, list[int]] = {}
-    for at, row in enumerate(wanted):
-        by_shape.setdefault(_shape(row), []).append(at)
-    near = [[at for at in by_shape.get(_shape(row), ()) if is_near(row, wanted[at], tolerance)] for row in left]
-    return equal.total() + _num_matched(near)
+    near = _Near(wanted, tolerance)
+    return equal.total() + _num_matched([list(near.places(row)) for row in left])
+
+
+class _Near:
+    """Finds the rows that are near one: among those of its shape, by the number in which they differ most."""
+
+    def __init__(self, rows: Sequence[Row], tolerance: float | None) -> None:
+        self._rows, self._tolerance = rows, tolerance
+        by_shape: dict[Row, list[int]] = {}
+        for at, row in enumerate(rows):
+            by_shape.setdefault(_shape(row), []).append(at)
+        self._lots = {shape: self._ordered(shape, places) for shape, places in by_shape.items()}
+
+    def _ordered(self, shape: Row, places: list[int]) -> tuple[int | None, list[float], list[int]]:
+        """A column of numbers, its numbers in order, and the places of their rows."""
+        columns = [column for column, cell in enumerate(shape) if cell is None]
+        if not columns:
+            return None, [], places
+        column = max(columns, key=lambda each: len({self._rows[at][each] for at in places}))
+        places = sorted(places, key=lambda at: self._rows[at][column])
+        return column, [self._rows[at][column] for at in places], places
+
+    def places(self, row: Row) -> Iterator[int]:
+        """Where the rows are that are near this one."""
+        column, numbers, places = self._lots.get(_shape(row), (None, [], []))
+        if column is not None:
+            low, high = _window(row[column], self._tolerance)
+            places = places[bisect_left(numbers, low) : bisect_right(numbers, high)]
+        return (at for at in places if is_near(row, self._rows[at], self._tolerance))
+
+
+def _window(number: float, tolerance: float | None) -> tuple[float, float]:
+    """Where every number lies that is near this one; it may be wider."""
+    absolute, relative = (_ABSOLUTE, _RELATIVE) if tolerance is None else (tolerance, tolerance)
+    if relative >= 1:
+        return -math.inf, math.inf
+    try:
+        reach = 2 * max(absolute, relative / (1 - relative) * abs(number))
+        return number - reach, number + reach
+    except OverflowError:  # an integer beyond what a float holds
+        return number, number
 
 
 def _num_matched(near: Sequence[Sequence[int]]) -> int:
@@ -105,17 +143,19 @@ def _cell(value: Any) -> Any:
         return tuple(sorted((str(key), _cell(child)) for key, child in value.items()))
     if isinstance(value, list | tuple):
         return tuple(map(_cell, value))
-    return value
+    return _NAN if value != value else value
 
 
 def _shape(row: Row) -> Row:
     """The row with its numbers left out: near rows have the same."""
-    return tuple(None if _is_number(cell) else (cell,) for cell in row)
+    return tuple(None if _is_number(cell) else _shape(cell) if isinstance(cell, tuple) else (cell,) for cell in row)
 
 
 def _cell_is_near(got: Any, expected: Any, tolerance: float | None) -> bool:
-    if got == expected:
+    if got is expected or got == expected:
         return True
+    if isinstance(got, tuple) and isinstance(expected, tuple):
+        return is_near(got, expected, tolerance)
     if not (_is_number(got) and _is_number(expected)) or (isinstance(got, int) and isinstance(expected, int)):
         return False
     try:
@@ -127,4 +167,4 @@ def _cell_is_near(got: Any, expected: Any, tolerance: float | None) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))

@@ -94,6 +94,8 @@ class Verifier:
             results = [compare(told_by(got), each, tolerance) for each in expected]
         except NothingToCompare as why:
             raise _CannotSay(f"what is expected: {why}") from why
+        except RecursionError as fault:
+            raise _Wrong("its values lie too deep in one another to be compared") from fault
         if any(reason == NO_ROWS for _, reason in results):
             self._warn_of_no_rows(trajectory.task)
         return Verdict(*max(results, key=lambda result: result[0]))

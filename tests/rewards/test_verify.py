@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from rlf.api.rewards.scoring import load_rewards, try_rewards
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
+from rlf.rewards import rows as rows_module
 from rlf.rewards.comparisons import NO_ROWS, told_in
 from rlf.sandbox import LevelChoice
 from rlf.sandbox.spec import SandboxSpec
@@ -111,10 +113,55 @@ def rows(*found: list[Any], truncated: bool = False) -> ToolResult:
         # 0.0 is near 0.1 and 0.1 near 0.2: taking 0.1 for 0.1 would leave two without a partner
         ({"compare": "rows_multiset", "tolerance": 0.1}, "[[0.0], [0.1]]", "[[0.1], [0.2]]", 1),
         ({"compare": "rows_multiset", "tolerance": 0.1}, "[[0.0], [0.0]]", "[[0.0], [0.2]]", 0),
+        ({"compare": "rows_ordered"}, "[[null]]", '[[""]]', 0),
+        ({"compare": "rows_set"}, '[["1"]]', "[[1]]", 0),
+        ({"compare": "rows_set"}, "[[true]]", "[[1.0]]", 1),
+        ({"compare": "rows_ordered"}, "[[5]]", "[[1e999]]", 0),
+        ({"compare": "rows_multiset"}, "[[-1e999]]", "[[1e999]]", 0),
+        ({"compare": "rows_set"}, "[[1e999]]", "[[1e999]]", 1),
+        ({"compare": "rows_ordered"}, "[[NaN, 1]]", "[[NaN, 1]]", 1),
+        ({"compare": "rows_multiset"}, "[[NaN]]", "[[1]]", 0),
+        ({"compare": "rows_set"}, '[[{"a": [0.30000000000000004]}]]', '[[{"a": [0.3]}]]', 1),
+        ({"compare": "rows_set"}, '[[{"a": 0.30000000000000004}]]', '[[{"b": 0.3}]]', 0),
+        ({"compare": "rows_multiset"}, "[[1152921504606846976]]", "[[1152921504606846977]]", 0),
+        ({"compare": "rows_multiset"}, '[["a"], ["a"]]', '[["a"]]', 0),
+        ({"compare": "rows_set"}, '[["a"], ["a"]]', '[["a"]]', 1),
+        ({"compare": "rows_set"}, "[[1, 2]]", "[[2, 1]]", 0),
+        ({"compare": "rows_set"}, "[[]]", "[]", 0),
+        ({"compare": "rows_set"}, "[1]", "[[1]]", 0),
+        ({"compare": "rows_set"}, '[{"a": 1}]', "[[1]]", 0),
+        ({"compare": "rows_set"}, '[["2024-01-01"]]', '[["2024-01-01 00:00:00"]]', 0),
+        ({"compare": "rows_ordered"}, '[["a "]]', '[["a"]]', 0),
+        ({"compare": "json_subset"}, "5", "1e999", 0),
+        ({"compare": "json_subset"}, "[NaN, 1e999]", "[NaN, 1e999]", 1),
+        ({"compare": "json_subset"}, '{"a": ""}', '{"a": null}', 0),
+        ({"compare": "json_subset"}, '{"a": true}', '{"a": 1}', 0),
+        ({"compare": "rows_set"}, f"[[1.5]{', [1.5]' * 9}, [{'[' * 900}{']' * 900}]]", "[[1.5]]", 0),
+        ({"compare": "rows_set"}, "[[1.5]]", f"[[{'9' * 400}]]", 0),
     ],
 )
 def test_a_comparison_by_hand(keys: dict[str, Any], answer: str, gold: Any, expected: float | None) -> None:
     assert value(verify(**keys), {"answer": answer, "gold": gold}) == expected
+
+
+def test_thousands_of_different_rows_are_compared_with_few_steps() -> None:
+    numbers = random.Random(0)
+    got = [[1, numbers.random(), "a"] for _ in range(3000)]
+    shuffled = [[key, number + 1e-12, text] for key, number, text in numbers.sample(got, len(got))]
+    counted = 0
+
+    def is_near(*sides: Any) -> bool:
+        nonlocal counted
+        counted += 1
+        return near(*sides)
+
+    near = rows_module.is_near
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "is_near", is_near)
+        found, wanted = rows_module.as_rows(got), rows_module.as_rows(shuffled)
+        assert found is not None and wanted is not None
+        assert rows_module.num_paired(found, wanted, None) == rows_module.num_found(found, wanted, None) == 3000
+    assert counted < 20_000
 
 
 def test_templates_see_answer_calls_the_last_code_block_and_columns_with_their_types() -> None:

@@ -166,4 +166,4 @@ def _unsolved(column: Any) -> dict[str, list[str]] | None:
             return None
     if not isinstance(column, Mapping) or not all(isinstance(answers, list | tuple) for answers in column.values()):
         return None
-    return {str(tool): [str(answer) for answer in answers] for tool, answers in column.items()}
+    return {str(tool): list(golds(answers)) for tool, answers in column.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -17,14 +18,16 @@ from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", re.DOTALL)
+_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", re.DOTALL | re.IGNORECASE)
 _KINDS_OF_VALUES: tuple[Any, ...] = (None, True, 1, 1.5, "x", [1], {"a": 1})
 
 
 class JsonSchema(Rule):
     """1 if the answer is one JSON value, in a code fence or not, that satisfies the schema, formats included; else 0.
 
-    A schema that every JSON value satisfies, such as {}, is refused.
+    An object with one key twice, and a number beyond what a float holds, are no answer: readers disagree on them.
+    A schema that every JSON value satisfies, such as {}, is refused, and so is one that names another document or a
+    format that is not known.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -65,7 +68,7 @@ class JsonSchema(Rule):
         fenced = _FENCED.fullmatch(trajectory.answer or "")
         text = fenced[1] if fenced else trajectory.answer or ""
         try:
-            value = json.loads(text, parse_constant=_refused)
+            value = json.loads(text, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_object)
             error = next(self._validator.iter_errors(value), None)
         except (ValueError, RecursionError) as fault:
             return Verdict(0.0, f"no JSON: {str(fault)[:200]}")
@@ -76,8 +79,28 @@ class JsonSchema(Rule):
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:
-    """What validates by the schema; `format` is asserted. Raises ValueError."""
-    return jsonschema_rs.validator_for(dict(schema), validate_formats=True)
+    """What validates by the schema; `format` is asserted, and nothing is fetched. Raises ValueError."""
+    return jsonschema_rs.validator_for(
+        dict(schema), validate_formats=True, ignore_unknown_formats=False, retriever=_not_retrieved
+    )
+
+
+def _not_retrieved(address: str) -> None:
+    raise ValueError("it is another document, which is not fetched. Put it under `$defs`")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:20]} is beyond what a float holds")
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        raise ValueError("a key is there twice")
+    return read
 
 
 def _refused(constant: str) -> None:

@@ -16,6 +16,8 @@ from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
 _MAX_CHARS = 20_000
+_MIN_STOP_WORDS = 2
+"""Different ones that show a language: one alone may stand in a name."""
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -86,9 +88,9 @@ class LanguageRule(Rule):
     """Share of the letters that are of the language's script; 0 if another language in that script shows more.
 
     What it can tell: scripts from each other, and among Latin scripts the seven languages with a list of stop words,
-    by which of them has the most. A text with none of any (a name, a few words) fits each language of its script. It
-    cannot tell languages it has no list of, nor dialects, nor a mixture by sentences. A text without letters, such as a
-    number, is in no language: 0.
+    by which of them has the most, two different ones at least. A text with fewer (a name such as Los Angeles, a few
+    words) fits each language of its script. It cannot tell languages it has no list of, nor dialects, nor a mixture by
+    sentences. A text without letters, such as a number, is in no language: 0.
     """
 
     sample: ClassVar[Sample] = Sample(
@@ -104,7 +106,7 @@ class LanguageRule(Rule):
         text = trajectory.answer or ""
         if self.where is Where.TEXT:
             text = "\n".join(turn.text for turn in trajectory.turns)
-        text = text[:_MAX_CHARS].strip()
+        text = "".join(map(_plain_letter, unicodedata.normalize("NFC", text[:_MAX_CHARS]))).strip()
         if not text:
             return Verdict(0.0, "no text")
         scripts = Counter(_script(letter) for letter in text if letter.isalpha())
@@ -127,10 +129,17 @@ class LanguageRule(Rule):
             return None
         words = _WORD.findall(text.lower())
         number = {language: sum(word in stops for word in words) for language, stops in _STOP_WORDS.items()}
-        most = max(number, key=lambda language: number[language])
+        shown = [each for each, stops in _STOP_WORDS.items() if len(stops.intersection(words)) >= _MIN_STOP_WORDS]
+        most = max(shown, key=lambda language: number[language], default=self.language)
         return most if number[most] > number[self.language] else None
+
+
+def _plain_letter(character: str) -> str:
+    """A letter without its width or style; a numeral such as \u2163 stays none."""
+    return unicodedata.normalize("NFKC", character) if character.isalpha() else character
 
 
 @lru_cache(maxsize=4096)
 def _script(letter: str) -> str:
-    return unicodedata.name(letter, "UNKNOWN").split()[0]
+    first = unicodedata.name(letter, "UNKNOWN").split()[0]
+    return "CJK" if first == "IDEOGRAPHIC" else first
