@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from rlf.core import RunError
 from rlf.core.inside import is_run_id
@@ -33,6 +33,8 @@ OLD_LEASE_S = 86_400.0
 """The same for runs of versions that gave no heartbeat: age of their last step."""
 _ATTEMPTS, _PAUSE_S = 25, 0.02
 """A process that looks whether a lock is held holds it itself for a moment."""
+_JUMP_S = 1.0
+"""Difference between the wall clock and the monotonic one from which the wall clock was set, or the machine slept."""
 
 
 class LeaseLost(RunError):
@@ -62,6 +64,7 @@ class Lease:
         """Whether the run's end is recorded, so that nobody needs the lock any more."""
         self._path = _lock_path(folder, run_id)
         self._file = None if self._path is None else _lock(self._path, takes_over=takes_over)
+        self._clocks_s = time.time() - time.monotonic()
 
     def columns(self) -> dict[str, Any]:
         """What the run's row says of its owner."""
@@ -86,7 +89,20 @@ class Lease:
     def beat(self, connection: Connection) -> None:
         """Writes a sign of life. Raises LeaseLost where this process may not write the run any more."""
         self.check(connection)
+        self.count_jump(connection)
         connection.execute(update(tables.runs).where(tables.runs.c.id == self.run_id).values(heartbeat=time.time()))
+
+    def count_jump(self, connection: Connection) -> None:
+        """Counts by how much the wall clock was set as time that the run did not take; it may be negative."""
+        clocks_s = time.time() - time.monotonic()
+        jump_s = clocks_s - self._clocks_s
+        if abs(jump_s) < _JUMP_S:
+            return
+        columns = tables.runs.c
+        is_this = (columns.id == self.run_id, columns.status == RunStatus.RUNNING)
+        counted = func.coalesce(columns.idle_s, 0.0) + jump_s
+        connection.execute(update(tables.runs).where(*is_this).values(idle_s=counted))
+        self._clocks_s = clocks_s
 
     def release(self) -> None:
         """Gives the lock back; its file stays where the end of the run is not recorded, and shows that it was left."""
@@ -124,8 +140,9 @@ def has_owner(row: Row[Any], folder: Path | None) -> bool:
 
 def describe_owner(row: Row[Any]) -> str:
     """The process that runs a run, with the age of its last heartbeat."""
-    age_s = max(0.0, time.time() - _last_sign(row))
-    return f"process {row.pid} on {row.node}, whose last sign of life is {age_s:.0f} s old"
+    age_s = time.time() - _last_sign(row)
+    age = f"{age_s:.0f} s old" if age_s > -_JUMP_S else f"{-age_s:.0f} s ahead of this machine's clock"
+    return f"process {row.pid} on {row.node}, whose last sign of life is {age}"
 
 
 def forget_lock(folder: Path | None, run_id: str) -> None:

@@ -155,6 +155,7 @@ class Recorder:
         try:
             with self._store.write() as connection:
                 self._store.leases[self._run_id].check(connection)
+                self._store.leases[self._run_id].count_jump(connection)
                 if event is not None:
                     _Transaction(connection, self._store, self._run_id, now, self._is_played).write(event)
                 self._keep_spending(connection)

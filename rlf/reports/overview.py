@@ -193,7 +193,7 @@ def _cell(item: Overview, name: str) -> Text:
 
 
 def elapsed_s(started: float, finished: float | None, status: RunStatus, idle_s: float) -> float | None:
-    """Seconds from start to end, or to now, without those that it lay dead; None when the end is not known."""
+    """Seconds from start to end, or to now, less dead time and jumps of the clock; None when the end is not known."""
     if finished is None and status is not RunStatus.RUNNING:
         return None
-    return (time.time() if finished is None else finished) - started - idle_s
+    return max(0.0, (time.time() if finished is None else finished) - started - idle_s)
