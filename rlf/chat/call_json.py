@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlf.types import FailureClass, ToolCall
@@ -28,6 +28,10 @@ class CallFault:
 
     kind: FailureClass
     message: str
+
+    def asking_for(self, form: str) -> CallFault:
+        """The same fault of JSON, with the form of a call that a format asks for."""
+        return replace(self, message=self.message.replace(f"Write {FORM}.", form))
 
 
 class _Rejected(ValueError):
@@ -73,6 +77,11 @@ def read_json(text: str, start: int) -> tuple[Any, int] | CallFault:
     if not _is_unicode(value, text, start, end):
         return _bad_json("it holds half of a surrogate pair")
     return value, end
+
+
+def write_json(value: Any) -> str:
+    """JSON as every format writes it."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def as_call(value: Any) -> ToolCall | CallFault:

@@ -51,19 +51,11 @@ def turn_ends(tokenizer: PreTrainedTokenizerBase, ends: Sequence[str], name: str
     return TurnEnds(tuple(found), tuple(str(tokenizer.convert_ids_to_tokens(token)) for token in found))
 
 
-def contradiction(name: str, lacks: str, models: str) -> RlfError:
-    """The fault of a template that is not of the format; `lacks` says what it does not ask for."""
-    return RlfError(
-        f"chat.format: {name} contradicts the model's chat template, which does not ask for {lacks}. "
-        f"Write `chat: {{format: auto}}`, or use {models}."
-    )
-
-
-def check_written(chat: ChatFormat, name: str, call: ToolCall, text: str) -> str:
+def check_written(chat: ChatFormat, call: ToolCall, text: str) -> str:
     """The text of a call, where it reads back as the same call. Raises RlfError for what the format cannot write."""
     if chat.parse((chat.think[1] if chat.begins_thinking else "") + text, truncated=False).items == (call,):
         return text
     raise RlfError(
-        f"chat.format: {name} cannot write the call {call.name!r} with the arguments {str(dict(call.arguments))[:80]}. "
-        "Use a format that writes calls as JSON, e.g. hermes, or other arguments."
+        f"chat.format: {chat.name} cannot write the call {call.name!r} with the arguments "
+        f"{str(dict(call.arguments))[:80]}. Use a format that writes calls as JSON, e.g. hermes, or other arguments."
     )

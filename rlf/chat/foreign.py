@@ -8,11 +8,11 @@ Sources, for the facts alone: the models' chat templates and cards, and the tool
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlf.chat.call_json import write_json
 from rlf.chat.marks import Marks
 from rlf.types import ToolCall
 
@@ -28,16 +28,12 @@ class ForeignSyntax:
     """The text of a call as the models write it."""
 
 
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else _dump(value)
+    return value if isinstance(value, str) else write_json(value)
 
 
 def _named(call: ToolCall, key: str = "arguments") -> str:
-    return _dump({"name": call.name, key: dict(call.arguments)})
+    return write_json({"name": call.name, key: dict(call.arguments)})
 
 
 def _around(before: str, after: str, key: str = "arguments") -> Callable[[ToolCall], str]:
@@ -51,7 +47,7 @@ def _invoke(outer: str, inner: str = "", is_typed: bool = False) -> Callable[[To
     def write(call: ToolCall) -> str:
         lines = [f"<{outer}>", f'<{inner}invoke name="{call.name}">']
         for key, value in call.arguments.items():
-            kind = f' string="{_dump(isinstance(value, str))}"' if is_typed else ""
+            kind = f' string="{write_json(isinstance(value, str))}"' if is_typed else ""
             lines.append(f'<{inner}parameter name="{key}"{kind}>{_text(value)}</{inner}parameter>')
         return "\n".join([*lines, f"</{inner}invoke>", f"</{outer}>"])
 
@@ -78,7 +74,7 @@ def _braces(before: str, after: str, quote: str) -> Callable[[ToolCall], str]:
             return "{" + ",".join(f"{key}:{value_of(item)}" for key, item in value.items()) + "}"
         if isinstance(value, list):
             return "[" + ",".join(map(value_of, value)) + "]"
-        return _dump(value)
+        return write_json(value)
 
     return lambda call: f"{before}call:{call.name}{value_of(dict(call.arguments))}{after}"
 
@@ -90,7 +86,8 @@ def _python(call: ToolCall) -> str:
 def _cohere(before: str, after: str, has_id: bool) -> Callable[[ToolCall], str]:
     def write(call: ToolCall) -> str:
         head = {"tool_call_id": "0"} if has_id else {}
-        return f"{before}[\n    {_dump({**head, 'tool_name': call.name, 'parameters': dict(call.arguments)})}\n]{after}"
+        shown = write_json({**head, "tool_name": call.name, "parameters": dict(call.arguments)})
+        return f"{before}[\n    {shown}\n]{after}"
 
     return write
 
@@ -112,7 +109,7 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
     ForeignSyntax(
         "apertus",
         Marks.of(r"<\s?\|\s?tools[_ ](?:prefix|suffix)\s?\|?>", "<"),
-        lambda call: f"<|tools_prefix|>[{_dump({call.name: dict(call.arguments)})}]<|tools_suffix|>",
+        lambda call: f"<|tools_prefix|>[{write_json({call.name: dict(call.arguments)})}]<|tools_suffix|>",
     ),
     ForeignSyntax(
         "command_a",
@@ -139,13 +136,13 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
         Marks.of(r"<\s?[|｜]\s?tool[▁_ ]", "<"),
         lambda call: (
             f"<｜tool calls begin｜><｜tool call begin｜>function<｜tool sep｜>{call.name}\n"
-            f"```json\n{_dump(dict(call.arguments))}\n```<｜tool call end｜><｜tool calls end｜>"
+            f"```json\n{write_json(dict(call.arguments))}\n```<｜tool call end｜><｜tool calls end｜>"
         ),
     ),
     ForeignSyntax(
         "functionary",
         Marks.of(r"(?<!\S)>>>(?!all\b)[\w.\-]+[ \t]*\n\s{0,8}\{|<\|recipient\|>", ">>>", "<|"),
-        lambda call: f">>>{call.name}\n{_dump(dict(call.arguments))}",
+        lambda call: f">>>{call.name}\n{write_json(dict(call.arguments))}",
     ),
     ForeignSyntax(
         "function_gemma",

@@ -14,11 +14,12 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rlf.chat.encoding import decode, encode_template
+from rlf.chat.ends import TurnEnds, turn_ends
 from rlf.chat.foreign import FOREIGN
 from rlf.chat.marks import BARE_OBJECT, Lookalikes, Marks, bare_calls
 from rlf.chat.parsed import Parsed
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
-from rlf.chat.template import CallId, TemplateRenderer
+from rlf.chat.template import CallId, TemplateRenderer, end_of_turn
 from rlf.chat.vision import Vision
 from rlf.core import Registry, RlfError
 from rlf.types import FailureClass, Message, RepairKind, ToolCall, ToolDescription
@@ -38,6 +39,14 @@ _QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
 class ChatFormat(ABC):
     """One model family's grammar, bound to a tokenizer. Pure: no state beyond caches."""
 
+    models: ClassVar[str] = "a chat model"
+    """Which models write it, as messages say."""
+    asks_for: ClassVar[str] = ""
+    """What a template of the format asks the model for, as messages say."""
+    ends: ClassVar[tuple[str, ...]] = ()
+    """Special tokens that end a turn, of which a tokenizer of the format has the first; empty: the template's own."""
+    has_generation_prompt: ClassVar[bool] = True
+    """Whether the template writes something that lets the model speak."""
     stop_token_ids: tuple[int, ...]
     """Tokens that end a sampled turn; the one sampled stays in the trajectory."""
     stop_strings: tuple[str, ...] = ()
@@ -63,6 +72,7 @@ class ChatFormat(ABC):
     """What makes tokens of pictures; None: the model is shown none."""
     shows_results: bool = False
     """Whether the pictures of tools' results are shown too."""
+    _ends: TurnEnds
     _renderer: TemplateRenderer
     _generation_prompt: str = ""
     """What lets the model speak after a question."""
@@ -71,11 +81,43 @@ class ChatFormat(ABC):
         self.tokenizer = tokenizer
         self.tools = tuple(tools)
         """The declared tools: formats that write arguments as bare text read their types from the schemas."""
+        self._bind()
+
+    def _bind(self) -> None:
+        """Takes from the tokenizer and its template what ends a turn and what renders.
+
+        Raises:
+            RlfError: the model is not of the format.
+        """
+        if not self.fits(template_of(self.tokenizer)):
+            raise RlfError(
+                f"chat.format: {self.name} contradicts the model's chat template, which does not ask for "
+                f"{self.asks_for}. Write `chat: {{format: auto}}`, or use {self.models}."
+            )
+        self._ends = turn_ends(self.tokenizer, self._end_tokens(), self.name, self.models)
+        self.stop_token_ids = self._ends.token_ids
+        self._renderer = TemplateRenderer(self.tokenizer, self._ends.texts[0])
+        if self.has_generation_prompt:
+            self._speak_after(self._renderer.generation_prompt)
+
+    def _end_tokens(self) -> Sequence[str]:
+        """The special tokens that end a turn; a tokenizer of the format has the first."""
+        return self.ends or [end_of_turn(self.tokenizer)]
+
+    @property
+    def name(self) -> str:
+        """What the spec calls the format."""
+        return FORMATS.name_of(type(self))
 
     @classmethod
-    @abstractmethod
     def matches(cls, chat_template: str) -> str | None:
-        """Why a chat template is of this format, in words for the user; None when it is not."""
+        """Why a chat template is of this format, in words for the user; None where it is not, or only the spec says."""
+        return None
+
+    @classmethod
+    def fits(cls, chat_template: str) -> bool:
+        """Whether the format can be used with a template."""
+        return cls.by_name or cls.matches(chat_template) is not None
 
     def after(self, context: Sequence[int]) -> Self:
         """The format as it reads the turn that follows a context: some templates open thinking only after questions."""

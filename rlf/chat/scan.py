@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rlf.chat.brackets import balanced_end
 from rlf.chat.call_json import CallFault
 from rlf.chat.marks import MENTION, NOTHING, Lookalikes
 from rlf.chat.parsed import Parsed
@@ -19,6 +20,8 @@ from rlf.chat.quotes import Quotes
 from rlf.types import FailureClass, ParseFailure, ToolCall
 
 THINK, END_THINK = "<think>", "</think>"
+MAX_BALANCED = 64
+"""Broken calls of one turn whose brackets are balanced; a turn of more is noise."""
 
 
 def opens_thinking(generation_prompt: str, think: tuple[str, str] = (THINK, END_THINK)) -> bool:
@@ -54,7 +57,19 @@ def messages(call: str, **other: str) -> Mapping[FailureClass, str]:
 class Scan(ABC):
     """What was found so far in a turn."""
 
-    __slots__ = ("answers", "found", "kept", "lookalikes", "prose", "quotes", "text", "think", "thoughts", "truncated")
+    __slots__ = (
+        "answers",
+        "found",
+        "kept",
+        "lookalikes",
+        "num_balanced",
+        "prose",
+        "quotes",
+        "text",
+        "think",
+        "thoughts",
+        "truncated",
+    )
     grammar: ClassVar[Grammar]
     marks_answers: ClassVar[bool] = False
     """Whether the format marks the answer: then only what stands in `answers` is one, alone and once."""
@@ -71,6 +86,8 @@ class Scan(ABC):
         self.thoughts: list[str] = []
         self.lookalikes = NOTHING
         """What looks like a call but is none; see `run`."""
+        self.num_balanced = 0
+        """Broken calls whose end was looked for by their brackets."""
         self.quotes = Quotes()
         """What the prose has opened around what follows."""
         self.think = (THINK, END_THINK)
@@ -160,6 +177,16 @@ class Scan(ABC):
         kind, words = (FailureClass.TRUNCATED, "") if cut_short else (fault.kind, fault.message)
         self.fail(kind, start, end, words, structural=found is None)
         return end
+
+    def fail_stray(self, tag: re.Match[str]) -> int:
+        """Records a mark that closes nothing; returns its end."""
+        self.fail(FailureClass.STRAY_TAG, tag.start(), tag.end(1))
+        return tag.end(1)
+
+    def balanced_end(self, body: int, brackets: re.Pattern[str], closing: re.Pattern[str]) -> int | None:
+        """As `rlf.chat.brackets.balanced_end`, for so many calls of a turn that noise costs no quadratic time."""
+        self.num_balanced += 1
+        return balanced_end(self.text, body, brackets, closing) if self.num_balanced <= MAX_BALANCED else None
 
     def fail_block(self, start: int, search_from: int, fault: CallFault, closing: str) -> int:
         """Records a block that cannot be read: to its closing mark, or before one that shows it missing."""

@@ -7,12 +7,11 @@ back as the same value.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlf.chat.call_json import CallFault, read_json
+from rlf.chat.call_json import CallFault, read_json, write_json
 from rlf.core.json_schema import expanded
 from rlf.types import FailureClass, ToolDescription
 
@@ -76,7 +75,7 @@ def write_value(value: Any, schema: Any) -> str:
     """The text of a value: a string as it is where that reads back, JSON otherwise."""
     if isinstance(value, str) and read_value(value, schema) == value and isinstance(read_value(value, schema), str):
         return value
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return write_json(value)
 
 
 def _types(schema: Any) -> frozenset[str]:

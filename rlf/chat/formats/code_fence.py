@@ -15,18 +15,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rlf.chat.ends import check_written, turn_ends
-from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.ends import check_written
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.plain import fence_around, text_tool
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import TemplateRenderer, end_of_turn
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 _FORM = "```python on a line, then the code, then ``` on a line"
 _OPEN = r"(?:^|(?<=</think>))[ \t]*(?P<fence>`{3,})"
@@ -49,20 +44,9 @@ class CodeFenceFormat(ChatFormat):
     near_marks = Marks.of(r"` ?` ?`[ \t]*py", "py")
     by_name = True
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        template_of(tokenizer)
-        self._end = end_of_turn(tokenizer)
-        self._tool = text_tool(tools, "code_fence", ("python", "code"))
-        self._ends = turn_ends(tokenizer, [self._end], "code_fence", "a chat model")
-        self.stop_token_ids = self._ends.token_ids
-        self._renderer = TemplateRenderer(tokenizer, self._end)
-        self._speak_after(self._renderer.generation_prompt)
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """No template asks for these fences: the spec names the format."""
-        return None
+    def _bind(self) -> None:
+        super()._bind()
+        self._tool = text_tool(self.tools, "code_fence", ("python", "code"))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
         """The spec's own messages in the model's template; the tool is told of by them."""
@@ -78,7 +62,7 @@ class CodeFenceFormat(ChatFormat):
             failed = index < len(observed) and not isinstance(observed[index], ToolCall)
             fence = fence_around(result)
             shown.append(result if failed else f"{fence}output\n{result}\n{fence}")
-        tokens = self._renderer.reply("\n".join(shown), self._end)
+        tokens = self._renderer.reply("\n".join(shown), self._ends.texts[0])
         return tokens[1:] if closed else tokens
 
     def _scan(self, text: str, truncated: bool) -> _Scan:
@@ -89,7 +73,7 @@ class CodeFenceFormat(ChatFormat):
         code = str(call.arguments.get(self._tool[1], ""))
         fence = fence_around(code)
         text = f"{fence}python\n{code}\n{fence}"
-        return check_written(self, "code_fence", call, text)
+        return check_written(self, call, text)
 
 
 class _Scan(Scan):

@@ -15,21 +15,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from rlf.chat.brackets import balanced_end, bracket_pattern
-from rlf.chat.call_json import FORM, CallFault, read_json
-from rlf.chat.ends import check_written, contradiction, turn_ends
+from rlf.chat.brackets import bracket_pattern
+from rlf.chat.call_json import CallFault, read_json, write_json
+from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import TemplateRenderer
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-_MODELS = "a DeepSeek V3, R1 or V3.1 model"
 _END_OF_TURN = "<｜end▁of▁sentence｜>"
 _SECTION, _END_SECTION = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _OPEN, _CLOSE, _SEP = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"
@@ -40,8 +35,6 @@ _FENCED_END = re.compile(rf"\s*```\s*{_CLOSE}")
 _BARE_END = re.compile(rf"\s*{_CLOSE}")
 _BRACKET = bracket_pattern("<｜tool▁calls?▁(?:begin|end)｜>")
 _BOUNDARY = re.compile("<｜tool▁call(?:▁begin|▁end|s▁end|s▁begin)｜>|</?think>")
-_MAX_BROKEN = 64
-"""Broken calls of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
 _FENCED_FORM = f"{_SECTION}{_OPEN}function{_SEP}NAME\n```json\n{{...}}\n```{_CLOSE}{_END_SECTION}"
 _BARE_FORM = f"{_SECTION}{_OPEN}NAME{_SEP}{{...}}{_CLOSE}{_END_SECTION}"
 _WRITE = "Write the call as the system message shows it."
@@ -65,23 +58,25 @@ _MORE = CallFault(FailureClass.BAD_JSON, f"There is text between the JSON and {_
 class DeepseekFormat(ChatFormat):
     """The format of DeepSeek V3, R1 and V3.1."""
 
+    models = "a DeepSeek V3, R1 or V3.1 model"
+    asks_for = f"calls after {_SECTION}"
+    ends = (_END_OF_TURN,)
+    call_ends = (_END_SECTION,)
     call_marks = Marks.of(r"<[|｜]tool[▁_]", "<")
     always_fenced: ClassVar[bool] = False
     """Whether calls are fenced whatever the template writes."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        template = template_of(tokenizer)
-        if DeepseekFormat.matches(template) is None:
-            raise contradiction("deepseek", f"calls after {_SECTION}", _MODELS)
-        self._ends = turn_ends(tokenizer, [_END_OF_TURN], "deepseek", _MODELS)
-        self.stop_token_ids = self._ends.token_ids
-        self.call_ends = (_END_SECTION,)
-        self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
-        self._speak_after(self._renderer.generation_prompt)
+    def _bind(self) -> None:
+        super()._bind()
+        template = template_of(self.tokenizer)
         is_fenced = "```json" in template
         self._is_fenced = is_fenced or self.always_fenced
         self._tells_tools = is_fenced == self._is_fenced and re.search(r"\btools\b", template) is not None
+
+    @classmethod
+    def fits(cls, chat_template: str) -> bool:
+        """Whether a template is of the family."""
+        return DeepseekFormat.matches(chat_template) is not None
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -104,10 +99,9 @@ class DeepseekFormat(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """As the template writes a call of the history. Raises RlfError for a name that it cannot hold."""
         form = _FENCED_FORM if self._is_fenced else _BARE_FORM
-        arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
         before, _, after = form.partition("{...}")
-        text = before.replace("NAME", call.name) + arguments + after
-        return check_written(self, "deepseek", call, text)
+        text = before.replace("NAME", call.name) + write_json(dict(call.arguments)) + after
+        return check_written(self, call, text)
 
     def _describe(self, tools: Sequence[ToolDescription]) -> str:
         """The tools in the words of DeepSeek's model card."""
@@ -122,22 +116,20 @@ class DeepseekFormat(ChatFormat):
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("closing", "head", "num_broken")
+    __slots__ = ("closing", "head")
     grammar = _GRAMMAR
 
     def __init__(self, text: str, truncated: bool, is_fenced: bool) -> None:
         super().__init__(text, truncated)
         self.head = _FENCED_HEAD if is_fenced else _BARE_HEAD
         self.closing = _FENCED_END if is_fenced else _BARE_END
-        self.num_broken = 0
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _SECTION:
             return self._section(tag.start(), tag.end())
         if tag[1] == _OPEN:
             return self._broken(tag.start(), tag.end(), _NO_SECTION)
-        self.fail(FailureClass.STRAY_TAG, tag.start(), tag.end(1))
-        return tag.end(1)
+        return self.fail_stray(tag)
 
     def _section(self, start: int, position: int) -> int:
         """Reads calls to the end of their section."""
@@ -167,8 +159,8 @@ class _Scan(Scan):
             return self._broken(start, body, _NO_HEAD)
         read = read_json(self.text, head.end())
         if isinstance(read, CallFault):
-            broken = CallFault(read.kind, read.message.replace(f"Write {FORM}.", _WRITE))
-            return self._broken(start, self._balanced(head.end()) or head.end(), broken)
+            end = self.balanced_end(head.end(), _BRACKET, self.closing) or head.end()
+            return self._broken(start, end, read.asking_for(_WRITE))
         value, end = read
         closing = self.closing.match(self.text, end)
         if closing is None:
@@ -180,10 +172,6 @@ class _Scan(Scan):
         else:
             self.found.append((start, ToolCall(name, value)))
         return closing.end()
-
-    def _balanced(self, body: int) -> int | None:
-        self.num_broken += 1
-        return balanced_end(self.text, body, _BRACKET, self.closing) if self.num_broken <= _MAX_BROKEN else None
 
     def _broken(self, start: int, search_from: int, fault: CallFault) -> int:
         """Records a call that cannot be read. It ends at its closing token, or before the one that shows it missing."""

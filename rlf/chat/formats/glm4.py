@@ -13,23 +13,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 from rlf.chat.call_json import CallFault
-from rlf.chat.ends import check_written, contradiction, turn_ends
-from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.ends import check_written
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.schema_text import parameter_schemas, read_value, write_value
-from rlf.chat.template import CallId, TemplateRenderer
-from rlf.types import FailureClass, ToolCall, ToolDescription
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from rlf.chat.template import CallId
+from rlf.types import FailureClass, ToolCall
 
 _OBSERVATION, _USER = "<|observation|>", "<|user|>"
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_MODELS = "a GLM-4.5, 4.6 or 4.7 model"
 _FORM = f"{_OPEN}name, then <arg_key>key</arg_key> and <arg_value>value</arg_value> for each argument, then {_CLOSE}"
 
 _NAME = re.compile(r"([\w.\-/:]+)[ \t\r\n]*(?=<arg_key>|</tool_call>)")
@@ -55,19 +52,12 @@ _GRAMMAR = Grammar(
 class Glm4Format(ChatFormat):
     """The format of GLM-4.5, 4.6 and 4.7."""
 
+    models = "a GLM-4.5, 4.6 or 4.7 model"
+    asks_for = f"calls with <arg_key> in {_OPEN} tags"
+    ends = (_OBSERVATION, _USER)
+    call_ends = (_CLOSE,)
+    thinking_marks = ("\n<think>", "</think>\n")
     call_marks = Marks.of(r"<[\s|/]{0,2}arg_(?:key|value)>", "<")
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        if self.matches(template_of(tokenizer)) is None:
-            raise contradiction("glm4", f"calls with <arg_key> in {_OPEN} tags", _MODELS)
-        self._ends = turn_ends(tokenizer, [_OBSERVATION, _USER], "glm4", _MODELS)
-        self.stop_token_ids = self._ends.token_ids
-        self.call_ends = (_CLOSE,)
-        self.thinking_marks = ("\n<think>", "</think>\n")
-        self._renderer = TemplateRenderer(tokenizer, _OBSERVATION)
-        self._speak_after(self._renderer.generation_prompt)
-        self._schemas = parameter_schemas(tools)
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -86,6 +76,10 @@ class Glm4Format(ChatFormat):
         tokens = self._renderer.observation(results, [CallId("call")] * len(results), images=images)
         return tokens[1:] if closed and (not turn or turn.endswith(_OBSERVATION)) else tokens
 
+    @cached_property
+    def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        return parameter_schemas(self.tools)
+
     def _scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._schemas)
 
@@ -97,7 +91,7 @@ class Glm4Format(ChatFormat):
             shown = write_value(value, schemas.get(key))
             lines += [f"<arg_key>{key}</arg_key>", f"<arg_value>{shown}</arg_value>"]
         text = "\n".join([*lines, _CLOSE])
-        return check_written(self, "glm4", call, text)
+        return check_written(self, call, text)
 
 
 class _Scan(Scan):
@@ -113,8 +107,7 @@ class _Scan(Scan):
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _CLOSE:
-            self.fail(FailureClass.STRAY_TAG, tag.start(), tag.end(1))
-            return tag.end(1)
+            return self.fail_stray(tag)
         start, name = tag.start(), _NAME.match(self.text, tag.end())
         if name is None:
             unnamed = self.text.startswith(("<arg_key>", _CLOSE), tag.end())

@@ -12,28 +12,21 @@ How a turn is read:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rlf.chat.brackets import balanced_end, bracket_pattern
-from rlf.chat.call_json import CallFault, read_json
+from rlf.chat.brackets import bracket_pattern
+from rlf.chat.call_json import CallFault, read_json, write_json
 from rlf.chat.encoding import encode_template
-from rlf.chat.ends import contradiction, turn_ends
-from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.parsed import Parsed
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import CallId, TemplateRenderer
+from rlf.chat.template import CallId
 from rlf.core import RlfError
-from rlf.types import FailureClass, ToolCall, ToolDescription
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from rlf.types import FailureClass, ToolCall
 
 _CALL, _RETURN, _END = "<|call|>", "<|return|>", "<|end|>"
-_MODELS = "a gpt-oss model"
 _FORM = " to=functions.NAME<|channel|>commentary json<|message|>{...}<|call|>"
 _FINAL = "<|channel|>final<|message|>"
 _UNKNOWN = "unknown"
@@ -47,8 +40,6 @@ _RECIPIENT = re.compile(r"functions\.([\w.\-/]+)")
 _ENDS = re.compile(r"<\|(?:end|return|call)\|>|(?=<\|start\|>)")
 _CALL_CLOSING = re.compile(r"[ \t\r\n]*<\|call\|>")
 _BRACKETS = bracket_pattern(r"<\|(?:start|end|return|call|message|channel)\|>")
-_MAX_BALANCED = 64
-"""Broken calls of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
 _GRAMMAR = Grammar(
     tag=_TAG,
     rehearsal=re.compile(r"(?:to=functions\.|<\|(?:channel|message|start)\|>).*", re.DOTALL),
@@ -69,18 +60,13 @@ _GRAMMAR = Grammar(
 class GptOssFormat(ChatFormat):
     """The format of gpt-oss."""
 
+    models = "a gpt-oss model"
+    asks_for = "messages on the channels analysis, commentary and final"
+    ends = (_CALL, _RETURN)
     call_marks = Marks.of(r"\bto=functions\.|<[\s|/]{0,2}(?:channel|constrain)\|>", "=functions.", "<")
     near_marks = Marks.of(r"to=functions\.|<\|(?:channel|message|constrain|start)\|>", "=functions.", "<|")
     thinks_in_tags = False
     thinking_marks = ("<|channel|>analysis<|message|>", f"{_END}<|start|>assistant")
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        if self.matches(template_of(tokenizer)) is None:
-            raise contradiction("gpt_oss", "messages on the channels analysis, commentary and final", _MODELS)
-        self.stop_token_ids = turn_ends(tokenizer, [_CALL, _RETURN], "gpt_oss", _MODELS).token_ids
-        self._renderer = TemplateRenderer(tokenizer, _CALL)
-        self._speak = encode_template(tokenizer, self._renderer.generation_prompt)
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -100,10 +86,10 @@ class GptOssFormat(ChatFormat):
             tokens = self._renderer.reply("\n".join(results), _END)
             return tokens[1:] if closed else tokens
         names += [""] * (len(results) - len(names))
-        tokens = []
+        tokens, speak = [], encode_template(self.tokenizer, self._generation_prompt)
         # The template shows one call a turn, so each result is rendered as that of its own turn.
         for name, result, shown_with in zip(names, results, images or [()] * len(results), strict=True):
-            tokens = tokens[: -len(self._speak)] if tokens else []
+            tokens = tokens[: -len(speak)] if tokens else []
             shown = self._renderer.observation([result], [CallId(name or _UNKNOWN)], images=[shown_with])
             tokens += shown[1:] if tokens or closed else shown
         return tokens
@@ -122,14 +108,14 @@ class GptOssFormat(ChatFormat):
                 f"chat.format: gpt_oss cannot write a call of {call.name!r}; expected a name of letters, digits, `_`, "
                 "`-`, `.` and `/`. Rename the tool, or use another `chat.format`."
             )
-        arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
+        arguments = write_json(dict(call.arguments))
         return f" to=functions.{call.name}<|channel|>commentary json<|message|>{arguments}{_CALL}"
 
 
 class _Scan(Scan):
     """Reads the messages of one turn."""
 
-    __slots__ = ("begin", "finals", "names", "num_balanced", "spoken")
+    __slots__ = ("begin", "finals", "names", "spoken")
     grammar = _GRAMMAR
 
     def __init__(self, text: str, truncated: bool) -> None:
@@ -141,7 +127,6 @@ class _Scan(Scan):
         """Spans of commentary and final messages."""
         self.names: dict[int, str] = {}
         """The tool that a failed call names, by its position."""
-        self.num_balanced = 0
 
     def read(self, tag: re.Match[str]) -> int:
         start, body = tag.start(), tag.end()
@@ -198,7 +183,8 @@ class _Scan(Scan):
         read = read_json(self.text, body)
         fault = FailureClass.BAD_JSON
         if isinstance(read, CallFault):
-            return self._broken(start, self._balanced_end(body) or body, fault, _shown(read), name)
+            end = self.balanced_end(body, _BRACKETS, _CALL_CLOSING) or body
+            return self._broken(start, end, fault, read.asking_for(f"Write {_FORM}").message, name)
         arguments, end = read
         closing = _CALL_CLOSING.match(self.text, end)
         if closing is None:
@@ -213,10 +199,6 @@ class _Scan(Scan):
         else:
             self.found.append((start, ToolCall(name, arguments)))
         return closing.end()
-
-    def _balanced_end(self, body: int) -> int | None:
-        self.num_balanced += 1
-        return balanced_end(self.text, body, _BRACKETS, _CALL_CLOSING) if self.num_balanced <= _MAX_BALANCED else None
 
     def _broken(self, start: int, search_from: int, kind: FailureClass, message: str, name: str) -> int:
         """Records a call that cannot be read, up to the token that ends its message."""
@@ -233,8 +215,3 @@ class _Scan(Scan):
         self.fail(kind, start, end, message)
         if name:
             self.names[start] = name
-
-
-def _shown(fault: CallFault) -> str:
-    """The fault in the words of this format."""
-    return f"{fault.message.partition(' Write ')[0]} Write {_FORM}"

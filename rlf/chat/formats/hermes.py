@@ -11,31 +11,19 @@ How a turn is read:
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rlf.chat.brackets import balanced_end, bracket_pattern
-from rlf.chat.call_json import FORM, CallFault, as_call, read_json
-from rlf.chat.ends import contradiction, turn_ends
-from rlf.chat.format import ChatFormat, other_call_marks, template_of
+from rlf.chat.brackets import bracket_pattern
+from rlf.chat.call_json import FORM, CallFault, as_call, read_json, write_json
+from rlf.chat.format import ChatFormat, other_call_marks
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import TemplateRenderer
-from rlf.types import FailureClass, RepairKind, ToolCall, ToolDescription
+from rlf.types import FailureClass, RepairKind, ToolCall
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-_END_OF_TURN = "<|im_end|>"
-_MODELS = "a Qwen2.5, Qwen3 or Hermes model"
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 _CLOSING = re.compile(rf"[ \t\r\n]*{_CLOSE}")
 _BRACKETS = bracket_pattern("</?tool_call>")
-_MAX_BALANCED = 64
-"""Broken blocks of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
 _BETWEEN = f"Write {FORM} between {_OPEN} and {_CLOSE}."
 _GRAMMAR = Grammar(
     tag=re.compile(r"(</?(?:tool_call|think)>)[ \t\r\n]*"),
@@ -52,21 +40,15 @@ _GRAMMAR = Grammar(
 class HermesFormat(ChatFormat):
     """The format of Qwen2.5, Qwen3 and the Hermes models."""
 
+    models = "a Qwen2.5, Qwen3 or Hermes model"
+    asks_for = f"JSON calls in {_OPEN} tags"
+    ends = ("<|im_end|>",)
+    call_ends = (_CLOSE,)
     call_marks = Marks.of(
         r"<(?:[|/][\s|/]?)?(?:tool|function)[-_ ]?(?:calls?|use)(?:\b|_)"
         r"|<\s[|/]?(?:tool|function)[-_ ]?(?:calls?|use)\s?[|/]?>",
         "<",
     )
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        if self.matches(template_of(tokenizer)) is None:
-            raise contradiction("hermes", f"JSON calls in {_OPEN} tags", _MODELS)
-        self._ends = turn_ends(tokenizer, [_END_OF_TURN], "hermes", _MODELS)
-        self.stop_token_ids = self._ends.token_ids
-        self.call_ends = (_CLOSE,)
-        self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
-        self._speak_after(self._renderer.generation_prompt)
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -89,30 +71,25 @@ class HermesFormat(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """As Qwen's template writes a call of the history."""
         value = {"name": call.name, "arguments": dict(call.arguments)}
-        return f"{_OPEN}\n{json.dumps(value, ensure_ascii=False, allow_nan=False)}\n{_CLOSE}"
+        return f"{_OPEN}\n{write_json(value)}\n{_CLOSE}"
 
 
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("num_balanced",)
+    __slots__ = ()
     grammar = _GRAMMAR
-
-    def __init__(self, text: str, truncated: bool) -> None:
-        super().__init__(text, truncated)
-        self.num_balanced = 0
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _OPEN:
             return self._block(tag.start(), tag.end())
-        self.fail(FailureClass.STRAY_TAG, tag.start(), tag.end(1))
-        return tag.end(1)
+        return self.fail_stray(tag)
 
     def _block(self, start: int, body: int) -> int:
         """Reads one `<tool_call>` block whose text begins at `body`; returns where to go on."""
         read = read_json(self.text, body)
         if isinstance(read, CallFault):
-            return self.fail_block(start, self._balanced_end(body) or body, read, _CLOSE)
+            return self.fail_block(start, self.balanced_end(body, _BRACKETS, _CLOSING) or body, read, _CLOSE)
         value, end = read
         closing = _CLOSING.match(self.text, end)
         if closing is None:
@@ -124,8 +101,3 @@ class _Scan(Scan):
         else:
             self.found.append((start, call))
         return closing.end()
-
-    def _balanced_end(self, body: int) -> int | None:
-        """Where brackets opened at `body` close with `</tool_call>` next, reading quotes of both kinds; or None."""
-        self.num_balanced += 1
-        return balanced_end(self.text, body, _BRACKETS, _CLOSING) if self.num_balanced <= _MAX_BALANCED else None

@@ -10,28 +10,21 @@ How a turn is read:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rlf.chat.brackets import balanced_end, bracket_pattern
-from rlf.chat.call_json import CallFault, read_json
-from rlf.chat.ends import contradiction, turn_ends
-from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.brackets import bracket_pattern
+from rlf.chat.call_json import CallFault, read_json, write_json
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import CallId, TemplateRenderer
+from rlf.chat.template import CallId
 from rlf.core import RlfError
-from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from rlf.types import FailureClass, ParseFailure, ToolCall
 
 _END_OF_TURN = "<|im_end|>"
 _BEGIN, _END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
-_MODELS = "a Kimi K2 model"
 _FORM = f"{_BEGIN}{_CALL}functions.NAME:0{_ARGUMENTS}{{...}}{_CALL_END}{_END}"
 
 _ID = re.compile(
@@ -42,8 +35,6 @@ _CALL_CLOSING = re.compile(rf"[ \t\r\n]*{re.escape(_CALL_END)}")
 _MARK = r"<\|tool_calls_section_(?:begin|end)\|>|<\|tool_call_(?:begin|end)\|>"
 _IN_SECTION = re.compile(f"({_MARK})")
 _BRACKETS = bracket_pattern(_MARK)
-_MAX_BALANCED = 64
-"""Broken calls of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
 _GRAMMAR = Grammar(
     tag=re.compile(rf"({_MARK}|</?think>)[ \t\r\n]*"),
     rehearsal=re.compile(rf"(?:{re.escape(_BEGIN)}|{re.escape(_CALL)})(?:.*{re.escape(_CALL_END)}|.*)", re.DOTALL),
@@ -61,18 +52,12 @@ _GRAMMAR = Grammar(
 class KimiK2Format(ChatFormat):
     """The format of Kimi K2, Instruct and Thinking."""
 
+    models = "a Kimi K2 model"
+    asks_for = f"calls between {_BEGIN} and {_END}"
+    ends = (_END_OF_TURN,)
+    call_ends = (_END,)
     call_marks = Marks.of(r"<\|tool_calls?_(?:section|begin|end|argument)", "<")
     near_marks = Marks.of(r"functions\.[\w.\-]+:\d+", "functions.")
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        if self.matches(template_of(tokenizer)) is None:
-            raise contradiction("kimi_k2", f"calls between {_BEGIN} and {_END}", _MODELS)
-        self._ends = turn_ends(tokenizer, [_END_OF_TURN], "kimi_k2", _MODELS)
-        self.stop_token_ids = self._ends.token_ids
-        self.call_ends = (_END,)
-        self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
-        self._speak_after(self._renderer.generation_prompt)
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -107,14 +92,13 @@ class KimiK2Format(ChatFormat):
         """A section of several calls."""
         parts = [_BEGIN]
         for index, call in enumerate(calls):
-            arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
             text = f"{_CALL}functions.{call.name}:{index}{_ARGUMENTS}"
             if _ID.fullmatch(text, len(_CALL)) is None:
                 raise RlfError(
                     f"chat.format: kimi_k2 cannot write a call of {call.name!r}; expected a name of letters, digits, "
                     "`_`, `-`, `.` and `/`. Rename the tool, or use another `chat.format`."
                 )
-            parts.append(f"{text}{arguments}{_CALL_END}")
+            parts.append(f"{text}{write_json(dict(call.arguments))}{_CALL_END}")
         return "".join([*parts, _END])
 
     def _scan(self, text: str, truncated: bool) -> _Scan:
@@ -129,14 +113,13 @@ def _call_id(given: str, index: int) -> CallId:
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("ids", "num_balanced")
+    __slots__ = ("ids",)
     grammar = _GRAMMAR
 
     def __init__(self, text: str, truncated: bool) -> None:
         super().__init__(text, truncated)
         self.ids: dict[int, tuple[ToolCall | ParseFailure, str]] = {}
         """The items, and the ids that the model wrote for them, by the identity of the item."""
-        self.num_balanced = 0
 
     def read(self, tag: re.Match[str]) -> int:
         start, mark = tag.start(), tag[1]
@@ -148,8 +131,7 @@ class _Scan(Scan):
             del self.found[-1]
             self.fail(FailureClass.BAD_CALL, start, end, structural=end == len(self.text))
             return end
-        self.fail(FailureClass.STRAY_TAG, start, tag.end(1))
-        return tag.end(1)
+        return self.fail_stray(tag)
 
     def _section(self, start: int, position: int) -> int:
         """Reads the calls of a section up to its end; without one, the whole section is a failure."""
@@ -182,8 +164,10 @@ class _Scan(Scan):
             return self._broken(FailureClass.MISSING_NAME if nameless else FailureClass.BAD_CALL, start, position)
         value = read_json(text, written.end())
         if isinstance(value, CallFault):
-            end = self._balanced_end(written.end()) or written.end()
-            return self._broken(FailureClass.BAD_JSON, start, end, _shown(value), written[1])
+            end = self.balanced_end(written.end(), _BRACKETS, _CALL_CLOSING) or written.end()
+            return self._broken(
+                FailureClass.BAD_JSON, start, end, value.asking_for(f"Write {_FORM}.").message, written[1]
+            )
         arguments, end = value
         closing = _CALL_CLOSING.match(text, end)
         if closing is None:
@@ -199,10 +183,6 @@ class _Scan(Scan):
         item = self.found[-1][1]
         self.ids[id(item)] = (item, given)
 
-    def _balanced_end(self, body: int) -> int | None:
-        self.num_balanced += 1
-        return balanced_end(self.text, body, _BRACKETS, _CALL_CLOSING) if self.num_balanced <= _MAX_BALANCED else None
-
     def _broken(self, kind: FailureClass, start: int, search_from: int, message: str = "", given: str = "") -> int:
         """Records a call that cannot be read: to its end, or to the mark that shows that the end is missing."""
         mark = _IN_SECTION.search(self.text, search_from)
@@ -214,8 +194,3 @@ class _Scan(Scan):
         if given:
             self._remember(given)
         return end
-
-
-def _shown(fault: CallFault) -> str:
-    """The fault in the words of this format."""
-    return f"{fault.message.partition(' Write ')[0]} Write {_FORM}."

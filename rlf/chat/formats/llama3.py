@@ -12,25 +12,16 @@ How a turn is read:
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlf.chat.brackets import balanced_end, bracket_pattern
-from rlf.chat.call_json import FORM, CallFault, read_json
-from rlf.chat.ends import contradiction, turn_ends
-from rlf.chat.format import ChatFormat, other_call_marks, template_of
+from rlf.chat.call_json import FORM, CallFault, read_json, write_json
+from rlf.chat.format import ChatFormat, other_call_marks
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import TemplateRenderer
-from rlf.types import FailureClass, ToolCall, ToolDescription
+from rlf.types import FailureClass, ToolCall
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-_END_OF_TURN, _END_OF_MESSAGE = "<|eot_id|>", "<|eom_id|>"
-_MODELS = "a Llama 3.1, 3.2 or 3.3 model"
 _PYTHON = "<|python_tag|>"
 _BUILTIN = re.compile(r"([A-Za-z_]\w*)\.call\(\s*")
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=\s*")
@@ -78,18 +69,11 @@ _BAD_KEYWORDS = CallFault(
 class Llama3Format(ChatFormat):
     """The format of Llama 3.1, 3.2 and 3.3."""
 
+    models = "a Llama 3.1, 3.2 or 3.3 model"
+    asks_for = f"calls as {_FORM}"
+    ends = ("<|eot_id|>", "<|eom_id|>")
+    call_ends = ("}",)
     call_marks = Marks.of(r"<[\s|/]{0,2}python_tag\|>", "<")
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        if self.matches(template_of(tokenizer)) is None:
-            raise contradiction("llama3", f"calls as {_FORM}", _MODELS)
-        self._ends = turn_ends(tokenizer, [_END_OF_TURN, _END_OF_MESSAGE], "llama3", _MODELS)
-        self.stop_token_ids = self._ends.token_ids
-        self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
-        self._speak_after(self._renderer.generation_prompt)
-        self.call_ends = ("}",)
-        self._names = frozenset(tool.name for tool in tools)
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -101,12 +85,12 @@ class Llama3Format(ChatFormat):
         return 'its chat template has <|start_header_id|> and asks for calls as JSON with "parameters"'
 
     def _scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._names)
+        return _Scan(self._ends.cut_from(text), truncated, frozenset(tool.name for tool in self.tools))
 
     def write_call(self, call: ToolCall) -> str:
         """As Llama's template writes a call of the history."""
         value = {"name": call.name, "parameters": dict(call.arguments)}
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return write_json(value)
 
 
 class _Scan(Scan):

@@ -10,25 +10,19 @@ How a turn is read:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from rlf.chat.brackets import balanced_end, bracket_pattern
-from rlf.chat.call_json import FORM, CallFault, as_call, read_json
-from rlf.chat.ends import check_written, contradiction, turn_ends
+from rlf.chat.brackets import bracket_pattern
+from rlf.chat.call_json import FORM, CallFault, as_call, read_json, write_json
+from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import CallId, TemplateRenderer
+from rlf.chat.template import CallId
 from rlf.core import RlfError
-from rlf.types import FailureClass, ToolCall, ToolDescription
+from rlf.types import FailureClass, ToolCall
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-_MODELS = "a Mistral, Ministral, Magistral or Devstral model"
 _CALLS, _ARGS = "[TOOL_CALLS]", "[ARGS]"
 _THINK, _END_THINK = "[THINK]", "[/THINK]"
 _NAMED = re.compile(r"([^\[\]{}\s\"'`]*)\s*(?:\[CALL_ID\]\s*([^\[\]{}\s]*)\s*)?(?:\[ARGS\]\s*)?(?=\{)")
@@ -37,8 +31,6 @@ _AFTER = re.compile(r"\s*[\]}),\"'`]")
 _NEXT_MARK = re.compile(r"\[TOOL_CALLS\]|</?think>|\[/?THINK\]")
 _BRACKET = bracket_pattern(r"</?think>")
 _NO_CLOSING = re.compile("")
-_MAX_BROKEN = 64
-"""Broken calls of one turn whose brackets are balanced; a turn of more is noise and must not cost quadratic time."""
 
 _LIST_FORM = f"{_CALLS} [{FORM}]"
 _NAMED_FORM = f"{_CALLS}name{_ARGS}{{...}}"
@@ -57,22 +49,23 @@ _MORE = CallFault(FailureClass.BAD_JSON, f"There is text right after the JSON of
 class MistralFormat(ChatFormat):
     """The format of Mistral's models, from 7B v0.3 on."""
 
+    models = "a Mistral, Ministral, Magistral or Devstral model"
+    asks_for = f"calls after {_CALLS}"
+    has_generation_prompt = False
     call_marks = Marks.of(r"\[\s?TOOL_CALLS?\b", "[")
     near_marks = Marks.of(r"\[/?(?:ARGS|CALL_ID|TOOL_)", "[")
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        template = template_of(tokenizer)
-        if self.matches(template) is None:
-            raise contradiction("mistral", f"calls after {_CALLS}", _MODELS)
-        self._ends = turn_ends(tokenizer, [], "mistral", _MODELS)
-        if not self._ends.texts:
+    def _bind(self) -> None:
+        if self.tokenizer.eos_token_id is None and self.fits(template_of(self.tokenizer)):
             raise RlfError("chat.format: mistral: the model's tokenizer has no eos_token; set it, e.g. to </s>.")
-        self.stop_token_ids = self._ends.token_ids
-        self._renderer = TemplateRenderer(tokenizer, self._ends.texts[0])
+        super()._bind()
+        template = template_of(self.tokenizer)
         self._is_named = _ARGS in template
         self.call_ends = ("}",) if self._is_named else ("}]",)
         self._before_list = f"{_CALLS} " if f"{_CALLS} [" in template else _CALLS
+
+    def _end_tokens(self) -> Sequence[str]:
+        return ()
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -98,23 +91,22 @@ class MistralFormat(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """As the template writes a call of the history, without an id. Raises RlfError for a name it cannot hold."""
         if self._is_named:
-            text = f"{_CALLS}{call.name}{_ARGS}{_dump(dict(call.arguments))}"
+            text = f"{_CALLS}{call.name}{_ARGS}{write_json(dict(call.arguments))}"
         else:
-            text = f"{self._before_list}[{_dump({'name': call.name, 'arguments': dict(call.arguments)})}]"
-        return check_written(self, "mistral", call, text)
+            text = f"{self._before_list}[{write_json({'name': call.name, 'arguments': dict(call.arguments)})}]"
+        return check_written(self, call, text)
 
 
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("ids", "num_broken")
+    __slots__ = ("ids",)
     grammar = _GRAMMAR
 
     def __init__(self, text: str, truncated: bool) -> None:
         super().__init__(text, truncated)
         self.ids: dict[int, str] = {}
         """The id that the model gave, by the identity of a call."""
-        self.num_broken = 0
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _THINK:
@@ -172,14 +164,9 @@ class _Scan(Scan):
 
     def _broken(self, start: int, body: int, fault: CallFault) -> int:
         """Records a call that cannot be read, to where its brackets close or the next mark."""
-        self.num_broken += 1
-        end = balanced_end(self.text, body, _BRACKET, _NO_CLOSING) if self.num_broken <= _MAX_BROKEN else None
-        fault = CallFault(fault.kind, fault.message.replace(f"Write {FORM}.", _WRITE))
+        end = self.balanced_end(body, _BRACKET, _NO_CLOSING)
+        fault = fault.asking_for(_WRITE)
         if end is None:
             return self.fail_up_to(_NEXT_MARK, fault, start, body)
         self.fail(fault.kind, start, end, fault.message)
         return end
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

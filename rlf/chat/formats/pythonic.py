@@ -12,22 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rlf.chat.call_json import CallFault
 from rlf.chat.call_python import FORM, list_end, read_calls, write_list
-from rlf.chat.ends import check_written, turn_ends
+from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import TemplateRenderer, end_of_turn
-from rlf.types import FailureClass, ToolCall, ToolDescription
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from rlf.types import FailureClass, ToolCall
 
 _MARKS = {"<|python_start|>": "<|python_end|>", "<|tool_call_start|>": "<|tool_call_end|>"}
-_MODELS = "a Llama 4, Llama 3.2, ToolACE or LFM2 model"
 _CALLS = r"\[\s*[A-Za-z_][\w.]*\s*\("
 _BARE = r"^[ \t]*[A-Za-z_][\w.]*\((?:\s*\w+\s*=(?!=)[^\n]*)?\)[ \t]*$"
 """A line that is one call without its brackets."""
@@ -47,20 +41,19 @@ _GRAMMAR = Grammar(
 class PythonicFormat(ChatFormat):
     """The format of Llama 4, Llama 3.2, ToolACE and LFM2."""
 
+    models = "a Llama 4, Llama 3.2, ToolACE or LFM2 model"
     call_marks = Marks.of(r"<[\s|/]{0,2}python_start\|>", "<")
     near_marks = Marks.of(rf"<\|python_|{_CALLS}|{_BARE}", "<|", "(")
     by_name = True
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        template = template_of(tokenizer)
-        end = end_of_turn(tokenizer)
-        self._ends = turn_ends(tokenizer, [end, "<|eom|>", "<|eom_id|>"], "pythonic", _MODELS)
-        self.stop_token_ids = self._ends.token_ids
-        self._renderer = TemplateRenderer(tokenizer, end)
-        self._speak_after(self._renderer.generation_prompt)
+    def _bind(self) -> None:
+        super()._bind()
+        template = template_of(self.tokenizer)
         self._marks = next((marks for marks in _MARKS.items() if marks[0] in template), ("", ""))
         self.call_ends = (self._marks[1] or ")]",)
+
+    def _end_tokens(self) -> Sequence[str]:
+        return [*super()._end_tokens(), "<|eom|>", "<|eom_id|>"]
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -75,7 +68,7 @@ class PythonicFormat(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """A list of one call; raises RlfError for names that are no Python names."""
         text = self.write_calls([call])
-        return check_written(self, "pythonic", call, text)
+        return check_written(self, call, text)
 
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
         """One list of all calls."""
@@ -92,8 +85,7 @@ class _Scan(Scan):
         start, body, mark = tag.start(), tag.end(), tag[1]
         closing = _MARKS.get(mark, "")
         if mark in _MARKS.values():
-            self.fail(FailureClass.STRAY_TAG, start, tag.end(1))
-            return tag.end(1)
+            return self.fail_stray(tag)
         end = list_end(self.text, body)
         if end is None:
             return self.cut(FailureClass.UNTERMINATED, start)

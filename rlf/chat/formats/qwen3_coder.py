@@ -14,23 +14,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
 
 from rlf.chat.call_json import CallFault
-from rlf.chat.ends import check_written, contradiction, turn_ends
-from rlf.chat.format import ChatFormat, template_of
+from rlf.chat.ends import check_written
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.schema_text import parameter_schemas, read_value, write_value
-from rlf.chat.template import TemplateRenderer
-from rlf.types import FailureClass, RepairKind, ToolCall, ToolDescription
+from rlf.types import FailureClass, RepairKind, ToolCall
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-_END_OF_TURN = "<|im_end|>"
-_MODELS = "a Qwen3-Coder, Qwen3.5 or Nemotron 3 model"
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _FUNCTION = re.compile(r"<function=([^>\n]*)>\s*")
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?")
@@ -69,18 +64,11 @@ _TEXT_BETWEEN = CallFault(FailureClass.BAD_CALL, f"There is text around the para
 class Qwen3CoderFormat(ChatFormat):
     """The format of Qwen3-Coder, Qwen3.5 and later, and Nemotron 3."""
 
+    models = "a Qwen3-Coder, Qwen3.5 or Nemotron 3 model"
+    asks_for = f"<function=...> calls in {_OPEN} tags"
+    ends = ("<|im_end|>",)
+    call_ends = (_CLOSE,)
     call_marks = Marks.of(r"<[\s|/]{0,2}(?:function|parameter)=", "<")
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        if self.matches(template_of(tokenizer)) is None:
-            raise contradiction("qwen3_coder", f"<function=...> calls in {_OPEN} tags", _MODELS)
-        self._ends = turn_ends(tokenizer, [_END_OF_TURN], "qwen3_coder", _MODELS)
-        self.stop_token_ids = self._ends.token_ids
-        self._renderer = TemplateRenderer(tokenizer, _END_OF_TURN)
-        self._speak_after(self._renderer.generation_prompt)
-        self._schemas = parameter_schemas(tools)
-        self.call_ends = (_CLOSE,)
 
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
@@ -88,6 +76,10 @@ class Qwen3CoderFormat(ChatFormat):
         if not all(mark in chat_template for mark in (_OPEN, "<function=", "<parameter=")):
             return None
         return f"its chat template writes calls as <function=...><parameter=...> in {_OPEN} tags"
+
+    @cached_property
+    def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        return parameter_schemas(self.tools)
 
     def _scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._schemas)
@@ -114,7 +106,7 @@ class Qwen3CoderFormat(ChatFormat):
         for key, value in call.arguments.items():
             lines.append(f"<parameter={key}>\n{_write(value, schemas.get(key))}\n</parameter>\n")
         text = "".join([*lines, f"</function>\n{_CLOSE}"])
-        return check_written(self, "qwen3_coder", call, text)
+        return check_written(self, call, text)
 
 
 class _Scan(Scan):
@@ -130,8 +122,7 @@ class _Scan(Scan):
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _OPEN:
             return self._block(tag.start(), tag.end())
-        self.fail(FailureClass.STRAY_TAG, tag.start(), tag.end(1))
-        return tag.end(1)
+        return self.fail_stray(tag)
 
     def _block(self, start: int, body: int) -> int:
         """Reads one `<tool_call>` block whose text begins at `body`; returns where to go on."""

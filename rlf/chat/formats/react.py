@@ -14,21 +14,16 @@ The prompt is the model's chat template, or plain text for a base model; the too
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rlf.chat.call_json import CallFault, read_json
+from rlf.chat.call_json import CallFault, read_json, write_json
 from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.plain import PlainRenderer, neutral
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 _STOP = "\nObservation:"
 _LABELS = "Thought|Action Input|Action|Observation|Final Answer"
@@ -68,17 +63,11 @@ class ReactFormat(ChatFormat):
     stop_strings = (_STOP,)
     thinking_marks = ("Thought: ", "\n")
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        self._plain = PlainRenderer(tokenizer, "react")
+    def _bind(self) -> None:
+        self._plain = PlainRenderer(self.tokenizer, "react")
         self.stop_token_ids = self._plain.ends.token_ids
         self._speak_after(self._plain.generation_prompt)
-        self._bare = {tool.name: key for tool in tools if (key := _only_text(tool)) is not None}
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """No template asks for these labels: the spec names the format."""
-        return None
+        self._bare = {tool.name: key for tool in self.tools if (key := _only_text(tool)) is not None}
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
         """The spec's own messages; the tools are told of by them."""
@@ -102,9 +91,8 @@ class ReactFormat(ChatFormat):
 
     def write_call(self, call: ToolCall) -> str:
         """An action and its input as JSON; raises RlfError for a name that no line can hold."""
-        arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
-        text = f"Action: {call.name}\nAction Input: {arguments}"
-        return check_written(self, "react", call, text)
+        text = f"Action: {call.name}\nAction Input: {write_json(dict(call.arguments))}"
+        return check_written(self, call, text)
 
 
 def _only_text(tool: ToolDescription) -> str | None:

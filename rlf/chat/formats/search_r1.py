@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
@@ -24,9 +23,6 @@ from rlf.chat.marks import Marks
 from rlf.chat.plain import PlainRenderer, neutral, text_tool
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 _SEARCH, _END_SEARCH = "<search>", "</search>"
 _ANSWER, _END_ANSWER = "<answer>", "</answer>"
@@ -59,17 +55,11 @@ class SearchR1Format(ChatFormat):
     by_name = True
     stop_strings = (_END_SEARCH, _END_ANSWER)
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Sequence[ToolDescription] = ()) -> None:
-        super().__init__(tokenizer, tools)
-        self._tool = text_tool(tools, "search_r1", ("search", "query"))
-        self._plain = PlainRenderer(tokenizer, "search_r1")
+    def _bind(self) -> None:
+        self._tool = text_tool(self.tools, "search_r1", ("search", "query"))
+        self._plain = PlainRenderer(self.tokenizer, "search_r1")
         self.stop_token_ids = self._plain.ends.token_ids
         self._speak_after(self._plain.generation_prompt)
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """No template asks for these tags: the spec names the format."""
-        return None
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
         """The spec's own messages; the tool is told of by them."""
@@ -97,7 +87,7 @@ class SearchR1Format(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """A search; raises RlfError for another tool, and for a query that the tags cannot hold."""
         text = f"{_SEARCH}{call.arguments.get(self._tool[1], '')}{_END_SEARCH}"
-        return check_written(self, "search_r1", call, text)
+        return check_written(self, call, text)
 
 
 class _Scan(Scan):
