@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -11,6 +11,7 @@ from rlf.reports.statistics import pass_at_k, wilson_interval
 from rlf.rollout.collect import Halt, collect
 from rlf.rollout.metrics import rollout_metrics
 from rlf.spec.models import EvalSpec
+from rlf.training.counting import counts, find_cause
 from rlf.training.harness import Harness
 from rlf.training.rollouts import evaluation_rollout
 from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice
@@ -56,11 +57,25 @@ async def evaluate(
             what = f"evaluation after step {step}, {mode}: limits.max_usd_per_evaluation ({max_usd:g}) is spent"
             text = f"{what}; it ends with {len(scored)} of {len(rollouts)} trajectories"
             emit(Notice("warning", text, {"step": step, "num_done": len(scored), "num_planned": len(rollouts)}))
+        if (broken := [item for item in scored if not counts(item)]) and scored:
+            emit(_notice_of_broken(broken, len(scored), mode, step))
         metrics = evaluation_metrics(scored, num_samples)
         metrics["time/total_s"] = time.perf_counter() - started
         emit(EvaluationFinished(step, mode, metrics, scored))
         successes.append(metrics.get("success"))
     return successes[0]
+
+
+def _notice_of_broken(broken: Sequence[Scored], num_played: int, mode: str, step: int) -> Notice:
+    """Trajectories that are no part of an evaluation's figures, and what broke most of them."""
+    causes = Counter(find_cause(item) or "nothing sampled" for item in broken)
+    cause, number = causes.most_common(1)[0]
+    error = next((item.trajectory.error for item in broken if item.trajectory.error), None)
+    text = (
+        f"evaluation after step {step}, {mode}: {len(broken)} of {num_played} trajectories have no value and are left "
+    )
+    text += f"out of its figures; {cause} broke {number} of them{f': {error}' if error else ''}"
+    return Notice("warning", text, {"step": step, "num_broken": len(broken), "num_played": num_played, "cause": cause})
 
 
 def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, float]:

@@ -27,7 +27,7 @@ class Observations(StrEnum):
 class Gae(Estimator):
     """delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lam A_{t+1};  return_t = A_t + V_t.
 
-    Schulman et al. 2015 (arXiv:1506.02438), equations 11, 12 and 16; whitened over the batch afterwards. By default it
+    Schulman et al. 2015 (arXiv:1506.02438), equations 11 and 16; whitened over the batch afterwards. By default it
     mirrors OpenRLHF's `get_advantages_and_returns`: V is 0 on observation tokens, so an action before an observation
     bootstraps from 0 there and reaches the next turn's value through lam only. `observations: skip` mirrors verl's
     `compute_gae_advantage_return`, where t + 1 is the next sampled token. Both are the same with gamma and lam of 1;

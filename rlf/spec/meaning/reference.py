@@ -137,9 +137,10 @@ def _elsewhere() -> Iterator[str]:
     yield "## Here and elsewhere\n"
     yield (
         "Names and formulas; what OpenRLHF does not have (-) is a fault under the engine of that name. "
-        "Names of TRL 1.16 and OpenRLHF 0.11.2 are checked against their sources by a test. Names of verl and the "
-        "papers' numbers of equations and sections are not checked against their sources; formulas are checked by "
-        "tests that compute them again.\n"
+        "Names of TRL 1.16 and OpenRLHF 0.11.2 are checked against their sources by a test. Numbers "
+        "of equations are checked against transcriptions of the papers for PPO, GAE and GRPO; other papers' numbers "
+        "and names of verl are not checked against their sources. Formulas are checked by tests that compute them "
+        "again.\n"
     )
     yield "| here | TRL | verl | OpenRLHF | paper and equation |\n|---|---|---|---|---|"
     for row in ROWS:

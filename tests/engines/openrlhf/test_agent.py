@@ -151,6 +151,17 @@ def tried(job):
     return [line for line in records(job) if isinstance(line, Record)]
 
 
+def test_an_evaluation_waits_for_a_tool_that_comes_back_and_its_last_try_is_recorded(load, tmp_path, monkeypatch):
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 0.01)
+    tools.refusals = 2
+    job = new_job(load, tmp_path, search_by("back_soon"), "engine.outage_s=60")
+    play(job, [CALL] * 9 + [RIGHT], samples=1, purpose=Purpose.SAMPLED)
+    assert tools.refusals == 0
+    evaluated = [record for record in tried(job) if record.purpose is not Purpose.TRAIN]
+    assert evaluated
+    assert all(record.scored.reward is not None for record in evaluated)
+
+
 def test_a_group_waits_for_a_tool_that_comes_back(load, tmp_path, monkeypatch):
     monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 0.01)
     tools.refusals = 5

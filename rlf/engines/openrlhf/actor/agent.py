@@ -159,16 +159,24 @@ class Agent:
         while again:
             step, began = await parts.steps.step(), time.monotonic()
             scored = await self._play(parts, policy, row, sample, step=step, num_tries=tries.num)
-            parts.outages.note(scored, began)
-            again = not self._attempt.opening_calls and await parts.outages.may_play_again(scored, tries)
+            again = await self._may_play_again(parts, scored, began, tries)
             await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored, again))
         return scored
 
     async def _play_evaluation(self, parts: _Parts, policy: EnginePolicy, row: Row, *, step: int | None) -> Scored:
-        """Plays and records one trajectory of an evaluation."""
-        scored = await self._play(parts, policy, row, row.index, step=step)
+        """Plays one trajectory of an evaluation, again as one of training; records the last try."""
+        tries, again = Tries(), True
+        while again:
+            began = time.monotonic()
+            scored = await self._play(parts, policy, row, row.index, step=step)
+            again = await self._may_play_again(parts, scored, began, tries)
         await parts.spool.append(Record(row.purpose, row.index, row.index, step, time.time(), scored))
         return scored
+
+    async def _may_play_again(self, parts: _Parts, scored: Scored, began: float, tries: Tries) -> bool:
+        """Whether something outside the policy broke a trajectory that may now do better; waits for what is down."""
+        parts.outages.note(scored, began)
+        return not self._attempt.opening_calls and await parts.outages.may_play_again(scored, tries)
 
     async def _play(
         self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, *, step: int | None, num_tries: int = 0
