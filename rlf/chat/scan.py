@@ -188,9 +188,15 @@ class Scan(ABC):
         self.num_balanced += 1
         return balanced_end(self.text, body, brackets, closing) if self.num_balanced <= MAX_BALANCED else None
 
-    def fail_block(self, start: int, search_from: int, fault: CallFault, closing: str) -> int:
-        """Records a block that cannot be read: to its closing mark, or before one that shows it missing."""
-        mark = self.grammar.tag.search(self.text, search_from)
+    def fail_block(
+        self, start: int, search_from: int, fault: CallFault, closing: str, marks: re.Pattern[str] | None = None
+    ) -> int:
+        """Records a block that cannot be read: to its closing mark, or before one that shows it missing.
+
+        Args:
+            marks: what may show that, group 1 of a match; None: every mark of the grammar.
+        """
+        mark = (marks or self.grammar.tag).search(self.text, search_from)
         if mark is None:
             return self.cut(FailureClass.UNTERMINATED, start)
         if mark[1] == closing:

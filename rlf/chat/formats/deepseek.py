@@ -34,7 +34,7 @@ _BARE_HEAD = re.compile(rf"([^<\n]*){_SEP}\s*(?=[{{\[])")
 _FENCED_END = re.compile(rf"\s*```\s*{_CLOSE}")
 _BARE_END = re.compile(rf"\s*{_CLOSE}")
 _BRACKET = bracket_pattern("<｜tool▁calls?▁(?:begin|end)｜>")
-_BOUNDARY = re.compile("<｜tool▁call(?:▁begin|▁end|s▁end|s▁begin)｜>|</?think>")
+_BOUNDARY = re.compile("(<｜tool▁call(?:▁begin|▁end|s▁end|s▁begin)｜>|</?think>)")
 _FENCED_FORM = f"{_SECTION}{_OPEN}function{_SEP}NAME\n```json\n{{...}}\n```{_CLOSE}{_END_SECTION}"
 _BARE_FORM = f"{_SECTION}{_OPEN}NAME{_SEP}{{...}}{_CLOSE}{_END_SECTION}"
 _WRITE = "Write the call as the system message shows it."
@@ -175,11 +175,4 @@ class _Scan(Scan):
 
     def _broken(self, start: int, search_from: int, fault: CallFault) -> int:
         """Records a call that cannot be read. It ends at its closing token, or before the one that shows it missing."""
-        mark = _BOUNDARY.search(self.text, search_from)
-        if mark is None:
-            return self.cut(FailureClass.UNTERMINATED, start)
-        if mark.group() == _CLOSE:
-            self.fail(fault.kind, start, mark.end(), fault.message)
-            return mark.end()
-        self.fail(FailureClass.UNTERMINATED, start, mark.start())
-        return mark.start()
+        return self.fail_block(start, search_from, fault, _CLOSE, _BOUNDARY)

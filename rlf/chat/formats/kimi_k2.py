@@ -185,12 +185,7 @@ class _Scan(Scan):
 
     def _broken(self, kind: FailureClass, start: int, search_from: int, message: str = "", given: str = "") -> int:
         """Records a call that cannot be read: to its end, or to the mark that shows that the end is missing."""
-        mark = _IN_SECTION.search(self.text, search_from)
-        if mark is None:
-            return self.cut(FailureClass.UNTERMINATED, start)
-        closed = mark[1] == _CALL_END
-        end = mark.end() if closed else mark.start()
-        self.fail(kind if closed else FailureClass.UNTERMINATED, start, end, message if closed else "")
+        end = self.fail_block(start, search_from, CallFault(kind, message), _CALL_END, _IN_SECTION)
         if given:
             self._remember(given)
         return end

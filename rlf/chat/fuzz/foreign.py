@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from rlf.chat.examples import NUM_VARIANTS, example_call
 from rlf.chat.foreign import FOREIGN
 from rlf.chat.format import FORMATS, ChatFormat
-from rlf.chat.fuzz.report import Accepts, Outcome, Reader
+from rlf.chat.fuzz.report import WRONG, Accepts, Outcome, Reader
 from rlf.chat.standin import stand_in
 from rlf.core import RlfError
 from rlf.types import ToolCall, ToolDescription
 
 Writer = Callable[[ToolCall], str]
-_SHOWN = ("silent_loss", "false_execution", "crash")
 
 
 @dataclass(slots=True)
@@ -35,7 +34,7 @@ class ForeignTally:
     @property
     def is_clean(self) -> bool:
         """Whether no call was taken for an answer, run as another one, or broke the parser."""
-        return not any(self.counts[Outcome(name)] for name in _SHOWN)
+        return not any(self.counts[outcome] for outcome in WRONG)
 
 
 def read_foreign(
@@ -51,7 +50,7 @@ def read_foreign(
         for text, call in _turns(chat, tool, write):
             outcome = _outcome(read, accepts, text, call)
             tally.counts[outcome] += 1
-            if outcome in _SHOWN and not tally.example:
+            if outcome in WRONG and not tally.example:
                 tally.example = text
         tallies.append(tally)
     return tallies
