@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from ..processes import Process, call_rlf
+
 TOY = Path(__file__).with_name("toy_engine.py")
 SPEC = """\
 name: toy
@@ -37,11 +37,15 @@ def project(tmp_path_factory):
     return folder
 
 
+def call_with_toy(site, *arguments):
+    sys.path.insert(0, site)
+    call_rlf(*arguments)
+
+
 def rlf(project, *arguments):
-    paths = os.pathsep.join((str(project / "site"), str(ROOT)))
-    command = [sys.executable, "-m", "rlf", *arguments]
-    environment = {**os.environ, "PYTHONPATH": paths}
-    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    with Process(call_with_toy, str(project / "site"), *arguments, folder=project) as process:
+        out, errors = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(arguments, process.wait(), out, errors)
 
 
 def answer(project, *arguments):
