@@ -18,7 +18,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qq
 BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install -y bubblewrap || { $(APT) update && $(APT) install -y bubblewrap; }; } >/dev/null 2>&1; }
 
-.PHONY: run test coverage lint embedded reference clean
+.PHONY: run test coverage mutation lint embedded reference clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
@@ -28,6 +28,10 @@ test: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Passes th
 
 coverage: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Which lines and branches the tests run.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --cov --cov-report=term-missing:skip-covered
+
+mutation: .venv/installed-dev  ## How many small faults in the heart of rlf its tests notice, on a sample.
+	$(call install,mutmut==3.8.1 coverage)
+	$(BIN)/python benchmarks/mutation.py
 
 lint: .venv/installed-dev  ## Style, types, and the direction of imports.
 	$(BIN)/ruff check .

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rlf.rollout.loop import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import REWARD, SAMPLER, broken_trajectory, counts, find_cause
 from rlf.training.metrics import step_metrics
-from rlf.types import StopReason, Task
+from rlf.types import CallRecord, Outcome, StopReason, Task, ToolCall, ToolResult, Turn
 
 from .trajectories import scored
 
@@ -23,10 +25,25 @@ def test_what_broke_a_trajectory_is_named() -> None:
     assert find_cause(scored("a", 1.0)) is None
     assert find_cause(scored("a", None)) == REWARD
     assert find_cause(scored("a", None, stop=StopReason.INFRA_FAILURE)) == SAMPLER
-    broken = broken_trajectory(Rollout("train/0/0", Task("a", ()), 0, 1), [5, 6], "ValueError: no")
+    broken = broken_trajectory(Rollout("train/0/3", Task("a", ()), 3, 1), [5, 6], "ValueError: no")
     assert not counts(broken)
     assert find_cause(broken) == SAMPLER
-    assert (broken.trajectory.tokens, broken.trajectory.action_mask) == ([5, 6], [False, False])
+    trajectory = broken.trajectory
+    assert (trajectory.tokens, trajectory.action_mask) == ([5, 6], [False, False])
+    assert trajectory.rollout_logprobs == [0.0, 0.0]
+    assert (trajectory.id, trajectory.task.id, trajectory.sample_index) == ("train/0/3", "a", 3)
+    assert (trajectory.turns, trajectory.answer, trajectory.error) == ((), None, "ValueError: no")
+    assert (broken.scores, broken.reward, broken.success) == ((), None, None)
+
+
+def test_the_first_tool_that_broke_is_named() -> None:
+    item = scored("a", None, stop=StopReason.INFRA_FAILURE)
+    records = tuple(
+        CallRecord(ToolCall(name, {}), ToolResult(outcome, ""))
+        for name, outcome in (("fine", Outcome.OK), ("gone", Outcome.INFRA), ("last", Outcome.INFRA))
+    )
+    trajectory = replace(item.trajectory, turns=(Turn(1, 2, 2, "", records),))
+    assert find_cause(replace(item, trajectory=trajectory)) == "tool 'gone'"
 
 
 def test_throughput_follows_from_the_times_that_an_engine_measured() -> None:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.training.draw import draw, uniforms
+from rlf.training.draw import draw, keep_likely, likeliest, uniforms
 from rlf.types import Sampling
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0]])
@@ -60,3 +60,36 @@ def test_any_uniform_number_gives_a_token_of_positive_probability(number, logits
 
 def test_a_longer_stream_of_noise_starts_with_the_shorter_one():
     assert uniforms(7, 50)[:20].tolist() == uniforms(7, 20).tolist()
+
+
+def test_each_draw_inverts_the_cumulative_distribution():
+    # cumulative .25 .5 .75 1: a number at a step is the next token's
+    numbers = torch.tensor([0.0, 0.2499, 0.25, 0.5, 0.7501, 1.0], dtype=torch.float64)
+    tokens, _ = draw(torch.zeros(6, 4), numbers, Sampling())
+    assert tokens.tolist() == [0, 0, 1, 2, 3, 3]
+
+
+def test_what_is_excluded_is_judged_by_the_full_distribution():
+    probs = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    kept = [
+        keep_likely(probs, top_p=1, top_k=9, min_p=0),
+        keep_likely(probs, top_p=1, top_k=1, min_p=0),
+        keep_likely(probs, top_p=0.4, top_k=0, min_p=0),
+        keep_likely(probs, top_p=0.8, top_k=3, min_p=0.6),
+        keep_likely(probs, top_p=1, top_k=0, min_p=0.5),
+    ]
+    assert [[p > 0 for p in row[0].tolist()].count(True) for row in kept] == [4, 1, 1, 2, 3]
+    assert kept[1][0].tolist() == pytest.approx([0.4, 0, 0, 0]), "in its place, as it was"
+
+
+def test_of_tokens_as_likely_as_the_last_that_top_k_keeps_all_stay():
+    assert keep_likely(torch.tensor([[0.4, 0.3, 0.3]]), top_p=1, top_k=2, min_p=0).count_nonzero() == 3
+
+
+def test_the_likeliest_tokens_come_first_and_the_drawn_one_last():
+    logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
+    logprobs = logits.log_softmax(-1).tolist()
+    first, second = likeliest(logits, torch.tensor([0, 0]), 2)
+    assert list(first) == [1, 2, 0] and first == pytest.approx(dict(enumerate(logprobs[0])))
+    assert next(iter(second)) == 0 and second[0] == pytest.approx(logprobs[1][0]) and len(second) == 2
+    assert list(likeliest(logits, torch.tensor([0, 0]), 9)[0]) == [1, 2, 0]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+
+import torch
 
 from rlf.core.seeds import derive_seed
 from rlf.training.rollouts import draw_tasks, evaluation_rollout, greedy_rollouts, training_rollout
@@ -18,6 +21,17 @@ def test_each_pass_takes_every_task_once_in_an_order_of_its_own() -> None:
     passes = [[id_.partition("#")[0] for id_ in drawn[start : start + 5]] for start in (0, 5, 10)]
     assert all(sorted(each) == [task.id for task in TASKS] for each in passes)
     assert len({tuple(each) for each in passes}) > 1
+
+
+def test_the_order_of_a_pass_follows_from_the_seed_and_the_pass() -> None:
+    def order(seed: int, number: int) -> list[int]:
+        tasks = [Task(str(index), ()) for index in range(20)]
+        return [int(task.id.partition("#")[0]) for _, task in draw_tasks(tasks, seed, 20 * number, 20)]
+
+    assert (
+        order(7, 1) == torch.randperm(20, generator=torch.Generator().manual_seed(derive_seed(7, "order", 1))).tolist()
+    )
+    assert len({tuple(order(seed, number)) for seed in (7, 8) for number in (0, 1)}) == 4
 
 
 def test_a_task_of_a_later_pass_is_a_group_of_its_own() -> None:
@@ -36,15 +50,26 @@ def test_tasks_drawn_in_parts_are_those_drawn_at_once() -> None:
 def test_ids_and_seeds_of_rollouts_name_their_place() -> None:
     rollout = training_rollout(TASKS[0], 3, 1, seed=9)
     assert (rollout.id, rollout.seed) == ("train/3/1", derive_seed(9, "rollout", 3, 1))
+    assert (rollout.task, rollout.sample_index) == (TASKS[0], 1)
     again = training_rollout(TASKS[0], 3, 1, seed=9, num_tries=2)
     assert (again.id, again.seed) == ("train/3/1/2", derive_seed(9, "rollout", 3, 1, 2))
     first, later = (evaluation_rollout(TASKS[0], "sampled", 0, 9, step) for step in (0, 40))
     assert (first.id, later.id) == ("eval/sampled/0/q0/0", "eval/sampled/40/q0/0")
-    assert first.seed == later.seed
+    assert first.seed == later.seed == derive_seed(9, "eval", "sampled", "q0", 0)
+    assert (first.task, first.sample_index) == (TASKS[0], 0)
     assert evaluation_rollout(TASKS[0], "greedy", 0, 9, None).id == "eval/greedy/q0/0"
 
 
 def test_each_task_that_is_kept_has_one_greedy_rollout() -> None:
-    kept = [scored("a", 1.0), scored("a", 0.0), scored("b", 1.0)]
-    assert sorted(rollout.id for rollout in greedy_rollouts(kept, 0, 8)) == ["train/0/greedy", "train/0/greedy"]
-    assert sorted(rollout.task.id for rollout in greedy_rollouts(kept, 0, 8)) == ["a", "b"]
+    kept = [scored("a", 1.0), scored("a", 0.0, sampled=2), scored("b", 1.0)]
+    first, second = greedy_rollouts(kept, 5, 8)
+    assert (first.id, second.id) == ("train/0/greedy", "train/0/greedy")
+    assert (first.task.id, second.task.id) == ("b", "a")
+    assert first.sample_index == 8, "the place after the sampled ones"
+    assert (first.seed, second.seed) == (derive_seed(5, "train/0/b"), derive_seed(5, "train/0/a"))
+
+
+def test_a_greedy_rollout_goes_by_the_tasks_first_trajectory() -> None:
+    kept = [scored("a", 1.0), scored("a", 0.0)]
+    kept[1] = replace(kept[1], trajectory=replace(kept[1].trajectory, id="train/7/1"))
+    assert greedy_rollouts(kept, 5, 8)[0].id == "train/0/greedy"
