@@ -50,11 +50,14 @@ AREAS = {
     "rollout": (["rollout/loop.py", "rollout/builder.py"], ["rollout", "chat/test_through_the_loop.py"]),
     "rewards": (
         ["rewards/composition.py", "rewards/function.py"],
-        ["rewards/test_composition.py", "rewards/test_function.py", "spec/test_golden_faults.py"],
+        [f"rewards/test_{name}.py" for name in ("composition", "function", "judge")] + ["spec/test_golden_faults.py"],
     ),
     "executor": (
         ["tools/execution/executor.py"],
-        [f"tools/test_{name}.py" for name in ("executor", "cache", "tape", "output", "gate")],
+        [
+            f"tools/test_{name}.py"
+            for name in ("executor", "cache", "disk_cache", "tape", "output", "gate", "agent_kind")
+        ],
     ),
 }
 """Files of rlf and of tests."""

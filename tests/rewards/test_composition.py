@@ -75,7 +75,7 @@ def test_a_closed_gate_says_why_and_is_no_zero(trajectory: Any) -> None:
 def test_a_gate_reads_the_value_before_scale(trajectory: Any, gate: dict[str, float], calls: int, opens: bool) -> None:
     one = trajectory("x", outcomes=(OK,) * calls)
     scored = score(one, says("calls", scale=100), term("length", when={"term": "calls", **gate}))
-    assert (by_name(scored)["length"].state is ScoreState.SCORED) == opens
+    assert by_name(scored)["length"].state is (ScoreState.SCORED if opens else ScoreState.GATED)
 
 
 def test_behind_a_gated_term_the_next_gate_is_closed_too(trajectory: Any) -> None:
@@ -186,6 +186,11 @@ def test_scale_and_clip_are_of_each_turns_value() -> None:
 def test_turns_that_a_term_says_nothing_of_count_0(trajectory: Any) -> None:
     scored = score(trajectory("x"), term("tool_format", stage="turn"))
     assert (scored.reward, scored.turn_rewards) == (0.0, ())
+
+
+def test_other_terms_read_0_of_a_term_that_says_nothing_of_any_turn(trajectory: Any) -> None:
+    silent, reader = term("tool_format", stage="turn"), term("sum", rule="expression", formula="terms.tool_format")
+    assert [each.value for each in score(trajectory("x"), silent, reader).scores] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

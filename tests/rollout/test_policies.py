@@ -130,6 +130,15 @@ def test_a_broken_call_also_ends_the_turn(played):
     assert cut.turns[0].text == block('{"name": 1}')
 
 
+def test_calls_over_the_limit_are_recorded_and_answered_so(played):
+    other = GOOD.replace("Vell", "Orm")
+    trajectory, _ = played(GOOD + other + STOP, other + STOP, ANSWER, max_tool_calls=1)
+    assert [record.call.arguments["query"] for record in trajectory.calls] == ["Vell", "Orm", "Orm"]
+    outcomes = [record.result.outcome for record in trajectory.calls]
+    assert outcomes == [Outcome.OK, Outcome.LIMIT_REACHED, Outcome.LIMIT_REACHED]
+    assert trajectory.stop is StopReason.ANSWERED
+
+
 def test_a_script_that_ends_too_early_says_so(played):
     with pytest.raises(RlfError, match="has 1 turns and turn 2"):
         played(GOOD + STOP)
@@ -138,6 +147,7 @@ def test_a_script_that_ends_too_early_says_so(played):
 def test_a_scripted_policy_keeps_to_the_budget(played):
     trajectory, _ = played("a b c d e f g" + STOP, max_new_tokens=3)
     assert trajectory.stop is StopReason.LENGTH and trajectory.num_sampled == 3
+    assert trajectory.answer is None
 
 
 ENDS_WITH_ITS_CALL = {"gpt_oss", "react", "search_r1"}
