@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rlf.api.lineage import open_lineage
-from rlf.api.running.start import run
+from rlf.api.running.start import resume, run
 from rlf.core import RunError
 from rlf.lineage import Reader
 from rlf.lineage.records import LoggedEvent, Run, Step
@@ -33,6 +35,7 @@ rewards:
   - {{kind: rule, name: length, rule: length, at_least: 1, at_most: 60}}
 rollout: {{num_generations: 4, max_turns: 1, max_total_tokens: 160}}
 train: {{algorithm: grpo, steps: {steps}, prompts_per_step: 4}}
+checkpoint: {{every: 1, keep: 9}}
 """
 SENTINELS = [
     {"question": "Q", "answer": "a fine one", "label": True},
@@ -53,8 +56,12 @@ class Drifted:
     """By step."""
 
 
-def drifting(folder: Path, on_drift: str) -> Drifted:
-    """A run whose judge says 10 to everything from a step on, and before that tells good from bad."""
+def drifting(folder: Path, on_drift: str, killed_after: int | None = None) -> Drifted:
+    """A run whose judge says 10 to everything from a step on, and before that tells good from bad.
+
+    Args:
+        killed_after: a step after which the run is cut off, to be resumed from the checkpoint before it.
+    """
     has_drifted = False
 
     def say(body: Mapping[str, Any]) -> str:
@@ -63,6 +70,8 @@ def drifting(folder: Path, on_drift: str) -> Drifted:
     def after(event: Any) -> None:
         nonlocal has_drifted
         has_drifted |= isinstance(event, StepFinished) and event.step == DRIFTED_FROM - 1
+        if isinstance(event, StepFinished) and event.step == killed_after:
+            raise ZeroDivisionError
 
     (folder / "sentinels.jsonl").write_text("\n".join(map(json.dumps, SENTINELS)))
     with judging(say) as judge:
@@ -71,6 +80,9 @@ def drifting(folder: Path, on_drift: str) -> Drifted:
             run([folder / "run.yaml"], [], runs_folder=folder / "runs", view=Watch(after), command=["rlf", "run"])
         except RunError:
             assert on_drift == "stop"
+        except ZeroDivisionError:
+            runs, command = folder / "runs", ["rlf", "resume"]
+            resume("latest", runs_folder=runs, view=Watch(), command=command, from_step=DRIFTED_FROM)
     return recorded(folder)
 
 
@@ -101,8 +113,11 @@ def test_a_warning_is_in_the_lineage_with_the_step_and_the_run_goes_on(tmp_path:
     assert all(score.value is not None for scores in found.scores.values() for score in scores if score.usage)
 
 
-def test_a_frozen_term_has_no_value_from_the_alarm_on_and_the_others_are_the_reward(tmp_path: Path) -> None:
-    found = drifting(tmp_path, "freeze")
+@pytest.mark.parametrize("killed_after", [None, DRIFTED_FROM + 1])
+def test_a_frozen_term_has_no_value_from_the_alarm_on_and_the_others_are_the_reward(
+    tmp_path: Path, killed_after: int | None
+) -> None:
+    found = drifting(tmp_path, "freeze", killed_after)
     assert found.run.status == "finished" and len(found.steps) == NUM_STEPS
     assert len(found.alarms) == 1 and found.alarms[0].text.endswith("the term is frozen")
     assert all(score.value is not None for step in (1, 2) for score in found.scores[step])
