@@ -1,6 +1,6 @@
 """JSON Schema (2020-12) of what commands print with `--json`, from the types in `rlf.api.outputs`.
 
-The rules are those of `rlf.core.plain_json.as_json`. Objects have exactly the keys of their dataclass or TypedDict.
+The rules are those of `rlf.core.plain_json.as_json`. Objects have exactly the keys of their dataclass.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from rlf.api.outputs import EVENTS, OUTPUTS
-from rlf.core.plain_json import VERSION, json_fields
+from rlf.api.outputs import EVENTS, OUTPUTS, SchemaFiles
+from rlf.core.plain_json import VERSION, json_fields, json_properties
+from rlf.spec.meaning import schema
 from rlf.spec.meaning.facts import attribute_docs, first_paragraph
 
 Schema = dict[str, Any]
 
+OUTPUT = "output"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN: dict[Any, Schema] = {
     str: {"type": "string"},
@@ -37,9 +39,18 @@ _PLAIN: dict[Any, Schema] = {
 }
 
 
-def output_schema_text() -> str:
-    """The schema of every command's output as JSON, as `docs/schema/output.json` has it."""
+def schema_text(role: str) -> str:
+    """The schema of spec, tool or reward files, or of what commands print: `docs/schema/ROLE.json` has it."""
+    if role != OUTPUT:
+        return schema.schema_text(role)
     return json.dumps(output_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def write_schemas(folder: Path) -> SchemaFiles:
+    """Writes a file for each of them."""
+    paths = (*schema.write_schemas(folder), folder / f"{OUTPUT}.json")
+    paths[-1].write_text(schema_text(OUTPUT), encoding="utf-8")
+    return SchemaFiles(paths)
 
 
 @cache
@@ -79,7 +90,7 @@ def _object(properties: Schema, required: Sequence[str] | None = None) -> Schema
 
 
 class _Definitions:
-    """Schemas of types; dataclasses, TypedDicts and enums become definitions."""
+    """Schemas of types; dataclasses and enums become definitions."""
 
     def __init__(self) -> None:
         self.found: dict[str, Schema] = {}
@@ -96,7 +107,7 @@ class _Definitions:
         assert inspect.isclass(kind), f"{kind!r} has no JSON form"
         if issubclass(kind, tuple):  # a NamedTuple
             return self._composed(tuple, tuple(get_type_hints(kind).values()))
-        if not (is_dataclass(kind) or is_typeddict(kind) or issubclass(kind, Enum)):
+        if not (is_dataclass(kind) or issubclass(kind, Enum)):
             raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON form. Print a dataclass.")
         return {"$ref": f"#/$defs/{self._name(kind)}"}
 
@@ -128,18 +139,22 @@ class _Definitions:
         if issubclass(kind, Enum):
             return {"enum": [member.value for member in kind]}
         hints, docs = get_type_hints(kind, localns=_imported_for_types(kind.__module__)), attribute_docs(kind)
-        if is_typeddict(kind):
-            said = get_type_hints(kind, localns=_imported_for_types(kind.__module__), include_extras=True)
-            required = [name for name in hints if get_origin(said[name]) is not NotRequired]
-            return _object({name: self.schema(hints[name]) for name in hints}, required)
+        optional = {name for name, field in json_fields(kind) if "optional" in field.metadata}
         properties = {
-            name: self.schema(hints[field.name]) | _described(docs.get(field.name)) for name, field in json_fields(kind)
+            name: self.schema(_without_none(hints[field.name]) if name in optional else hints[field.name])
+            | _described(docs.get(field.name))
+            for name, field in json_fields(kind)
         }
-        for name in getattr(kind, "JSON_PROPERTIES", ()):
-            getter = inspect.getattr_static(kind, name).fget
+        for name, source in json_properties(kind).items():
+            getter = inspect.getattr_static(kind, source).fget
             own = get_type_hints(getter, localns=_imported_for_types(kind.__module__))
             properties[name] = self.schema(own["return"]) | _described(first_paragraph(getter))
-        return {"description": first_paragraph(kind), **_object(properties)}
+        required = [name for name in properties if name not in optional]
+        return {"description": first_paragraph(kind), **_object(properties, required)}
+
+
+def _without_none(hint: Any) -> Any:
+    return Union[tuple(part for part in get_args(hint) if part is not type(None))]  # noqa: UP007
 
 
 def _described(words: str | None) -> Schema:

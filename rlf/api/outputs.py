@@ -6,168 +6,56 @@ Loaded by `rlf schema output` and by tests alone: it imports what every command 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
+from rlf.api.chat.fuzz import ToolFuzz
 from rlf.api.chat.prompts import ShownPrompt
-from rlf.api.doctor.findings import Finding
-from rlf.api.judges.serve import ServedModel
+from rlf.api.doctor.attacks import SandboxAttacks
+from rlf.api.doctor.findings import Examination
+from rlf.api.judges.serve import JudgeEndpoints
 from rlf.api.projects import Project
-from rlf.api.rewards.attack import ToolPlayed
+from rlf.api.python.specs import Check
+from rlf.api.python.tools import ListedTool, ShownTool
+from rlf.api.rewards.attack import Attack
 from rlf.api.rewards.calibration import Calibration
 from rlf.api.rewards.kinds import RewardKind, RewardTerm, ShownReward
+from rlf.api.rewards.scoring import Rescoring, Trial
 from rlf.api.running.lines import EvaluationLine, InterruptedLine, StepLine
 from rlf.api.running.reproduce import Agreement
 from rlf.api.running.start import RunInfo, RunOutcome
 from rlf.api.running.sweeps import Member
-from rlf.api.runs.compare import Comparison
 from rlf.api.runs.exports import Exported
-from rlf.api.runs.marks import Noted, RemovedRuns, Tagged, Thinned
+from rlf.api.runs.marks import Noted, Tagged, Thinned
+from rlf.api.runs.removal import RemovedRuns
 from rlf.api.runs.tail import Tailed
 from rlf.api.runs.transfer import ExportedRuns, ImportedRuns
 from rlf.api.runs.verification import Verification
 from rlf.api.specs.planning import PlanDifference, PlanReport
 from rlf.api.specs.rehearsals import Rehearsal, Stage
-from rlf.api.tools.prompts import ToolPrompt
-from rlf.api.tools.trials import ToolTrial
+from rlf.api.tools.trials import CalledTool, ToolBench, ToolTrial
 from rlf.api.tools.write import Written
-from rlf.chat.fuzz.foreign import ForeignTally
-from rlf.chat.fuzz.report import Tally
 from rlf.chat.parsed import Parsed
-from rlf.core.errors import Fault
 from rlf.lineage.graph import Graph, Node, NodeDifference
 from rlf.lineage.records import FoundCall, StoredTrajectory
 from rlf.lineage.salvage import Salvage
+from rlf.reports.compare.comparison import Comparison
 from rlf.reports.overview import Overview
 from rlf.reports.report import Report
 from rlf.reports.sweep import SeedReport, SweepReport
 from rlf.reports.trace import Match
-from rlf.rewards.attack.findings import Finding as RewardFinding
-from rlf.rewards.attack.profit import Attempt
 from rlf.rollout.certificate import Certificate
-from rlf.sandbox.battery import AttackResult
-from rlf.tools.bench import BenchReport
-from rlf.types import CheckpointSaved, Notice, RunFinished, Score, ToolResult
+from rlf.types import CheckpointSaved, Notice, RunFinished
 
 Json = dict[str, Any]
 
 
-class CheckedMember(TypedDict):
-    name: str
-    plan_hash: str
-    overrides: tuple[str, ...]
+@dataclass(frozen=True, slots=True)
+class SchemaFiles:
+    """Schemas that were written."""
 
-
-class Check(TypedDict):
-    ok: bool
-    faults: tuple[Fault, ...]
-    warnings: list[Fault]
-    name: NotRequired[str]
-    plan_hash: NotRequired[str]
-    members: NotRequired[list[CheckedMember]]
-
-
-class Doctor(TypedDict):
-    ok: bool
-    findings: list[Finding]
-
-
-class SandboxAttacks(TypedDict):
-    ok: bool
-    attacks: list[AttackResult]
-
-
-class SchemaFiles(TypedDict):
-    files: list[Path]
-
-
-class JudgeEndpoints(TypedDict):
-    endpoints: list[ServedModel]
-
-
-class Tool(TypedDict):
-    name: str
-    description: str
-    inputSchema: Json
-    kind: str
-    timeout_s: float
-    num_tests: int
-
-
-class ListedTool(Tool):
-    file: str
-
-
-class ShownTool(Tool):
-    prompts: list[ToolPrompt]
-
-
-class CalledTool(TypedDict):
-    tool: str
-    arguments: Json
-    result: ToolResult
-
-
-class ToolBench(TypedDict):
-    tool: str
-    report: BenchReport
-
-
-class ToolFuzz(TypedDict):
-    tallies: list[Tally]
-    foreign: list[ForeignTally]
-    skipped: list[str]
-
-
-class RewardTrial(TypedDict):
-    file: Path
-    ok: bool | None
-    term: str
-    what: str
-    expected: str
-    value: float | None
-    reason: str
-    shortfalls: tuple[str, ...]
-
-
-class ScoredSide(TypedDict):
-    reward: float | None
-    scores: list[Score]
-    advantage: float | None
-
-
-class RescoredTrajectory(TypedDict):
-    id: str
-    task: str
-    change: float | None
-    changes: dict[str, float]
-    before: ScoredSide
-    after: ScoredSide
-
-
-class RewardScores(TypedDict):
-    source: str
-    no_advantages: str | None
-    trajectories: list[RescoredTrajectory]
-
-
-class RewardAttack(TypedDict):
-    spec: str
-    chat: str
-    questions: int
-    share: float
-    passed: bool
-    verdict: str
-    findings: tuple[RewardFinding, ...]
-    tools: tuple[ToolPlayed, ...]
-    gold: Attempt | None
-    wrong_in_form: Attempt | None
-    trying: Attempt
-    attempts: list[Attempt]
-    num_searched: int
-    num_hacks: int
-    hacks: list[Attempt]
-    nothing_beats_trying: bool
+    files: tuple[Path, ...]
 
 
 OUTPUTS: dict[str, Any] = {
@@ -180,7 +68,7 @@ OUTPUTS: dict[str, Any] = {
     "export": Exported,
     "trace": list[Match] | list[FoundCall] | StoredTrajectory,
     "schema": SchemaFiles | Json,
-    "doctor": Doctor,
+    "doctor": Examination,
     "doctor.attack": SandboxAttacks,
     "runs list": list[Overview],
     "runs show": Report | SweepReport | Graph | StoredTrajectory,
@@ -209,9 +97,9 @@ OUTPUTS: dict[str, Any] = {
     "tools import": Written,
     "rewards list": list[RewardTerm] | list[RewardKind],
     "rewards show": ShownReward,
-    "rewards test": list[RewardTrial],
-    "rewards score": RewardScores,
-    "rewards attack": RewardAttack | list[RewardAttack],
+    "rewards test": list[Trial],
+    "rewards score": Rescoring,
+    "rewards attack": Attack | list[Attack],
     "rewards calibrate": Calibration,
     "judge serve": JudgeEndpoints,
 }

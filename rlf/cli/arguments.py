@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rlf.cli.completion import complete_run, complete_spec
+from rlf.cli.completion import complete_run, complete_spec, complete_tool_file
 from rlf.core.errors import RlfError
 
 SpecArguments = Annotated[
@@ -30,6 +30,15 @@ RunName = Annotated[
         help="A run's id, the beginning of one, or `latest`.",
         show_default=False,
         autocompletion=complete_run,
+    ),
+]
+RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs.", autocompletion=complete_run)]
+ToolFiles = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="SPEC|FILE",
+        help="Specs or tool files; without any, every file in tool_specs/.",
+        autocompletion=complete_tool_file,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
@@ -31,32 +33,28 @@ def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson 
 
     with announced(no_import=no_import):
         prompt = show_prompt(*split_arguments(arguments))
-    if as_json:
-        print_envelope("chat show", prompt)
-        return
+    print_result("chat show", prompt, as_json, lambda: _print(prompt))
+
+
+def _print(prompt: ShownPrompt) -> None:
     console = stdout_console()
-    console.print(_coloured(prompt), soft_wrap=True)
-    console.print()
+    text = Text.assemble(*((token.text, "reverse cyan" if token.is_special else "") for token in prompt.tokens))
+    console.print(text, "", soft_wrap=True)
     console.print(_sizes(prompt))
     console.print("ids  " + " ".join(str(token.id) for token in prompt.tokens), style="dim", soft_wrap=True)
 
 
-def _coloured(prompt: ShownPrompt) -> Text:
-    text = Text()
-    for token in prompt.tokens:
-        text.append(token.text, "reverse cyan" if token.is_special else "")
-    return text
-
-
 def _sizes(prompt: ShownPrompt) -> Table:
-    table = facts_table()
-    table.add_row("format", f"{prompt.format}: {prompt.reason}")
-    table.add_row("tokens", f"{len(prompt.tokens)}, {prompt.num_special} of them special")
-    for message in prompt.messages:
-        table.add_row(message.role, f"{message.num_tokens} tokens: {visible(message.content[:80])}")
-    table.add_row("tools", ", ".join(prompt.tools) or "none")
-    table.add_row("a turn ends at", " ".join(prompt.stop_tokens))
-    return table
+    sizes = [(each.role, f"{each.num_tokens} tokens: {visible(each.content[:80])}") for each in prompt.messages]
+    return facts_table(
+        [
+            ("format", f"{prompt.format}: {prompt.reason}"),
+            ("tokens", f"{len(prompt.tokens)}, {prompt.num_special} of them special"),
+            *sizes,
+            ("tools", ", ".join(prompt.tools) or "none"),
+            ("a turn ends at", " ".join(prompt.stop_tokens)),
+        ]
+    )
 
 
 @chat_app.command("parse")
@@ -73,10 +71,7 @@ def parse(
     from rlf.api.chat.turns import parse_turn
 
     parsed = parse_turn(_read(file), format_name, truncated=truncated, thinking_tag=thinking_tag)
-    if as_json:
-        print_envelope("chat parse", parsed)
-    else:
-        stdout_console().print(_verdicts(parsed))
+    print_result("chat parse", parsed, as_json, facts_table(_verdicts(parsed)))
 
 
 def _read(file: str) -> str:
@@ -88,18 +83,16 @@ def _read(file: str) -> str:
         raise RlfError(f"{file}: cannot be read as text: {error}. Name a file, or `-` for standard input.") from error
 
 
-def _verdicts(parsed: Parsed) -> Table:
-    table = facts_table()
+def _verdicts(parsed: Parsed) -> Iterator[tuple[str | Text, str]]:
     if parsed.thinking:
-        table.add_row("thinking", visible(parsed.thinking))
+        yield "thinking", visible(parsed.thinking)
     for call in parsed.calls:
-        table.add_row(Text("call", "green"), visible(f"{call.name} {dict(call.arguments)}"))
+        yield Text("call", "green"), visible(f"{call.name} {dict(call.arguments)}")
     for failure in parsed.failures:
         where = f"at character {failure.position}" + (", to the end" if failure.structural else "")
-        table.add_row(Text(failure.kind, "yellow"), visible(f"{failure.message} ({where})"))
+        yield Text(failure.kind, "yellow"), visible(f"{failure.message} ({where})")
     if parsed.answer is not None:
-        table.add_row(Text("answer", "green"), visible(parsed.answer))
-    return table
+        yield Text("answer", "green"), visible(parsed.answer)
 
 
 @chat_app.command("certify")
@@ -108,14 +101,8 @@ def certify(arguments: SpecArguments, as_json: AsJson = False) -> None:
     from rlf.api.chat.prompts import certify_spec
 
     certificate = certify_spec(*split_arguments(arguments))
-    if as_json:
-        print_envelope("chat certify", certificate)
-        return
-    table = facts_table()
-    for check in certificate.checks:
-        table.add_row(Text("ok", "green"), check)
-    for difference in certificate.differences:
-        table.add_row(Text("kept", "yellow"), difference)
-    stdout_console().print(table)
+    checks = [(Text("ok", "green"), check) for check in certificate.checks]
+    kept = [(Text("kept", "yellow"), difference) for difference in certificate.differences]
     size = f"{certificate.num_sampled} of {certificate.num_tokens} tokens sampled"
-    print(f"{certificate.format}: {certificate.num_turns} turns, {size}")
+    line = Text(f"{certificate.format}: {certificate.num_turns} turns, {size}")
+    print_result("chat certify", certificate, as_json, Group(facts_table([*checks, *kept]), line))

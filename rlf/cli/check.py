@@ -6,12 +6,12 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.core.errors import SpecError
 
@@ -36,6 +36,7 @@ def check(
     Python that the spec names is imported and its MCP servers are started, unless `--no-import` is given; each is named
     on stderr before it runs. Warnings go to stderr too and are no failure.
     """
+    from rlf.api.python.specs import Check, CheckedMember
     from rlf.api.specs.plans import check_members
     from rlf.api.specs.sweep import members_of, suggest_sweep
 
@@ -48,22 +49,15 @@ def check(
     except SpecError as raised:
         error = raised if many else suggest_sweep(raised, overrides)
         if as_json:
-            print_envelope("check", {"ok": False, "faults": error.faults, "warnings": []})
+            print_envelope("check", Check(error.faults))
         raise error from raised
-    if as_json:
-        warnings = list(dict.fromkeys(warning for _, found in checked for warning in found.warnings))
-        told = [{**_identity(found), "overrides": own} for own, found in checked]
-        about: dict[str, Any] = {"members": told} if many else _identity(checked[0][1])
-        print_envelope("check", {"ok": True, "faults": [], "warnings": warnings, **about})
-        return
-    for warning in dict.fromkeys(warning for _, found in checked for warning in found.warnings):
+    warnings = tuple(dict.fromkeys(warning for _, found in checked for warning in found.warnings))
+    right = tuple(CheckedMember(found.plan.spec.name, found.plan.plan_hash, own) for own, found in checked)
+    about = Check((), warnings, members=right) if many else Check((), warnings, right[0].name, right[0].plan_hash)
+    for warning in () if as_json else warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    for own, found in checked:
-        print(f"{shlex.join([*map(str, files), *own])}: ok: {_summary(found)}")
-
-
-def _identity(checked: Checked) -> dict[str, str]:
-    return {"name": checked.plan.spec.name, "plan_hash": checked.plan.plan_hash}
+    lines = [f"{shlex.join([*map(str, files), *own])}: ok: {_summary(found)}" for own, found in checked]
+    print_result("check", about, as_json, "\n".join(lines))
 
 
 def _summary(checked: Checked) -> str:

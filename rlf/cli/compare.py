@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,15 +11,15 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
 from rlf.cli.completion import complete_run
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.lineage import open_reader
-from rlf.cli.output import stdout_console, write_page
+from rlf.cli.output import write_page
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from rlf.reports.compare.arms import Arm
-    from rlf.reports.compare.comparison import Comparison
-    from rlf.reports.sweep import SeedReport
 
 _MATRIX_FLIPS = 512
 """Questions for each arm whose first differing turn is looked for."""
@@ -59,56 +60,33 @@ def compare_runs(
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
-    from rlf.api.runs.compare import shown
+    from rlf.api.runs import compare
     from rlf.api.runs.openings import Openings
     from rlf.reports.compare.arms import read_arms
-    from rlf.reports.compare.comparison import compare
     from rlf.reports.compare.examples import read_examples
     from rlf.reports.compare.page import page
+    from rlf.reports.compare.table import csv_text
     from rlf.reports.compare.view import comparison_view
-    from rlf.reports.sweep import read_seeds
+    from rlf.reports.seeds import seeds_page
+    from rlf.reports.sweep import SeedReport, seeds_view
 
     if sum((as_markdown, as_csv, as_json)) > 1:
         raise RlfError("--md, --csv and --json each print the whole comparison. Write one of them.")
     with open_reader(runs_folder) as reader:
-        seeds = read_seeds(reader, names)
-        if seeds is not None:
-            arms = read_arms(reader, names, least=1) if as_csv or html is not None else []
-            _print_seeds(seeds, arms, html, as_markdown=as_markdown, as_csv=as_csv, as_json=as_json)
-            return
-        found = compare(read_arms(reader, names), mode, threshold)
-        quiet = (as_markdown or as_csv or as_json) and html is None
-        examples = [] if quiet else read_examples(reader, found, max(flips, _MATRIX_FLIPS))
-    openings = {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
+        found = compare.compare_runs(reader, names, mode, threshold)
+        view: Callable[[], RenderableType]
+        if isinstance(found, SeedReport):
+            arms: Sequence[Arm] = read_arms(reader, names, least=1) if as_csv or html is not None else []
+            view, as_page = partial(seeds_view, found), partial(seeds_page, found, arms)
+        else:
+            quiet = (as_markdown or as_csv or as_json) and html is None
+            examples = [] if quiet else read_examples(reader, found, max(flips, _MATRIX_FLIPS))
+            arms, openings = found.arms, {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
+            view = partial(comparison_view, found, examples, flips, openings)
+            as_page = partial(page, found, examples, openings)
     if html is not None:
-        write_page(html, page(found, examples, openings))
-    if as_json:
-        print_envelope("runs compare", shown(found))
-    elif as_csv or as_markdown:
-        print(_text(found, as_csv=as_csv), end="")
+        write_page(html, as_page())
+    if as_csv or as_markdown:
+        print(csv_text(arms) if as_csv else found.markdown, end="")
     else:
-        stdout_console().print(comparison_view(found, examples, flips, openings))
-
-
-def _print_seeds(
-    seeds: SeedReport, arms: Sequence[Arm], html: Path | None, *, as_markdown: bool, as_csv: bool, as_json: bool
-) -> None:
-    from rlf.reports.compare.table import csv_text
-    from rlf.reports.seeds import seeds_markdown, seeds_page
-    from rlf.reports.sweep import seeds_view
-
-    if html is not None:
-        write_page(html, seeds_page(seeds, arms))
-    if as_json:
-        print_envelope("runs compare", seeds)
-    elif as_csv or as_markdown:
-        print(csv_text(arms) if as_csv else seeds_markdown(seeds), end="")
-    else:
-        stdout_console().print(seeds_view(seeds))
-
-
-def _text(found: Comparison, *, as_csv: bool) -> str:
-    from rlf.reports.compare.sheets import markdown
-    from rlf.reports.compare.table import csv_text
-
-    return csv_text(found.arms) if as_csv else markdown(found)
+        print_result("runs compare", found, as_json, view)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.output import stdout_console
 from rlf.reports.quantities import visible
 
@@ -31,19 +31,14 @@ def doctor(
         _attack(as_json)
     from rlf.api.doctor.findings import examine
 
-    findings = examine(runs_folder)
-    failed = any(finding.status == "fail" for finding in findings)
-    if as_json:
-        print_envelope("doctor", {"ok": not failed, "findings": findings})
-    else:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for finding in findings:
-            said = Text(visible(finding.found))
-            if finding.mend:
-                said.append(f"\n{finding.mend}", "yellow")
-            table.add_row(Text(finding.status, _STYLES[finding.status]), finding.name, said)
-        stdout_console().print(table)
-    raise typer.Exit(1 if failed else 0)
+    found = examine(runs_folder)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for finding in found.findings:
+        advice = (f"\n{finding.mend}" if finding.mend else "", "yellow")
+        words = Text.assemble(visible(finding.found), advice)
+        table.add_row(Text(finding.status, _STYLES[finding.status]), finding.name, words)
+    print_result("doctor", found, as_json, table)
+    raise typer.Exit(0 if found.ok else 1)
 
 
 def _attack(as_json: bool) -> NoReturn:
@@ -57,11 +52,8 @@ def _attack(as_json: bool) -> NoReturn:
         said.append(f"{result.level:<11}{result.attack:<32}{result.outcome:<13}{result.wall_s:5.2f} s", "default")
         console.print(said.append("".join(f"\n  {visible(what)}" for what in result.escaped), "red"))
 
-    results = run_attacks((lambda _: None) if as_json else show)
-    escaped = [result for result in results if not result.contained]
-    if as_json:
-        print_envelope("doctor.attack", {"ok": bool(results) and not escaped, "attacks": results})
-    else:
-        levels = ", ".join(dict.fromkeys(result.level.value for result in results)) or "none"
-        console.print(f"{len(results) - len(escaped)} of {len(results)} attacks contained; levels: {levels}")
-    raise typer.Exit(3 if escaped else 0)
+    found = run_attacks((lambda _: None) if as_json else show)
+    num_contained, num = sum(result.contained for result in found.attacks), len(found.attacks)
+    levels = ", ".join(dict.fromkeys(result.level.value for result in found.attacks)) or "none"
+    print_result("doctor.attack", found, as_json, f"{num_contained} of {num} attacks contained; levels: {levels}")
+    raise typer.Exit(0 if num_contained == num else 3)

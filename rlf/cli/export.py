@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 
 
 def export(
@@ -27,7 +27,4 @@ def export(
     from rlf.api.runs.exports import export_model
 
     done = export_model(name, folder, runs_folder=runs_folder, step=step)
-    if as_json:
-        print_envelope("export", done)
-    else:
-        print(f"run {done.run_id} after step {done.step}: {done.folder}")
+    print_result("export", done, as_json, f"run {done.run_id} after step {done.step}: {done.folder}")

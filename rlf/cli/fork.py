@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, split_arguments
 from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.run import watch
-from rlf.cli.view import RunView
-
-if TYPE_CHECKING:
-    from rlf.api.running.start import RunOutcome
 
 
 def fork_run(
@@ -47,8 +43,4 @@ def fork_run(
 
     files, overrides = split_arguments(arguments or [], need_file=False)
 
-    def work(view: RunView) -> RunOutcome:
-        command = ["rlf", *sys.argv[1:]]
-        return fork(name, files, overrides, runs_folder=runs_folder, view=view.open, command=command)
-
-    watch("runs fork", work, runs_folder, as_json=as_json)
+    watch("runs fork", partial(fork, name, files, overrides), runs_folder, as_json=as_json)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from rlf.cli.arguments import AsJson
-from rlf.cli.envelope import print_envelope
-from rlf.cli.output import stdout_console
+from rlf.cli.arguments import AsJson, ToolFiles
+from rlf.cli.envelope import print_result
+from rlf.cli.output import plain_table, stdout_console
 from rlf.core.errors import CheckError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.api.chat.fuzz import ForeignTally, Tally
+    from rlf.api.chat.fuzz import ForeignTally, Tally, ToolFuzz
 
 _MAX_SHOWN = 3
 
 
 def fuzz_tools(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[SPEC|FILE]", help="Specs or tool files; without any, every file in tool_specs/."),
-    ] = None,
+    files: ToolFiles = None,
     format_name: Annotated[str, typer.Option("--format", help="One chat format.", show_default="all")] = "",
     parser: Annotated[
         str, typer.Option("--parser", help="Read with vLLM's parser instead: `vllm:NAME`.", show_default="rlf's own")
@@ -40,41 +36,45 @@ def fuzz_tools(
     from rlf.api.tools.load import load_tools
 
     tools, names = load_tools(files or ()), [format_name] if format_name else fuzz.FORMATS.names()
-    tallies, foreign, skipped = fuzz.fuzz_tools(tools, names, parser, seed, seconds)
-    if as_json:
-        print_envelope("tools fuzz", {"tallies": tallies, "foreign": foreign, "skipped": skipped})
-    else:
-        console = stdout_console()
-        console.print(_table(tallies))
-        for tally in tallies:
-            for finding in tally.findings[:_MAX_SHOWN]:
-                how = " + ".join(finding.operators)
-                console.print(f"{tally.format} {tally.tool}: {finding.outcome}: {how}: {visible(finding.text)}")
-        console.print("\ncalls in other syntaxes: . a typed failure, = read as meant, ! an answer or another call")
-        console.print(_foreign_table(foreign))
-        numbered = dict.fromkeys(tally.format for tally in foreign)
-        console.print(", ".join(f"{number} {name}" for number, name in enumerate(numbered, 1)), style="dim")
-        for odd in [tally for tally in foreign if not tally.is_clean][:_MAX_SHOWN]:
-            console.print(f"{odd.format} {odd.tool}: a call in the syntax {odd.syntax}: {visible(odd.example)}")
-        num_cut = sum(not tally.is_complete for tally in tallies)
-        if num_cut:
-            skipped = [f"{num_cut} of {len(tallies)} ran out of time before every pair: give more --seconds", *skipped]
-        for line in skipped:
-            console.print(line, style="dim")
-    num_wrong = sum(not tally.is_clean for tally in tallies)
+    found = fuzz.fuzz_tools(tools, names, parser, seed, seconds)
+    print_result("tools fuzz", found, as_json, lambda: _print(found))
+    num_wrong = sum(not tally.is_clean for tally in found.tallies)
     if num_wrong:
-        raise CheckError(f"{num_wrong} of {len(tallies)} pairs of tool and format lose calls, run others or break")
-    num_odd = sum(not tally.is_clean for tally in foreign)
+        raise CheckError(
+            f"{num_wrong} of {len(found.tallies)} pairs of tool and format lose calls, run others or break"
+        )
+    num_odd = sum(not tally.is_clean for tally in found.foreign)
     if num_odd:
-        raise CheckError(f"{num_odd} of {len(foreign)} pairs of format and foreign syntax lose calls or run others")
+        raise CheckError(
+            f"{num_odd} of {len(found.foreign)} pairs of format and foreign syntax lose calls or run others"
+        )
+
+
+def _print(found: ToolFuzz) -> None:
+    console = stdout_console()
+    console.print(_table(found.tallies))
+    for tally in found.tallies:
+        for finding in tally.findings[:_MAX_SHOWN]:
+            how = " + ".join(finding.operators)
+            console.print(f"{tally.format} {tally.tool}: {finding.outcome}: {how}: {visible(finding.text)}")
+    console.print("\ncalls in other syntaxes: . a typed failure, = read as meant, ! an answer or another call")
+    console.print(_foreign_table(found.foreign))
+    numbered = dict.fromkeys(tally.format for tally in found.foreign)
+    console.print(", ".join(f"{number} {name}" for number, name in enumerate(numbered, 1)), style="dim")
+    for odd in [tally for tally in found.foreign if not tally.is_clean][:_MAX_SHOWN]:
+        console.print(f"{odd.format} {odd.tool}: a call in the syntax {odd.syntax}: {visible(odd.example)}")
+    if num_cut := sum(not tally.is_complete for tally in found.tallies):
+        cut = f"{num_cut} of {len(found.tallies)} ran out of time before every pair: give more --seconds"
+        console.print(cut, style="dim")
+    for line in found.skipped:
+        console.print(line, style="dim")
 
 
 def _table(tallies: Sequence[Tally]) -> Table:
     from rlf.api.chat.fuzz import WRONG, Outcome
 
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
-    for header in ("format", "tool", "verdict", "identity", *(outcome.replace("_", " ") for outcome in Outcome)):
-        table.add_column(header)
+    outcomes = [outcome.replace("_", " ") for outcome in Outcome]
+    table = plain_table(["format", "tool", "verdict", "identity", *outcomes], padding=1)
     for tally in tallies:
         verdict = Text("ok", "green") if tally.is_clean else Text("failed", "bold red")
         identity = Text(str(tally.num_identity_failures), "bold red" if tally.num_identity_failures else "")
@@ -89,10 +89,7 @@ def _table(tallies: Sequence[Tally]) -> Table:
 def _foreign_table(tallies: Sequence[ForeignTally]) -> Table:
     """A row per syntax, a column per format: how its calls were read."""
     names = list(dict.fromkeys(tally.format for tally in tallies))
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("syntax")
-    for number, _ in enumerate(names, 1):
-        table.add_column(str(number))
+    table = plain_table(["syntax", *(str(number) for number, _ in enumerate(names, 1))], padding=1)
     for syntax in dict.fromkeys(tally.syntax for tally in tallies):
         cells = [_cell([each for each in tallies if (each.syntax, each.format) == (syntax, name)]) for name in names]
         table.add_row(syntax, *cells)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import plain_table, stdout_console
 from rlf.core.hashing import short
@@ -15,7 +15,7 @@ from rlf.core.hashing import short
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlf.api.runs.graph import Graph, Node
+    from rlf.api.runs.graph import Graph, Node, NodeDifference
 
 _FEW = 3
 """Steps and evaluations that a drawing names before it counts the rest."""
@@ -33,10 +33,7 @@ def whence(
 
     with open_reader(runs_folder) as reader:
         found = graph.whence(reader, thing)
-    if as_json:
-        print_envelope("runs whence", found)
-    else:
-        _print(found)
+    print_result("runs whence", found, as_json, lambda: _print(found))
 
 
 def diff_runs(
@@ -53,9 +50,10 @@ def diff_runs(
 
     with open_reader(runs_folder) as reader:
         found = graph.diff_runs(reader, (left, right), step)
-    if as_json:
-        print_envelope("runs diff", found)
-        return
+    print_result("runs diff", found, as_json, lambda: _print_differences(found))
+
+
+def _print_differences(found: Sequence[NodeDifference]) -> None:
     for kind in dict.fromkeys(item.kind for item in found):
         of_kind = [item for item in found if item.kind == kind]
         for item in of_kind[:_FEW]:
@@ -78,10 +76,10 @@ def print_graph(graph: Graph) -> None:
 def _print(nodes: Sequence[Node], num_left_out: int = 0) -> None:
     from rich.text import Text
 
-    table = plain_table("kind", "what", "sha256", "made of")
-    for node in nodes:
-        made_of = ", ".join(dict.fromkeys(key.partition(":")[0] for key in node.made_of))
-        table.add_row(node.kind, Text(node.name), node.sha256[:12], Text(made_of, "dim"))
-    stdout_console().print(table)
+    made_of = [", ".join(dict.fromkeys(key.partition(":")[0] for key in node.made_of)) for node in nodes]
+    rows = [
+        (node.kind, Text(node.name), node.sha256[:12], Text(of, "dim")) for node, of in zip(nodes, made_of, strict=True)
+    ]
+    stdout_console().print(plain_table(("kind", "what", "sha256", "made of"), rows))
     if num_left_out:
         print(f"and {num_left_out} nodes between these")

@@ -10,7 +10,7 @@ import typer
 
 from rlf.cli.arguments import AsJson
 from rlf.cli.completion import complete_template
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 
 _DEFAULT = "search"
 
@@ -34,9 +34,6 @@ def init(
     from rlf.api.projects import new_project
 
     project = new_project(folder or Path(), template)
-    if as_json:
-        print_envelope("init", project)
-        return
-    print("\n".join(str(project.folder / file) for file in project.files))
+    files = "\n".join(str(project.folder / file) for file in project.files)
     enter = f"cd {shlex.quote(str(folder))} && " if folder is not None else ""
-    print(f"\n{enter}rlf run {project.spec}")
+    print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlf.cli.arguments import AsJson
 from rlf.cli.completion import complete_reward_file
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.api.judges.serve import ServedModel
+    from rlf.api.judges.serve import JudgeEndpoints
 
 judge_app = typer.Typer(name="judge", help="Serve the models that judge.", no_args_is_help=True)
 
@@ -57,13 +57,10 @@ def serve_judge(
         raise RlfError(f"--gpus: got {gpus!r}; expected numbers. Write e.g. `--gpus 0,1`.")
     declared = Serve(model=what, num=num, gpus=tuple(map(int, numbers)), args=tuple(args or ()), start_s=start_s)
 
-    def tell(served: Sequence[ServedModel]) -> None:
-        if as_json:
-            print_envelope("judge serve", {"endpoints": served})
-            return
-        print("endpoints:")
-        for server in served:
-            print(f"  - {{url: {server.url}, model: {server.model!r}}}", flush=True)
+    def tell(served: JudgeEndpoints) -> None:
+        lines = [f"  - {{url: {server.url}, model: {server.model!r}}}" for server in served.endpoints]
+        print_result("judge serve", served, as_json, "\n".join(["endpoints:", *lines]))
+        sys.stdout.flush()
 
     asyncio.run(serve_judges(judges_of(what, declared), host, port, tell))
     raise KeyboardInterrupt  # nothing else ends it

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder
 from rlf.cli.completion import complete_run
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.lineage import open_reader
+from rlf.reports.quantities import counted
 
 
 def tag_run(
@@ -24,10 +25,7 @@ def tag_run(
 
     with open_reader(runs_folder) as reader:
         done = tag(reader, name, tags, remove=remove)
-    if as_json:
-        print_envelope("runs tag", done)
-    else:
-        print(f"{done.run_id}: {' '.join(done.tags) or 'no tags'}")
+    print_result("runs tag", done, as_json, f"{done.run_id}: {' '.join(done.tags) or 'no tags'}")
 
 
 def note_run(
@@ -41,14 +39,11 @@ def note_run(
 
     with open_reader(runs_folder) as reader:
         done = note(reader, name, text)
-    if as_json:
-        print_envelope("runs note", done)
-    else:
-        print(f"{done.run_id}: {done.num_notes} {'note' if done.num_notes == 1 else 'notes'}")
+    print_result("runs note", done, as_json, f"{done.run_id}: {counted(done.num_notes, 'note')}")
 
 
 def remove_runs(
-    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs to remove.", autocompletion=complete_run)],
+    names: RunNames,
     keep_files: Annotated[
         bool, typer.Option("--keep-files", help="Leave the run's folder with its checkpoints.")
     ] = False,
@@ -57,7 +52,6 @@ def remove_runs(
     as_json: AsJson = False,
 ) -> None:
     """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
-    from rlf.api.runs.marks import RemovedRuns
     from rlf.api.runs.removal import remove_with_folders
 
     with open_reader(runs_folder) as reader:
@@ -65,12 +59,9 @@ def remove_runs(
         what = ", ".join(f"{run.record.id} ({run.record.name})" for run in runs)
         if not yes and not typer.confirm(f"Remove {what}?", err=as_json):
             raise typer.Exit(1)
-        removed = remove_with_folders(reader, runs, runs_folder, keep_files=keep_files)
-    if as_json:
-        print_envelope("runs rm", RemovedRuns(tuple(removed)))
-        return
-    for item in removed:
-        print(f"removed {item.run_id}" + ("" if item.folder is None else f" and {item.folder}"))
+        done = remove_with_folders(reader, runs, runs_folder, keep_files=keep_files)
+    lines = [f"removed {item.run_id}" + ("" if item.folder is None else f" and {item.folder}") for item in done.removed]
+    print_result("runs rm", done, as_json, "\n".join(lines))
 
 
 def thin_runs(
@@ -97,12 +88,10 @@ def thin_runs(
 
     with open_reader(runs_folder) as reader:
         done = free_room(reader, runs_folder, names or (), keep or ())
-    if as_json:
-        print_envelope("runs gc", done)
-        return
     contents = f"{done.num_contents:,} contents dropped, {done.size_bytes:,} bytes"
-    print(f"{done.num_trajectories:,} trajectories thinned; {contents}")
+    lines = [f"{done.num_trajectories:,} trajectories thinned; {contents}"]
     if not done.is_compact:
-        print("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
-    for item in done.leftovers:
-        print(f"{item.run_id}: " + ("its folder is back in its place" if item.restored else "its removal is finished"))
+        lines.append("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
+    ends = {True: "its folder is back in its place", False: "its removal is finished"}
+    lines += [f"{item.run_id}: {ends[item.restored]}" for item in done.leftovers]
+    print_result("runs gc", done, as_json, "\n".join(lines))

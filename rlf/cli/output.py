@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rlf.core.errors import RlfError
 
@@ -33,17 +35,28 @@ def stdout_console() -> Console:
     return console
 
 
-def plain_table(*headers: str) -> Table:
-    """A table without lines, whose long cells are folded."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+def plain_table(
+    headers: Iterable[str], rows: Iterable[Iterable[str | Text]] = (), *, figures: Container[str] = (), padding: int = 2
+) -> Table:
+    """A table without lines, whose long cells are folded.
+
+    Args:
+        figures: columns that are aligned at the right.
+    """
+    table = Table(box=None, padding=(0, padding, 0, 0), header_style="dim")
     for header in headers:
-        table.add_column(header, overflow="fold")
+        table.add_column(header, overflow="fold", justify="right" if header in figures else "left")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def facts_table() -> Table:
+def facts_table(rows: Iterable[Iterable[str | Text]]) -> Table:
     """A table of names and values."""
-    return Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def write_page(path: Path, text: str) -> None:

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.foreign import NoImport, announced
-from rlf.cli.output import plain_table, stdout_console
+from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.core.errors import RlfError
 from rlf.reports.quantities import duration, visible
 
@@ -49,17 +49,17 @@ def plan(
     if diff:
         with announced(no_import=no_import):
             found = compare_plans(files[0], files[1], overrides)
-        return print_envelope("plan", found) if as_json else _print_difference(stdout_console(), found)
+        return print_result("plan", found, as_json, lambda: _print_difference(stdout_console(), found))
     with announced(no_import=no_import):
         report = report_plan(files, overrides, gpu=gpu, runs_folder=runs_folder)
-    return print_envelope("plan", report) if as_json else _print_report(stdout_console(), report)
+    return print_result("plan", report, as_json, lambda: _print_report(stdout_console(), report))
 
 
 def _print_report(console: Console, report: PlanReport) -> None:
     console.print(Text(f"{report.name}: plan {report.plan_hash}", "bold"))
     console.print(_values(report.values), "", crop=False)
     console.print(_files(report), "", crop=False)
-    console.print(_facts(list(_work(report))), "", crop=False)
+    console.print(facts_table(_work(report)), "", crop=False)
     if report.argv:
         console.print(Text("options of the job", "bold"))
         console.print(Text("\n".join(_by_option(report.argv))), "", soft_wrap=True)
@@ -94,7 +94,7 @@ def _print_gpu(console: Console, group: GpuMemory) -> None:
 
 
 def _values(values: tuple[PlannedValue, ...]) -> Table:
-    table = plain_table("value", "", "from")
+    table = plain_table(("value", "", "from"))
     for value in values:
         origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
         table.add_row(value.path, _shown(value.value), visible(origin), style=_STYLES.get(value.source, ""))
@@ -102,10 +102,7 @@ def _values(values: tuple[PlannedValue, ...]) -> Table:
 
 
 def _files(report: PlanReport) -> Table:
-    table = plain_table("file", "sha256", "role")
-    for file in report.files:
-        table.add_row(file.path, file.sha256[:12], file.role)
-    return table
+    return plain_table(("file", "sha256", "role"), ((each.path, each.sha256[:12], each.role) for each in report.files))
 
 
 def _work(report: PlanReport) -> Iterator[tuple[str, str]]:
@@ -137,10 +134,8 @@ def _time(report: PlanReport) -> str:
 
 
 def _parts(parts: Sequence[Part]) -> Table:
-    table = plain_table("memory", "size", "formula", "numbers")
-    for part in parts:
-        table.add_row(part.name, size(part.size_bytes), part.formula, part.numbers)
-    return table
+    rows = ((part.name, size(part.size_bytes), part.formula, part.numbers) for part in parts)
+    return plain_table(("memory", "size", "formula", "numbers"), rows)
 
 
 def _sum(report: PlanReport, total_bytes: int) -> Text:
@@ -158,10 +153,9 @@ def _print_difference(console: Console, found: PlanDifference) -> None:
     if not found.differences:
         console.print(f"no value differs; plan {found.left_hash[:12]}")
         return
-    table = plain_table("value", f"{found.left}  {found.left_hash[:12]}", f"{found.right}  {found.right_hash[:12]}")
-    for pair in found.differences:
-        table.add_row(pair.path, _side(pair.left), _side(pair.right))
-    console.print(table, crop=False)
+    headers = ("value", f"{found.left}  {found.left_hash[:12]}", f"{found.right}  {found.right_hash[:12]}")
+    rows = ((pair.path, _side(pair.left), _side(pair.right)) for pair in found.differences)
+    console.print(plain_table(headers, rows), crop=False)
 
 
 def _side(value: PlannedValue | None) -> Text:
@@ -169,13 +163,6 @@ def _side(value: PlannedValue | None) -> Text:
         return Text("absent", "dim")
     origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
     return Text(_shown(value.value)).append(f"  {visible(origin)}", "dim")
-
-
-def _facts(facts: list[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for name, words in facts:
-        table.add_row(name, words)
-    return table
 
 
 def _shown(value: Any) -> str:

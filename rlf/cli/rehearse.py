@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, split_arguments
 from rlf.cli.completion import complete_spec
-from rlf.cli.envelope import print_envelope, print_event
+from rlf.cli.envelope import print_event, print_result
 from rlf.cli.run import watch
-from rlf.cli.view import RunView
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunOutcome
     from rlf.api.specs.rehearsals import Rehearsal, Stage
 
 
@@ -48,19 +48,10 @@ def rehearse(
         return
     files, overrides = split_arguments(arguments)
 
-    def work(view: RunView) -> RunOutcome:
-        command = ["rlf", *sys.argv[1:]]
-        return rehearsals.run_in_full(
-            files, overrides, vllm=vllm, runs_folder=runs_folder, view=view.open, command=command
-        )
-
     if full:
-        watch("rehearse", work, runs_folder, as_json=as_json)
+        watch("rehearse", partial(rehearsals.run_in_full, files, overrides, vllm=vllm), runs_folder, as_json=as_json)
     done = rehearsals.rehearse(files, overrides, vllm=vllm, tell=_tell_json if as_json else _tell)
-    if as_json:
-        print_envelope("rehearse", done)
-    else:
-        _print_end(done)
+    print_result("rehearse", done, as_json, "\n".join(_end(done)))
 
 
 def _tell(stage: Stage) -> None:
@@ -71,11 +62,9 @@ def _tell_json(stage: Stage) -> None:
     print_event("rehearse", "stage", stage)
 
 
-def _print_end(done: Rehearsal) -> None:
-    print("replaced for it:")
-    for change in done.changes:
-        print(f"  {change.override}  ({change.reason})")
-    print("not covered:")
-    for words in done.not_covered:
-        print(f"  {words}")
-    print(f"rehearsed in {sum(stage.seconds for stage in done.stages):.0f} s")
+def _end(done: Rehearsal) -> Iterator[str]:
+    yield "replaced for it:"
+    yield from (f"  {change.override}  ({change.reason})" for change in done.changes)
+    yield "not covered:"
+    yield from (f"  {words}" for words in done.not_covered)
+    yield f"rehearsed in {sum(stage.seconds for stage in done.stages):.0f} s"

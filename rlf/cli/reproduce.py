@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
-from rlf.cli.envelope import print_envelope
-from rlf.cli.output import stdout_console
-from rlf.cli.run import watch
-from rlf.cli.view import RunView, choose_view
+from rlf.cli.envelope import print_result
+from rlf.cli.run import run_in_view, watch
 from rlf.core.errors import RlfError
 from rlf.core.hashing import short
 
 if TYPE_CHECKING:
     from rlf.api.running.reproduce import Agreement
-    from rlf.api.running.start import RunOutcome
 
 _SHOWN = 10
 
@@ -46,26 +43,16 @@ def reproduce_run(
     from rlf.api.running.reproduce import compare_with_original, reproduce
     from rlf.types.events import RunStatus
 
-    def work(view: RunView) -> RunOutcome:
-        command = ["rlf", *sys.argv[1:]]
-        return reproduce(name, live=live, runs_folder=runs_folder, view=view.open, command=command)
-
+    work = partial(reproduce, name, live=live)
     if accept and not verify:
         raise RlfError("--accept goes with --verify. Add --verify, or leave it out.")
     if not verify:
         watch("runs reproduce", work, runs_folder, as_json=as_json)
-    view = choose_view(stdout_console(), "runs reproduce", as_json=as_json)
-    try:
-        outcome = work(view)
-    finally:
-        view.close()
+    outcome = run_in_view("runs reproduce", work, runs_folder, as_json=as_json)
     if outcome.status is not RunStatus.FINISHED:
         raise typer.Exit(130)
     found = compare_with_original(outcome.run_id, runs_folder)
-    if as_json:
-        print_envelope("runs reproduce", found)
-    else:
-        _print(found, accept=accept)
+    print_result("runs reproduce", found, as_json, lambda: _print(found, accept=accept))
     raise typer.Exit(3 if found.results or (found.inputs and not accept) else 0)
 
 

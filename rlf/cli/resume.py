@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.run import watch
 from rlf.cli.sweep import watch_sweep
-from rlf.cli.view import RunView
 from rlf.core.errors import RlfError
-
-if TYPE_CHECKING:
-    from rlf.api.running.start import RunOutcome
 
 
 def resume(
@@ -71,35 +66,7 @@ def resume(
             raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
         if max_usd is not None:
             raise RlfError("--max-usd: the budget is a run's own. Name one of the sweep's runs.")
-        _resume_sweep(name, runs_folder, accept_changes=accept_changes, take_over=take_over, as_json=as_json)
-
-    def work(view: RunView) -> RunOutcome:
-        return start.resume(
-            name,
-            runs_folder=runs_folder,
-            view=view.open,
-            command=["rlf", *sys.argv[1:]],
-            accept_changes=accept_changes,
-            from_step=from_step,
-            take_over=take_over,
-            max_usd=max_usd,
-        )
-
-    watch("resume", work, runs_folder, as_json=as_json)
-
-
-def _resume_sweep(name: str, runs_folder: Path, *, accept_changes: bool, take_over: bool, as_json: bool) -> NoReturn:
-    from rlf.api.running import sweeps
-
-    def work(watcher: sweeps.Watcher) -> sweeps.SweepOutcome:
-        command = ["rlf", *sys.argv[1:]]
-        return sweeps.resume_sweep(
-            name,
-            runs_folder=runs_folder,
-            watcher=watcher,
-            command=command,
-            accept_changes=accept_changes,
-            take_over=take_over,
-        )
-
-    watch_sweep("resume", work, runs_folder, as_json=as_json)
+        more = partial(sweeps.resume_sweep, name, accept_changes=accept_changes, take_over=take_over)
+        watch_sweep("resume", more, runs_folder, as_json)
+    again = partial(start.resume, name, accept_changes=accept_changes, take_over=take_over)
+    watch("resume", partial(again, from_step=from_step, max_usd=max_usd), runs_folder, as_json=as_json)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.completion import complete_reward_file, complete_run
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.cli.output import plain_table, stdout_console
 from rlf.cli.rewards_attack import attack_rewards
@@ -22,8 +23,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards.kinds import RewardKind
-    from rlf.api.rewards.scoring import Rescored, Saved, Trial
+    from rlf.api.rewards.scoring import Rescored, Rescoring, Trial
     from rlf.types import Score
 
 RewardFiles = Annotated[
@@ -55,18 +55,17 @@ def list_rewards(
     from rlf.api.rewards.scoring import load_rewards
 
     if kinds:
-        _print_kinds(list_kinds(), as_json=as_json)
-        return
+        known = list_kinds()
+        rows = ((Text(kind.name, "bold"), "rule" if kind.is_rule else "kind", kind.text) for kind in known)
+        return print_result("rewards list", known, as_json, plain_table(("name", "is a", "value"), rows))
     with announced(no_import=no_import):
         found = describe_terms(load_rewards(files or ()))
-    if as_json:
-        print_envelope("rewards list", found)
-        return
-    table = plain_table("file", "term", "kind", "weight", "gate", "tests", "what it is")
-    for term in found:
-        facts = (term.kind, term.weight, term.gate, str(term.num_tests), term.text)
-        table.add_row(str(term.file), Text(term.name, "bold"), *facts)
-    stdout_console().print(table)
+    terms = (
+        (str(each.file), Text(each.name, "bold"), each.kind, each.weight, each.gate, str(each.num_tests), each.text)
+        for each in found
+    )
+    headers = ("file", "term", "kind", "weight", "gate", "tests", "what it is")
+    return print_result("rewards list", found, as_json, plain_table(headers, terms))
 
 
 @rewards_app.command("show")
@@ -78,16 +77,13 @@ def show_reward(
     from rlf.api.rewards.kinds import describe_kind
 
     found = describe_kind(name)
-    if as_json:
-        print_envelope("rewards show", found)
-        return
-    print(f"{found.text}\n")
-    table = plain_table("key", "type", "default", "range", "meaning")
-    for fact in found.keys:
-        table.add_row(Text(fact.name, "bold"), fact.type.replace("`", ""), fact.default, fact.range, fact.meaning)
-    if found.keys:
-        stdout_console().print(table)
-    print("Keys of every term: `rlf schema reward`, docs/reference/reward.md.")
+    rows = (
+        (Text(fact.name, "bold"), fact.type.replace("`", ""), fact.default, fact.range, fact.meaning)
+        for fact in found.keys
+    )
+    tables = [plain_table(("key", "type", "default", "range", "meaning"), rows)] if found.keys else []
+    end = Text("Keys of every term: `rlf schema reward`, docs/reference/reward.md.")
+    print_result("rewards show", found, as_json, Group(Text(f"{found.text}\n"), *tables, end))
 
 
 @rewards_app.command("test")
@@ -100,17 +96,12 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
 
     from rlf.api.rewards.scoring import load_rewards, try_rewards
 
-    found = load_rewards(files or ())
-    trials = asyncio.run(try_rewards(found))
-    if as_json:
-        told = [(file.file, trial) for file, of_file in zip(found, trials, strict=True) for trial in of_file]
-        print_envelope("rewards test", [{"file": file, "ok": _holds(trial), **_told(trial)} for file, trial in told])
-    else:
-        stdout_console().print(_verdicts(trials))
-    every = [trial for of_file in trials for trial in of_file if not trial.is_missing]
-    num_failed = sum(bool(trial.shortfalls) for trial in every)
-    untested = [trial.term for of_file in trials for trial in of_file if trial.is_missing]
-    failed = [f"{num_failed} of {len(every)} trials failed"] if num_failed else []
+    trials = asyncio.run(try_rewards(load_rewards(files or ())))
+    headers = ("term", "tried on", "verdict", "expected", "value", "reason")
+    print_result("rewards test", trials, as_json, plain_table(headers, map(_verdict, trials)))
+    num_failed = sum(trial.ok is False for trial in trials)
+    untested = [trial.term for trial in trials if trial.ok is None]
+    failed = [f"{num_failed} of {len(trials) - len(untested)} trials failed"] if num_failed else []
     missing = [f"untested terms: {', '.join(untested)}"] if untested else []
     if failed or missing:
         raise CheckError("; ".join([*failed, *missing]))
@@ -136,22 +127,18 @@ def score_rewards(
     """Score saved trajectories with a spec's terms: what moved, by which term, and what it does to advantages."""
     import asyncio
 
-    from rlf.api.rewards.scoring import rescore, rescoring_spec, saved_in_file, saved_in_run, why_no_advantages
+    from rlf.api.rewards.scoring import rescore, rescoring_spec, saved_in_file, saved_in_run
 
     if (run is None) == (file is None):
         raise RlfError("got both --run and --file, or neither; expected one. Write e.g. `--run latest`.")
     spec = rescoring_spec(*split_arguments(arguments))
     saved = saved_in_file(file) if file is not None else saved_in_run(run or "", runs_folder, phase=phase, step=step)
-    rescored, why = asyncio.run(rescore(spec, saved)), why_no_advantages(spec)
-    if as_json:
-        told = {"source": saved.source, "no_advantages": why, "trajectories": [_scored(each) for each in rescored]}
-        print_envelope("rewards score", told)
-    else:
-        _print_rescored(saved, rescored, why)
+    found = asyncio.run(rescore(spec, saved))
+    print_result("rewards score", found, as_json, lambda: _print_rescored(found))
 
 
-def _print_rescored(saved: Saved, rescored: Sequence[Rescored], no_advantages: str | None) -> None:
-    console = stdout_console()
+def _print_rescored(found: Rescoring) -> None:
+    console, rescored = stdout_console(), found.trajectories
     console.print(_totals(rescored))
     moved = [each for each in rescored if abs(each.change or 0.0) > _SMALLEST]
     moved.sort(key=lambda each: -abs(each.change or 0.0))
@@ -159,7 +146,7 @@ def _print_rescored(saved: Saved, rescored: Sequence[Rescored], no_advantages: s
         console.print()
         console.print(_moved(moved[:_MOST_SHOWN]))
     known = sum(each.change is not None for each in rescored)
-    print(f"\n{saved.source}: {len(moved)} of {known} rewards moved; {no_advantages or _turned(rescored)}.")
+    print(f"\n{found.source}: {len(moved)} of {known} rewards moved; {found.no_advantages or _turned(rescored)}.")
     usages = [score.usage for score in _scores(rescored)[1] if score.usage is not None]
     if usages:
         tokens, cost_usd = sum(usage.num_tokens for usage in usages), sum(usage.cost_usd for usage in usages)
@@ -167,7 +154,7 @@ def _print_rescored(saved: Saved, rescored: Sequence[Rescored], no_advantages: s
 
 
 def _turned(rescored: Sequence[Rescored]) -> str:
-    pairs = [(each.advantage_before, each.advantage_after) for each in rescored]
+    pairs = [(each.before.advantage, each.after.advantage) for each in rescored]
     both = [(before, after) for before, after in pairs if before is not None and after is not None]
     if not both:
         return "no advantages to compare"
@@ -176,7 +163,7 @@ def _turned(rescored: Sequence[Rescored]) -> str:
 
 def _totals(rescored: Sequence[Rescored]) -> Table:
     """What each term adds to the reward on average, before and after."""
-    table = plain_table("term", "before", "after", "moved", "no value")
+    table = plain_table(("term", "before", "after", "moved", "no value"))
     for term in dict.fromkeys(term for each in rescored for term in each.changes):
         before, after = ([score for score in side if score.term == term] for side in _scores(rescored))
         means = [_mean([score.contribution for score in side]) for side in (before, after)]
@@ -199,54 +186,20 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _moved(rescored: Sequence[Rescored]) -> Table:
-    table = plain_table("trajectory", "reward", "advantage", "most by", "reason")
+    table = plain_table(("trajectory", "reward", "advantage", "most by", "reason"))
     for each in rescored:
         term = max(each.changes, key=lambda name: abs(each.changes[name]))
         reason = next((score.reason for score in each.after.scores if score.term == term), "no longer a term")
         reward = f"{decimal(each.before.reward)} -> {decimal(each.after.reward)}"
-        advantage = f"{decimal(each.advantage_before)} -> {decimal(each.advantage_after)}"
+        advantage = f"{decimal(each.before.advantage)} -> {decimal(each.after.advantage)}"
         by = f"{visible(term)} {each.changes[term]:+.3g}"
-        table.add_row(visible(each.after.trajectory.id), reward, advantage, by, visible(reason))
+        table.add_row(visible(each.id), reward, advantage, by, visible(reason))
     return table
 
 
-def _scored(each: Rescored) -> dict[str, Any]:
-    sides = {"before": each.before, "after": each.after}
-    told = {side: {"reward": scored.reward, "scores": scored.scores} for side, scored in sides.items()}
-    told["before"]["advantage"], told["after"]["advantage"] = each.advantage_before, each.advantage_after
-    trajectory = each.after.trajectory
-    return {"id": trajectory.id, "task": trajectory.task.id, "change": each.change, "changes": each.changes, **told}
-
-
-def _verdicts(trials: Sequence[Sequence[Trial]]) -> Table:
-    table = plain_table("term", "tried on", "verdict", "expected", "value", "reason")
-    for of_file in trials:
-        for trial in of_file:
-            verdict = Text("failed", "bold red") if trial.shortfalls else Text("ok", "green")
-            if trial.is_missing:
-                verdict = Text("untested", "yellow")
-            said = "\n".join(trial.shortfalls) or trial.reason
-            table.add_row(
-                Text(trial.term, "bold"), trial.what, verdict, trial.expected, decimal(trial.value), visible(said)
-            )
-    return table
-
-
-def _holds(trial: Trial) -> bool | None:
-    """None where there was nothing to try."""
-    return None if trial.is_missing else not trial.shortfalls
-
-
-def _told(trial: Trial) -> dict[str, Any]:
-    words = {"term": trial.term, "what": trial.what, "expected": trial.expected, "value": trial.value}
-    return {**words, "reason": trial.reason, "shortfalls": trial.shortfalls}
-
-
-def _print_kinds(found: Sequence[RewardKind], *, as_json: bool) -> None:
-    if as_json:
-        print_envelope("rewards list", found)
-        return
-    table = plain_table("name", "is a", "value")
-    for kind in found:
-        table.add_row(Text(kind.name, "bold"), "rule" if kind.is_rule else "kind", kind.text)
-    stdout_console().print(table)
+def _verdict(trial: Trial) -> tuple[str | Text, ...]:
+    verdict = Text("failed", "bold red") if trial.shortfalls else Text("ok", "green")
+    if trial.is_missing:
+        verdict = Text("untested", "yellow")
+    reason = visible("\n".join(trial.shortfalls) or trial.reason)
+    return Text(trial.term, "bold"), trial.what, verdict, trial.expected, decimal(trial.value), reason

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
-from rlf.cli.output import stdout_console
+from rlf.cli.output import plain_table, stdout_console
 from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import decimal, percent, visible
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from rlf.api.rewards.attack import Attack, Attempt
 
 _MAX_SHOWN_CHARS = 200
-_MAX_LISTED = 20
-"""Hacks in JSON, the cheapest."""
 
 
 def attack_rewards(
@@ -50,7 +49,8 @@ def attack_rewards(
         name = " ".join(map(str, layers))
         try:
             spec = rescoring_spec(layers, overrides)
-            found[name] = asyncio.run(attack(spec, num_questions=questions, seconds=seconds, step=step, share=share))
+            done = asyncio.run(attack(spec, num_questions=questions, seconds=seconds, step=step, share=share))
+            found[name] = replace(done, spec=name)
         except RlfError as error:
             if not each:
                 raise
@@ -61,7 +61,7 @@ def attack_rewards(
                 print(f"\n{name}")
             _print(found[name])
     if as_json:
-        shown = [{"spec": name, **_shown(attack)} for name, attack in found.items()]
+        shown = list(found.values())
         print_envelope("rewards attack", shown if each else shown[0])
     _raise_findings(found, failed)
 
@@ -122,9 +122,8 @@ def _notes(found: Attack) -> list[str]:
 def _attempts(found: Attack) -> Table:
     """What each behaviour earns: its reward, its share of the gold's on the mean and at most, and that of each term."""
     terms = list(found.nothing.contributions)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in ("behaviour", "reward", "share", "most", *terms, "tokens", "verdict"):
-        table.add_column(header, overflow="fold", justify="left" if header in ("behaviour", "verdict") else "right")
+    figures = ("reward", "share", "most", *terms, "tokens")
+    table = plain_table(("behaviour", *figures, "verdict"), figures=figures)
     if found.gold is not None:
         gold = found.gold
         shares = [_share(gold.contributions.get(term), gold.reward) for term in terms]
@@ -148,23 +147,3 @@ def _best_searched(found: Attack) -> list[Attempt]:
     """The shape of the search that earns most, the shortest of several."""
     known = [attempt for attempt in found.searched if attempt.share is not None]
     return sorted(known, key=lambda each: (-min(each.share or 0.0, 1.0), each.num_tokens))[:1]
-
-
-def _shown(found: Attack) -> dict[str, Any]:
-    return {
-        "chat": found.chat,
-        "questions": found.questions,
-        "share": found.share,
-        "passed": found.is_passed,
-        "verdict": found.verdict,
-        "findings": found.findings,
-        "tools": found.tools,
-        "gold": found.gold,
-        "wrong_in_form": found.wrong_in_form,
-        "trying": found.trying,
-        "attempts": found.attempts,
-        "num_searched": len(found.searched),
-        "num_hacks": len(found.hacks),
-        "hacks": found.hacks[:_MAX_LISTED],
-        "nothing_beats_trying": found.nothing_beats_trying,
-    }

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from rlf.cli.arguments import AsJson
 from rlf.cli.completion import complete_reward_file
-from rlf.cli.envelope import print_envelope
-from rlf.cli.output import stdout_console
+from rlf.cli.envelope import print_result
+from rlf.cli.output import plain_table
 from rlf.reports.quantities import decimal, visible
 
 if TYPE_CHECKING:
@@ -42,34 +42,27 @@ def calibrate_rewards(
 
     judge, seed = judge_in(spec, term)
     found = asyncio.run(calibrate(judge, labels, seed=seed, threshold=threshold))
-    if as_json:
-        print_envelope("rewards calibrate", found)
-        return
-    stdout_console().print(_table(found))
-    for reason in found.failures[:_MOST_SHOWN]:
+    headers = (found.term, "value", "95 % interval", "without bias or chance")
+    print_result("rewards calibrate", found, as_json, plain_table(headers, _rows(found)))
+    for reason in () if as_json else found.failures[:_MOST_SHOWN]:
         print(f"no verdict: {visible(reason)}")
 
 
-def _table(found: Calibration) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in (found.term, "value", "95 % interval", "without bias or chance"):
-        table.add_column(header, overflow="fold")
-    table.add_row("items", str(found.num_items))
-    table.add_row("without a verdict", str(len(found.failures)))
-    table.add_row("accuracy", *_estimate(found.accuracy))
-    table.add_row("Cohen's kappa", *_estimate(found.kappa), "1 is agreement, 0 chance")
-    table.add_row("Spearman's rho", decimal(found.spearman), "", "1 is the same order")
-    table.add_row("length bias", decimal(found.length_bias), "", "0: rank correlation at equal label")
+def _rows(found: Calibration) -> Iterator[tuple[str, ...]]:
+    yield "items", str(found.num_items)
+    yield "without a verdict", str(len(found.failures))
+    yield "accuracy", *_estimate(found.accuracy)
+    yield "Cohen's kappa", *_estimate(found.kappa), "1 is agreement, 0 chance"
+    yield "Spearman's rho", decimal(found.spearman), "", "1 is the same order"
+    yield "length bias", decimal(found.length_bias), "", "0: rank correlation at equal label"
     if found.position_bias is not None:
-        table.add_row("flipped by order", decimal(found.position_bias.flipped), "", "0")
-        table.add_row("value of the first", decimal(found.position_bias.first), "", "0.5")
+        yield "flipped by order", decimal(found.position_bias.flipped), "", "0"
+        yield "value of the first", decimal(found.position_bias.first), "", "0.5"
     if found.self_preference.value is not None:
-        own = f"0: {found.num_own} answers are the judge's own"
-        table.add_row("self-preference", *_estimate(found.self_preference), own)
-    table.add_row("US dollars an item", f"{found.cost_usd:.3g}")
-    table.add_row("tokens an item", f"{found.num_tokens:.0f}")
-    table.add_row("seconds an item", f"{found.elapsed_s:.2f}")
-    return table
+        yield "self-preference", *_estimate(found.self_preference), f"0: {found.num_own} answers are the judge's own"
+    yield "US dollars an item", f"{found.cost_usd:.3g}"
+    yield "tokens an item", f"{found.num_tokens:.0f}"
+    yield "seconds an item", f"{found.elapsed_s:.2f}"
 
 
 def _estimate(estimate: Estimate) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol
 
 import typer
 from rich.console import Console
@@ -20,15 +21,23 @@ from rlf.cli.arguments import (
     runs_option,
     split_arguments,
 )
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.cli.sweep import watch_sweep
-from rlf.cli.view import EXIT_CODES, RunView, WithoutVerdict, choose_view
+from rlf.cli.view import EXIT_CODES, choose_view
 from rlf.core.errors import RlfError, SpecError
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunOutcome
+    from rlf.api.running.start import RunInfo, RunOutcome, View
+    from rlf.types.events import EventSink, RunEvent
+
+
+class Work(Protocol):
+    """A function of `rlf.api` that runs something to its end."""
+
+    def __call__(self, *, runs_folder: Path, view: View, command: Sequence[str]) -> RunOutcome:
+        """Shows what it does by the view; the lineage keeps the command."""
 
 
 def run(
@@ -66,21 +75,10 @@ def run(
             raise RlfError("--record and --replay go with one run, not with a sweep.")
         _run_sweep(files, overrides, sweep, runs_folder, commas=multirun, as_json=as_json)
 
-    def work(view: RunView) -> RunOutcome:
-        try:
-            return start.run(
-                files,
-                overrides,
-                runs_folder=runs_folder,
-                view=view.open,
-                command=["rlf", *sys.argv[1:]],
-                record=record,
-                replay=replay,
-            )
-        except SpecError as error:
-            raise suggest_sweep(error, overrides) from error
-
-    watch("run", work, runs_folder, as_json=as_json)
+    try:
+        watch("run", partial(start.run, files, overrides, record=record, replay=replay), runs_folder, as_json=as_json)
+    except SpecError as error:
+        raise suggest_sweep(error, overrides) from error
 
 
 def _run_sweep(
@@ -92,32 +90,39 @@ def _run_sweep(
     commas: bool,
     as_json: bool,
 ) -> NoReturn:
-    from rlf.api.running.sweeps import SweepOutcome, Watcher, run_sweep
+    from rlf.api.running.sweeps import run_sweep
     from rlf.api.specs.sweep import members_of
 
-    fixed, members = members_of(overrides, file, commas=commas)
-
-    def work(watcher: Watcher) -> SweepOutcome:
-        command = ["rlf", *sys.argv[1:]]
-        return run_sweep(files, fixed, members, runs_folder=runs_folder, watcher=watcher, command=command)
-
-    watch_sweep("run", work, runs_folder, as_json=as_json)
+    watch_sweep("run", partial(run_sweep, files, *members_of(overrides, file, commas=commas)), runs_folder, as_json)
 
 
-def watch(command: str, work: Callable[[RunView], RunOutcome], runs_folder: Path, *, as_json: bool) -> None:
-    """Lets `work` run under a view, tells how it ended, and exits with its code."""
-    console = stdout_console()
-    view = choose_view(console, command, as_json=as_json)
-    if not as_json:
-        view = WithoutVerdict(view)
+def run_in_view(
+    command: str, work: Work, runs_folder: Path, *, as_json: bool, shows_verdict: bool = True
+) -> RunOutcome:
+    """Lets `work` run under the view that suits the output."""
+    view = choose_view(stdout_console(), command, as_json=as_json)
+
+    def open_view(info: RunInfo) -> EventSink:
+        from rlf.types.events import Notice
+
+        sink = view.open(info)
+
+        def show(event: RunEvent) -> None:
+            if shows_verdict or not (isinstance(event, Notice) and "verdict" in event.data):
+                sink(event)
+
+        return show
+
     try:
-        outcome = work(view)
+        return work(runs_folder=runs_folder, view=open_view, command=["rlf", *sys.argv[1:]])
     finally:
         view.close()
-    if as_json:
-        print_envelope(command, outcome)
-    else:
-        _print_end(console, outcome, runs_folder)
+
+
+def watch(command: str, work: Work, runs_folder: Path, *, as_json: bool) -> NoReturn:
+    """Lets `work` run under a view, prints how it ended, and exits with its code."""
+    outcome = run_in_view(command, work, runs_folder, as_json=as_json, shows_verdict=as_json)
+    print_result(command, outcome, as_json, lambda: _print_end(stdout_console(), outcome, runs_folder))
     raise typer.Exit(EXIT_CODES.get(outcome.status, 1))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder, runs_option
 from rlf.cli.compare import compare_runs
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.fork import fork_run
 from rlf.cli.graph import diff_runs, print_graph, whence
 from rlf.cli.lineage import open_reader
@@ -23,8 +23,7 @@ from rlf.cli.transfer import export_runs, import_runs
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.api.lineage import Reader
-    from rlf.api.runs.trace import Run
+    from rlf.api.runs.trace import Reader, Run
 
 runs_app = typer.Typer(name="runs", help="List runs and look into them.", no_args_is_help=True)
 runs_app.command("compare", no_args_is_help=True)(compare_runs)
@@ -114,6 +113,8 @@ def show_run(
     as_json: AsJson = False,
 ) -> None:
     """Show a run, its result first, or one of its trajectories turn by turn."""
+    from rlf.api.runs.graph import read_graph
+
     if trajectory is None and not lineage and (step is not None or phase != "train"):
         raise RlfError("--phase and --step say where a trajectory is counted. Write also e.g. `--trajectory 0`.")
     if html is not None and (lineage or trajectory is not None):
@@ -123,22 +124,13 @@ def show_run(
         if html is not None:
             _write_run(reader, run, html)
         if lineage:
-            _show_lineage(reader, run.record.id, step, as_json=as_json)
+            graph = read_graph(reader, run.record.id, step)
+            print_result("runs show", graph, as_json, lambda: print_graph(graph))
         elif trajectory is None:
             _show_run(reader, run, runs_option(runs_folder), as_json=as_json)
         else:
             stored = reader.trajectory(run.record.id, k=trajectory, step=step, phase=phase)
             show_trajectory("runs show", run, stored, as_json=as_json)
-
-
-def _show_lineage(reader: Reader, run_id: str, step: int | None, *, as_json: bool) -> None:
-    from rlf.api.runs.graph import read_graph
-
-    graph = read_graph(reader, run_id, step)
-    if as_json:
-        print_envelope("runs show", graph)
-    else:
-        print_graph(graph)
 
 
 def _write_run(reader: Reader, run: Run, html: Path) -> None:
@@ -160,13 +152,8 @@ def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
 
     if is_sweep(run):
         sweep = read_sweep(reader, run.record.id)
-        if as_json:
-            print_envelope("runs show", sweep)
-        else:
-            stdout_console().print(sweep_view(sweep))
-        return
+        return print_result("runs show", sweep, as_json, lambda: sweep_view(sweep))
     report = read_report(reader, run.record.id)
     if as_json:
-        print_envelope("runs show", report)
-    else:
-        stdout_console().print(report_view(report, options, Openings(run)), crop=False)
+        return print_envelope("runs show", report)
+    return stdout_console().print(report_view(report, options, Openings(run)), crop=False)

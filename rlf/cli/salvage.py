@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.output import stdout_console
 from rlf.reports.quantities import counted
 
@@ -21,10 +21,7 @@ def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = Fal
     from rlf.api.runs.verification import verify_folder
 
     found = verify_folder(runs_folder)
-    if as_json:
-        print_envelope("runs verify", found)
-    else:
-        _print(found)
+    print_result("runs verify", found, as_json, lambda: _print(found))
     if found.faults:
         raise typer.Exit(3)
 
@@ -63,11 +60,11 @@ def salvage_runs(
     from rlf.api.runs.verification import salvage
 
     done = salvage(database or runs_folder / "rlf.db", out)
-    if as_json:
-        print_envelope("runs salvage", done)
-        return
-    for item in done.tables:
-        if item.num_rows or item.num_damaged or item.num_gaps:
-            print(f"{item.table}: {counted(item.num_rows, 'row')} saved{_losses(item.num_damaged, item.num_gaps)}")
+    lines = [
+        f"{item.table}: {counted(item.num_rows, 'row')} saved{_losses(item.num_damaged, item.num_gaps)}"
+        for item in done.tables
+        if item.num_rows or item.num_damaged or item.num_gaps
+    ]
     lost = "trajectory" if done.num_thinned == 1 else "trajectories"
-    print(f"{counted(len(done.run_ids), 'run')} saved to {done.target}; {done.num_thinned:,} {lost} lost a part")
+    end = f"{counted(len(done.run_ids), 'run')} saved to {done.target}; {done.num_thinned:,} {lost} lost a part"
+    print_result("runs salvage", done, as_json, "\n".join([*lines, end]))

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from rlf.cli.arguments import AsJson
-from rlf.cli.envelope import print_envelope
-
-
-class Role(StrEnum):
-    """What a file is."""
-
-    SPEC = "spec"
-    TOOL = "tool"
-    REWARD = "reward"
-    OUTPUT = "output"
-    """What commands print with `--json`."""
+from rlf.cli.envelope import print_result
 
 
 def schema(
-    role: Annotated[Role, typer.Argument(help="Which kind of file.")] = Role.SPEC,
+    role: Annotated[Literal["spec", "tool", "reward", "output"], typer.Argument(help="Which kind of file.")] = "spec",
     folder: Annotated[
         Path | None,
         typer.Option("--write", metavar="DIR", help="Write a file for each of them there."),
@@ -35,15 +24,11 @@ def schema(
 
     A first line `# yaml-language-server: $schema=PATH` in a file lets editors complete and check it.
     """
-    from rlf.api.schemas import schema_text, write_schemas
+    from rlf.api.output_schema import schema_text, write_schemas
 
     if folder is not None:
-        paths = write_schemas(folder)
-        if as_json:
-            print_envelope("schema", {"files": paths})
-        else:
-            print("\n".join(str(path) for path in paths))
-    elif as_json:
-        print_envelope("schema", json.loads(schema_text(role)))
-    else:
-        print(schema_text(role), end="")
+        written = write_schemas(folder)
+        print_result("schema", written, as_json, "\n".join(map(str, written.files)))
+        return
+    text = schema_text(role)
+    print_result("schema", json.loads(text), as_json, text.removesuffix("\n"))

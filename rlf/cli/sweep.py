@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import typer
 from rich.console import Console
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from rlf.api.running.start import RunInfo
     from rlf.api.running.sweeps import Member, MemberOutcome, SweepOutcome, Watcher
     from rlf.types.events import EventSink
+
+
+class Work(Protocol):
+    """A function of `rlf.api` that runs the members of a sweep."""
+
+    def __call__(self, *, runs_folder: Path, watcher: Watcher, command: Sequence[str]) -> SweepOutcome:
+        """Shows what it does to the watcher; the lineage keeps the command."""
 
 
 class _Screen:
@@ -60,7 +67,7 @@ class _Screen:
             self._view = None
 
 
-def watch_sweep(command: str, work: Callable[[Watcher], SweepOutcome], runs_folder: Path, *, as_json: bool) -> NoReturn:
+def watch_sweep(command: str, work: Work, runs_folder: Path, as_json: bool) -> NoReturn:
     """Lets `work` run under views, prints the table of members, and exits with the sweep's code."""
     from rlf.api.running.sweeps import Watcher
     from rlf.reports.sweep import read_sweep, sweep_view
@@ -69,7 +76,8 @@ def watch_sweep(command: str, work: Callable[[Watcher], SweepOutcome], runs_fold
     console = stdout_console()
     screen = _Screen(console, command, as_json=as_json)
     try:
-        outcome = work(Watcher(screen.open, screen.begin, screen.end))
+        watcher = Watcher(screen.open, screen.begin, screen.end)
+        outcome = work(runs_folder=runs_folder, watcher=watcher, command=["rlf", *sys.argv[1:]])
     finally:
         screen.close()
     with open_reader(runs_folder) as reader:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.lineage import open_reader
 from rlf.cli.lines import print_run_event
 from rlf.cli.output import stdout_console
@@ -33,7 +33,5 @@ def tail_run(
             else:
                 stdout_console().print(event_line(event, total), markup=False, highlight=False, soft_wrap=True)
         run = reader.get_run(record.id)
-    if as_json:
-        print_envelope("runs tail", Tailed(record.id, run.status, run.last_step))
-    else:
-        print(f"{record.id} {run.status} at step {run.last_step}")
+    end = Tailed(record.id, run.status, run.last_step)
+    print_result("runs tail", end, as_json, f"{record.id} {run.status} at step {run.last_step}")

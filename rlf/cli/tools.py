@@ -6,16 +6,16 @@ import json
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rlf.cli.arguments import AsJson
-from rlf.cli.completion import complete_tool, complete_tool_file
-from rlf.cli.envelope import print_envelope
+from rlf.cli.arguments import AsJson, ToolFiles
+from rlf.cli.completion import complete_tool
+from rlf.cli.envelope import print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.cli.fuzz import fuzz_tools
 from rlf.cli.output import facts_table, plain_table, stdout_console
@@ -25,18 +25,14 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import latency, visible
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rlf.api.python.tools import ShownTool
     from rlf.api.tools.load import ToolDeclaration
-    from rlf.api.tools.trials import BenchReport, ToolTrial
+    from rlf.api.tools.trials import ToolTrial
 
 T = TypeVar("T")
-ToolFiles = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="SPEC|FILE",
-        help="Specs or tool files; without any, every file in tool_specs/.",
-        autocompletion=complete_tool_file,
-    ),
-]
+ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.", autocompletion=complete_tool)]
 
 tools_app = typer.Typer(name="tools", help="List tools and try them out.", no_args_is_help=True)
 tools_app.command("fuzz")(fuzz_tools)
@@ -47,48 +43,46 @@ tools_app.command("serve")(serve_tools)
 @tools_app.command("list")
 def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """List tools with their arguments and limits."""
+    from rlf.api.python.tools import ListedTool
     from rlf.api.tools.load import tools_of_files
 
     with announced(no_import=no_import):
         found = tools_of_files(files or ())
-    if as_json:
-        print_envelope("tools list", [_described(tool) | {"file": str(file)} for file, tool in found])
-        return
+    print_result("tools list", [ListedTool.of(tool, file) for file, tool in found], as_json, lambda: _listed(found))
+
+
+def _listed(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
     several = len({file for file, _ in found}) > 1
-    table = plain_table(
-        "tool", "kind", *(["file"] if several else []), "arguments", "timeout", "examples", "description"
-    )
+    files = ["file"] if several else []
+    table = plain_table(("tool", "kind", *files, "arguments", "timeout", "examples", "description"))
     for file, tool in found:
         place = [visible(file.name)] if several else []
         facts = (_arguments(tool), latency(tool.limits.timeout_s), str(len(tool.tests)), visible(tool.description))
         table.add_row(Text(tool.name, "bold"), tool.target.kind, *place, *facts)
-    stdout_console().print(table)
+    return table
 
 
 @tools_app.command("show")
-def show_tool(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.", autocompletion=complete_tool)],
-    files: ToolFiles = None,
-    no_import: NoImport = False,
-    as_json: AsJson = False,
-) -> None:
+def show_tool(name: ToolName, files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show one tool as it is declared, and as the model of a spec reads it: exact text and tokens."""
+    from rlf.api.python.tools import ShownTool
     from rlf.api.tools.load import holds_spec, load_tools, tool_named
     from rlf.api.tools.prompts import render_tool
 
     with announced(no_import=no_import):
         tool = tool_named(load_tools(files or ()), name)
-        prompts = [render_tool(name, file) for file in files or () if holds_spec(file)]
-    if as_json:
-        print_envelope("tools show", {**_described(tool), "prompts": prompts})
-        return
+        shown = ShownTool.of(tool, tuple(render_tool(name, file) for file in files or () if holds_spec(file)))
+    print_result("tools show", shown, as_json, lambda: _print_tool(shown))
+
+
+def _print_tool(shown: ShownTool) -> None:
     console = stdout_console()
-    console.print(_facts(tool))
-    console.print(visible(json.dumps(tool.description_for_model.as_openai(), ensure_ascii=False, indent=2)))
-    for prompt in prompts:
+    console.print(_facts(shown.declaration))
+    console.print(visible(json.dumps(shown.for_model().as_openai(), ensure_ascii=False, indent=2)))
+    for prompt in shown.prompts:
         console.print(f"\n{prompt.format}: {prompt.num_added} tokens of the prompt's {prompt.num_tokens}", style="bold")
         console.print(Text(visible(prompt.text)), soft_wrap=True)
-    if not prompts:
+    if not shown.prompts:
         console.print("\nName a spec to see the prompt of its model and count tokens.", style="dim")
 
 
@@ -119,21 +113,19 @@ def test_tools(
         _call(tools, call[0], _parsed(call[1]), as_json=as_json)
         return
     trials = _run(try_tools(tools, _announce))
-    if as_json:
-        print_envelope("tools test", trials)
-    else:
-        console = stdout_console()
-        console.print(_verdicts(trials))
-        for trial in trials:
-            for lines, style in ((trial.shortfalls, "bold red"), (trial.notes, "bold yellow")):
-                for line in lines:
-                    console.print(Text.assemble((trial.tool, style), f": {visible(line)}"))
+    notes = [
+        Text.assemble((trial.tool, style), f": {visible(line)}")
+        for trial in trials
+        for lines, style in ((trial.shortfalls, "bold red"), (trial.notes, "bold yellow"))
+        for line in lines
+    ]
+    print_result("tools test", trials, as_json, lambda: Group(_verdicts(trials), *notes))
     refuse_failed(trials)
 
 
 @tools_app.command("bench")
 def bench_one(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.", autocompletion=complete_tool)],
+    name: ToolName,
     files: ToolFiles = None,
     concurrency: Annotated[int, typer.Option("-c", "--concurrency", min=1, help="Calls at once.")] = 64,
     num_calls: Annotated[int, typer.Option("-n", "--calls", min=1, help="Calls in all.")] = 1000,
@@ -148,23 +140,15 @@ def bench_one(
 
     tool = tool_named(load_tools(files or ()), name)
     given = None if arguments is None else _parsed(arguments, "--arguments")
-    report = _run(bench_tool(tool, given, concurrency=concurrency, num_calls=num_calls))
-    if as_json:
-        print_envelope("tools bench", {"tool": name, "report": report})
-    else:
-        stdout_console().print(_measured(report))
-
-
-def _measured(report: BenchReport) -> Table:
-    table = facts_table()
-    table.add_row("throughput", f"{report.calls_per_s:,.0f} calls/s, {report.concurrency} at once")
+    found = _run(bench_tool(tool, given, concurrency=concurrency, num_calls=num_calls))
+    report = found.report
+    facts = [("throughput", f"{report.calls_per_s:,.0f} calls/s, {report.concurrency} at once")]
     for label, times in (("run", report.run_s), ("queue", report.queue_s)):
-        table.add_row(label, "  ".join(f"{name} {latency(value)}" for name, value in times.items()))
-    table.add_row("loop lag", f"p99 {latency(report.lag_p99_s)}")
-    table.add_row("outcomes", "  ".join(f"{outcome} {count}" for outcome, count in report.num_by_outcome.items()))
-    if report.first_error is not None:
-        table.add_row("first error", visible(report.first_error))
-    return table
+        facts.append((label, "  ".join(f"{percentile} {latency(value)}" for percentile, value in times.items())))
+    facts.append(("loop lag", f"p99 {latency(report.lag_p99_s)}"))
+    facts.append(("outcomes", "  ".join(f"{outcome} {num}" for outcome, num in report.num_by_outcome.items())))
+    facts += [] if report.first_error is None else [("first error", visible(report.first_error))]
+    print_result("tools bench", found, as_json, facts_table(facts))
 
 
 def _announce(name: str, arguments: Mapping[str, Any]) -> None:
@@ -175,7 +159,7 @@ def _announce(name: str, arguments: Mapping[str, Any]) -> None:
 def _verdicts(trials: Sequence[ToolTrial]) -> Table:
     from rlf.api.tools.trials import percentiles
 
-    table = plain_table("tool", "kind", "examples", "drill", "p50", "p95", "verdict")
+    table = plain_table(("tool", "kind", "examples", "drill", "p50", "p95", "verdict"))
     for trial in trials:
         times = percentiles([example.result.run_s for example in trial.examples])
         shown = [latency(times[name]) if trial.examples else "" for name in ("p50", "p95")]
@@ -201,18 +185,18 @@ def _verdict(trial: ToolTrial) -> Text:
 
 
 def _facts(tool: ToolDeclaration) -> Table:
-    table = facts_table()
-    limits = tool.limits
-    table.add_row("tool", Text(tool.name, "bold"))
-    table.add_row("kind", tool.target.kind)
-    table.add_row("arguments", _arguments(tool))
-    at_once = tool.target.concurrency(limits)
-    table.add_row("time", f"at most {latency(limits.timeout_s)} a call, {at_once} calls at once")
-    table.add_row("retries", f"{limits.retries}")
-    table.add_row("cache", tool.cache.scope)
+    limits, at_once = tool.limits, tool.target.concurrency(tool.limits)
+    facts: list[tuple[str, str | Text]] = [
+        ("tool", Text(tool.name, "bold")),
+        ("kind", tool.target.kind),
+        ("arguments", _arguments(tool)),
+        ("time", f"at most {latency(limits.timeout_s)} a call, {at_once} calls at once"),
+        ("retries", f"{limits.retries}"),
+        ("cache", tool.cache.scope),
+    ]
     if tool.hidden:
-        table.add_row("hidden", "the model is not told of it: reward terms alone call it")
-    return table
+        facts.append(("hidden", "the model is not shown it: reward terms alone call it"))
+    return facts_table(facts)
 
 
 def _call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any], *, as_json: bool) -> None:
@@ -222,11 +206,9 @@ def _call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, A
     named = [tool for tool in tools if tool.name == name]
     if len(named) > 1:
         raise RlfError(f"--call: {name!r} is declared in several files. Name the file, or a spec, before `--call`.")
-    result = _run(call_tool(named or tools, name, arguments))
-    if as_json:
-        print_envelope("tools test", {"tool": name, "arguments": arguments, "result": result})
-    else:
-        print(visible(result.text))
+    called = _run(call_tool(named or tools, name, arguments))
+    result = called.result
+    print_result("tools test", called, as_json, visible(result.text))
     if result.outcome != "ok":
         raise CheckError(f"{name}: {result.outcome} after {latency(result.queue_s + result.run_s)}")
 
@@ -251,12 +233,6 @@ def _parsed(text: str, option: str = "--call") -> dict[str, Any]:
 
 def _no_object(option: str, text: str, why: str = "") -> RlfError:
     return RlfError(f"{option}: got {text!r}; expected a JSON object{why}. Write e.g. '{{\"a\": 1}}'.")
-
-
-def _described(tool: ToolDeclaration) -> dict[str, Any]:
-    """What may be told of a tool; its target may hold credentials."""
-    described = {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-    return {**described, "kind": tool.target.kind, "timeout_s": tool.limits.timeout_s, "num_tests": len(tool.tests)}
 
 
 def _arguments(tool: ToolDeclaration) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rlf.cli.arguments import AsJson
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_result
 from rlf.cli.foreign import announced
 
 
@@ -61,13 +61,8 @@ def import_tools(
     with announced(no_import=None):
         found = importing.read_source(kind, importing.ImportRequest(source, out, target, url))
     written = write_tools(found, out, source=f"{kind}: {source}", force=force, prefix=prefix)
-    if as_json:
-        print_envelope("tools import", written)
-        return
-    print("\n".join(map(str, written.files)))
-    for reason in written.left_out:
-        print(f"left out: {reason}", file=sys.stderr)
-    for note in written.notes:
-        print(note, file=sys.stderr)
-    for name in written.variables:
-        print(f"set the environment variable {name}", file=sys.stderr)
+    print_result("tools import", written, as_json, "\n".join(map(str, written.files)))
+    left_out = [f"left out: {reason}" for reason in written.left_out]
+    unset = [f"set the environment variable {name}" for name in written.variables]
+    for line in () if as_json else (*left_out, *written.notes, *unset):
+        print(line, file=sys.stderr)

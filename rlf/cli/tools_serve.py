@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from rlf.cli.completion import complete_tool_file
+from rlf.cli.arguments import ToolFiles
 from rlf.core.errors import RlfError
 
 
-class McpTransport(StrEnum):
-    """How clients reach the tools."""
-
-    STDIO = "stdio"
-    HTTP = "http"
-
-
 def serve_tools(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="SPEC|FILE",
-            help="Specs or tool files; without any, every file in tool_specs/.",
-            autocompletion=complete_tool_file,
-        ),
-    ] = None,
+    files: ToolFiles = None,
     mcp: Annotated[
-        McpTransport | None, typer.Option("--mcp", help="Serve the tools to MCP clients.", show_default=False)
+        Literal["stdio", "http"] | None,
+        typer.Option("--mcp", help="Serve the tools to MCP clients.", show_default=False),
     ] = None,
     search: Annotated[
         Path | None,
@@ -60,7 +46,7 @@ def serve_tools(
     from rlf.api.tools.serve import serve_http, serve_stdio
 
     tools = load_tools(files or ())
-    if mcp is McpTransport.STDIO:
+    if mcp == "stdio":
         asyncio.run(serve_stdio(tools))
     else:
         asyncio.run(serve_http(tools, host, port, _tell))

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
-from rlf.cli.envelope import print_envelope
+from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from rlf.api.runs.trace import Run, StoredTrajectory
-
-Found = TypeVar("Found")
 
 
 def trace(
@@ -64,10 +59,11 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
-    from rlf.api.runs.trace import TRAIN, Wanted, find_calls, find_trajectories, follow_trajectories
+    from rlf.api.runs.trace import TRAIN, find, find_calls, find_flipped, follow_trajectories, wanted_trajectories
     from rlf.reports.trace import calls_table, matches_table
 
-    wanted = Wanted(phase, step, failed, failure, best, text)
+    succeeded = False if failed else None
+    wanted = wanted_trajectories(failure, phase=phase, step=step, succeeded=succeeded, best_first=best)
     with open_reader(runs_folder) as reader:
         run = reader.get_run(name)
         run_id = run.record.id
@@ -78,22 +74,13 @@ def trace(
             if flipped or follow or text is not None:
                 raise RlfError("--tool and --outcome list calls; --flipped, --follow and --text are for trajectories.")
             calls = find_calls(reader, run_id, wanted, tool, outcome, limit)
-            _print(calls, calls_table, "call", as_json=as_json)
+            print_result("trace", calls, as_json, calls_table(calls) if calls else "no call matches.")
         elif follow:
-            for stored in follow_trajectories(reader, run_id, wanted):
+            for stored in follow_trajectories(reader, run_id, wanted, text):
                 show_trajectory("trace", run, stored, heat=heat)
         else:
-            matches = find_trajectories(reader, run_id, wanted, limit, flipped=flipped)
-            _print(matches, matches_table, "trajectory", as_json=as_json)
-
-
-def _print(found: list[Found], table: Callable[[list[Found]], RenderableType], what: str, *, as_json: bool) -> None:
-    if as_json:
-        print_envelope("trace", found)
-    elif found:
-        stdout_console().print(table(found))
-    else:
-        print(f"no {what} matches.")
+            matches = find_flipped(reader, run_id, limit) if flipped else find(reader, run_id, wanted, text, limit)
+            print_result("trace", matches, as_json, matches_table(matches) if matches else "no trajectory matches.")
 
 
 def show_trajectory(

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
-from rlf.cli.completion import complete_run
-from rlf.cli.envelope import print_envelope
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunNames, RunsFolder
+from rlf.cli.envelope import print_result
 from rlf.cli.lineage import open_reader
-
-
-class ExportFormat(StrEnum):
-    """What a run is written as, as `rlf.api.runs.transfer` has it."""
-
-    RLF = "rlf"
-    JSONL = "jsonl"
-    PARQUET = "parquet"
+from rlf.reports.quantities import counted
 
 
 def export_runs(
-    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs to export.", autocompletion=complete_run)],
+    names: RunNames,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="File, or folder of tables, to write.")],
     format_: Annotated[
-        ExportFormat, typer.Option("--format", help="A database for `rlf runs import`, or tables.")
-    ] = ExportFormat.RLF,
+        Literal["rlf", "jsonl", "parquet"],
+        typer.Option("--format", help="A database for `rlf runs import`, or tables."),
+    ] = "rlf",
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -36,10 +28,7 @@ def export_runs(
 
     with open_reader(runs_folder) as reader:
         done = transfer.export_runs(reader, names, out, transfer.ExportFormat(format_))
-    if as_json:
-        print_envelope("runs export", done)
-    else:
-        print(f"{len(done.run_ids)} run{'' if len(done.run_ids) == 1 else 's'} written to {out}")
+    print_result("runs export", done, as_json, f"{counted(len(done.run_ids), 'run')} written to {out}")
 
 
 def import_runs(
@@ -56,8 +45,5 @@ def import_runs(
     from rlf.api.runs import transfer
 
     done = transfer.import_runs(source, names or (), runs_folder)
-    if as_json:
-        print_envelope("runs import", done)
-    else:
-        runs = "run" if len(done.imported) == 1 else "runs"
-        print(f"{len(done.imported)} {runs} taken over, {len(done.present)} were here already")
+    words = f"{counted(len(done.imported), 'run')} taken over, {len(done.present)} were here already"
+    print_result("runs import", done, as_json, words)

@@ -27,29 +27,6 @@ class RunView(Protocol):
         """Gives the terminal back. Safe to call when `open` never was, and twice."""
 
 
-class WithoutVerdict:
-    """A view that leaves a run's verdict to who prints the run's end."""
-
-    def __init__(self, view: RunView) -> None:
-        self._view = view
-
-    def open(self, info: RunInfo) -> WithoutVerdict:
-        """Shows what is about to run."""
-        self._view = self._view.open(info)
-        return self
-
-    def __call__(self, event: RunEvent) -> None:
-        """Takes one event."""
-        from rlf.types.events import Notice
-
-        if not (isinstance(event, Notice) and "verdict" in event.data):
-            self._view(event)
-
-    def close(self) -> None:
-        """Gives the terminal back."""
-        self._view.close()
-
-
 def choose_view(console: Console, command: str, *, as_json: bool) -> RunView:
     """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
     if as_json:

@@ -13,7 +13,10 @@ VERSION = "1"
 
 
 class Jsonable:
-    """A dataclass that knows its JSON. `JSON_PROPERTIES` names the properties that belong to it beside the fields."""
+    """A dataclass that knows its JSON. `JSON_PROPERTIES` names the properties that belong to it beside the fields.
+
+    A mapping there gives each its name in JSON. A field with `metadata["optional"]` is left out where it is None.
+    """
 
     __slots__ = ()
 
@@ -32,11 +35,18 @@ def json_fields(kind: Any) -> list[tuple[str, Field[Any]]]:
     return [(name, field) for name, field in named if name is not None]
 
 
+def json_properties(kind: Any) -> Mapping[str, str]:
+    """The properties that belong to the JSON of a dataclass, by their names in JSON."""
+    names = getattr(kind, "JSON_PROPERTIES", ())
+    return names if isinstance(names, Mapping) else dict(zip(names, names, strict=True))
+
+
 def as_json(value: Any) -> Any:
     """A value as plain JSON: dataclasses as objects, numbers that are not finite as null, paths as text."""
     if is_dataclass(value) and not isinstance(value, type):
-        own = {name: as_json(getattr(value, field.name)) for name, field in json_fields(value)}
-        return own | {name: as_json(getattr(value, name)) for name in getattr(value, "JSON_PROPERTIES", ())}
+        fields_of = [(name, getattr(value, field.name), field) for name, field in json_fields(value)]
+        own = {name: as_json(at) for name, at, field in fields_of if at is not None or "optional" not in field.metadata}
+        return own | {name: as_json(getattr(value, source)) for name, source in json_properties(type(value)).items()}
     if isinstance(value, Mapping):
         return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, str | bool | int | None):

@@ -15,9 +15,10 @@ from sqlalchemy import Connection, delete, insert, select
 from rlf.core.redact import Redactor
 from rlf.lineage import tables
 from rlf.lineage.records import INTERRUPTED, Cost
-from rlf.types import Scored, ScoreUsage
+from rlf.types import Scored
+from rlf.types.score import usage_by_name
 
-TOOL, JUDGE, OTHER = "tool", "judge", "other"
+OTHER = "other"
 _UNITS = ("requests", "requests_without_usage", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_usd")
 """Of tools, those that say what was spent; a tool of an agent is counted in the agent's."""
 
@@ -32,20 +33,10 @@ def spent_by(trajectories: Sequence[Scored], redactor: Redactor, *, is_played: b
         is_played: whether all results of tools come from a recording.
     """
     sums: dict[tuple[str, str], Counter[str]] = {}
-    for scored in trajectories:
-        for record in scored.trajectory.played_calls:
-            usage = {unit: record.result.usage[unit] for unit in _UNITS if record.result.usage.get(unit)}
-            if usage and not record.result.cached and not is_played:
-                sums.setdefault((TOOL, redactor.text(record.call.name)), Counter()).update(usage)
-        for score in scored.scores:
-            if score.usage is not None and (found := _of_judge(score.usage)):
-                sums.setdefault((JUDGE, redactor.text(score.term)), Counter()).update(found)
+    for (kind, name), usage in usage_by_name(trajectories, is_played=is_played).items():
+        if known := usage if kind == "judge" else {unit: usage[unit] for unit in _UNITS if unit in usage}:
+            sums.setdefault((kind, redactor.text(name)), Counter()).update(known)
     return sums
-
-
-def _of_judge(usage: ScoreUsage) -> dict[str, float]:
-    named = {"requests": usage.num_requests, "num_tokens": usage.num_tokens, "cost_usd": usage.cost_usd}
-    return {unit: number for unit, number in named.items() if number}
 
 
 def add_costs(connection: Connection, run_id: str, phase: str, spent: Spent) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -93,6 +93,11 @@ class SeedReport(Jsonable):
     """Of the members' latest held-out success; None without any."""
     interval: Interval | None
     """95 % interval of the mean over seeds (Student's t); None for fewer than two, or where they are all equal."""
+    markdown: str = field(default="", repr=False, metadata={"json": None})
+    """The members and their mean for people, of a comparison."""
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown
 
 
 def read_seeds(reader: Reader, names: Sequence[str]) -> SeedReport | None:

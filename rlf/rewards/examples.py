@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
 
 from rlf.core import RlfError
 from rlf.core.plain_json import Jsonable
@@ -42,8 +43,16 @@ class Trial(Jsonable):
     reason: str
     shortfalls: tuple[str, ...]
     """What does not hold, in words; empty where all does."""
-    is_missing: bool = False
+    is_missing: bool = field(default=False, metadata={"json": None})
     """Whether there was nothing to try: `reason` says what to add."""
+    file: Path = Path()
+    """What declares the term."""
+    JSON_PROPERTIES: ClassVar = ("ok",)
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether all holds; None where there was nothing to try."""
+        return None if self.is_missing else not self.shortfalls
 
 
 async def try_terms(terms: Sequence[Term], context: RewardContext) -> list[Trial]:

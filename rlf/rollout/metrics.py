@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from statistics import fmean, pstdev
 
-from rlf.types.score import Scored, ScoreState, ScoreUsage, costs_by_name
+from rlf.types.score import Scored, ScoreState, ScoreUsage, usage_by_name
 
 
 def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
@@ -156,8 +155,9 @@ def _calls(scored: Sequence[Scored]) -> dict[str, float]:
 
 def _tool_costs(scored: Sequence[Scored]) -> dict[str, float]:
     """What tools cost, by name; nothing of those that cost nothing."""
-    costs = costs_by_name(replace(item, scores=()) for item in scored)
-    return {f"tools/{name}/cost_usd": cost_usd for name, cost_usd in sorted(costs.items())}
+    usages = sorted(usage_by_name(scored).items())
+    costs = {name: usage["cost_usd"] for (kind, name), usage in usages if kind == "tool"}
+    return {f"tools/{name}/cost_usd": cost_usd for name, cost_usd in costs.items() if cost_usd}
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

@@ -5,7 +5,8 @@ Invariant: a trajectory's reward is the sum of `weight * value` over its scores 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -76,17 +77,35 @@ class Score(Jsonable):
         return 0.0 if self.value is None else self.weight * self.value
 
 
-def costs_by_name(trajectories: Iterable[Scored]) -> dict[str, float]:
-    """US dollars by tool and by judged term, those that cost something. What a cache gave again cost nothing."""
-    found: dict[str, float] = {}
+def usage_by_name(trajectories: Iterable[Scored], *, is_played: bool = False) -> dict[tuple[str, str], Counter[str]]:
+    """What trajectories spent, by kind, `tool` or `judge`, and name. What a cache gave again has cost nothing.
+
+    Args:
+        is_played: whether all results of tools come from a recording, so that they have cost nothing either.
+    """
+    found: dict[tuple[str, str], Counter[str]] = {}
+
+    def add(kind: str, name: str, usage: Mapping[str, float]) -> None:
+        if spent := {unit: number for unit, number in usage.items() if number}:
+            found.setdefault((kind, name), Counter()).update(spent)
+
     for scored in trajectories:
-        for record in scored.trajectory.played_calls:
-            cost_usd = record.result.usage.get("cost_usd", 0.0)
-            if cost_usd and not record.result.cached:
-                found[record.call.name] = found.get(record.call.name, 0.0) + cost_usd
+        for record in () if is_played else scored.trajectory.played_calls:
+            if not record.result.cached:
+                add("tool", record.call.name, record.result.usage)
         for score in scored.scores:
-            if score.usage is not None and score.usage.cost_usd:
-                found[score.term] = found.get(score.term, 0.0) + score.usage.cost_usd
+            if (used := score.usage) is not None:
+                usage = {"requests": used.num_requests, "num_tokens": used.num_tokens, "cost_usd": used.cost_usd}
+                add("judge", score.term, usage)
+    return found
+
+
+def costs_by_name(trajectories: Iterable[Scored]) -> dict[str, float]:
+    """US dollars by tool and by judged term, those that cost something."""
+    found: dict[str, float] = {}
+    for (_, name), usage in usage_by_name(trajectories).items():
+        if "cost_usd" in usage:
+            found[name] = found.get(name, 0.0) + usage["cost_usd"]
     return found
 
 

@@ -132,7 +132,7 @@ def test_a_server_that_ends_is_told_with_what_it_said(
     )
     served: list[ServedModel] = []
     with pytest.raises(RunError, match=f"(?s){words}"):
-        asyncio.run(serve_judges([Serve(model="m")], "127.0.0.1", 0, served.extend))
+        asyncio.run(serve_judges([Serve(model="m")], "127.0.0.1", 0, lambda found: served.extend(found.endpoints)))
     assert len(served) == ("ended" in words)
 
 

@@ -57,7 +57,7 @@ def test_runs_need_room_on_the_disk(gib: float, writable: bool, status: Status) 
 
 
 def database(folder: Path) -> Finding:
-    return next(finding for finding in examine(folder) if finding.name == "database")
+    return next(finding for finding in examine(folder).findings if finding.name == "database")
 
 
 def test_the_lineage_is_opened_and_its_journal_named(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkey
         yield
 
     monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (_memory,))
-    (found,) = examine(tmp_path)
+    (found,) = examine(tmp_path).findings
     assert (found.name, found.status) == ("memory", Status.FAIL)
     assert found.found == f"could not be examined: {'[Errno 24] ' * isinstance(error, OSError)}{why}"
 
@@ -91,5 +91,5 @@ def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkey
 def test_a_home_that_cannot_be_written_is_seen(monkeypatch, tmp_path):
     monkeypatch.setattr("rlf.api.doctor.findings.os.access", lambda path, mode: False)
     monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (findings._home,))
-    (found,) = examine(tmp_path)
+    (found,) = examine(tmp_path).findings
     assert (found.name, found.status) == ("home", Status.WARN)

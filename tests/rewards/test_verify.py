@@ -439,7 +439,7 @@ rewards:
 train: {algorithm: grpo}
 """
     )
-    (trials,) = asyncio.run(try_rewards(load_rewards([spec])))
+    trials = asyncio.run(try_rewards(load_rewards([spec])))
     assert [(trial.what, trial.value, trial.shortfalls) for trial in trials] == [
         ("tests[0]", 1.0, ()),
         ("tests[1]", 0.0, ()),

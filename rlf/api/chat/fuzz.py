@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rlf.chat import FORMATS
 from rlf.chat.fuzz import ForeignTally, Outcome, Reader, Tally, fuzz, read_foreign
@@ -15,18 +16,26 @@ from rlf.tools import ToolDeclaration
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import ToolCall
 
-__all__ = ["FORMATS", "WRONG", "ForeignTally", "Outcome", "Tally", "fuzz_tools"]
+__all__ = ["FORMATS", "WRONG", "ForeignTally", "Outcome", "Tally", "ToolFuzz", "fuzz_tools"]
 
 _VLLM = "vllm:"
 
 
+@dataclass(frozen=True, slots=True)
+class ToolFuzz:
+    """How formats read mutated calls, and calls in the syntax of others."""
+
+    tallies: list[Tally]
+    foreign: list[ForeignTally]
+    skipped: list[str]
+    """What could not be tried: a format that cannot write a tool's calls says so itself."""
+
+
 def fuzz_tools(
     tools: Sequence[ToolDeclaration], names: Sequence[str], parser: str, seed: int, seconds: float
-) -> tuple[list[Tally], list[ForeignTally], list[str]]:
-    """The tallies, and what could not be tried: a format that cannot write a tool's calls says so itself."""
-    tallies: list[Tally] = []
-    foreign: list[ForeignTally] = []
-    skipped: list[str] = []
+) -> ToolFuzz:
+    """Mutates calls of every tool, alone and in pairs, and lets every format read them."""
+    found = ToolFuzz([], [], [])
     deadline, left = time.monotonic() + seconds, len(tools) * len(names)
     for name in names:
         for tool in tools:
@@ -36,23 +45,15 @@ def fuzz_tools(
             try:
                 chat = stand_in(name, [described])
                 reader = _reader(parser, chat.tokenizer) if parser else None
-                tallies.append(
-                    fuzz(
-                        chat,
-                        name,
-                        described,
-                        seed=seed,
-                        budget_s=budget_s,
-                        accepts=_accepts(tool),
-                        reader=reader,
-                    )
-                )
-                foreign += read_foreign(chat, name, described, accepts=_accepts(tool), reader=reader)
+                accepts = _accepts(tool)
+                tally = fuzz(chat, name, described, seed=seed, budget_s=budget_s, accepts=accepts, reader=reader)
+                found.tallies.append(tally)
+                found.foreign.extend(read_foreign(chat, name, described, accepts=accepts, reader=reader))
             except RlfError as error:
                 if parser:
                     raise
-                skipped.append(f"{name} {tool.name}: not tried: {error}")
-    return tallies, foreign, skipped
+                found.skipped.append(f"{name} {tool.name}: not tried: {error}")
+    return found
 
 
 def _accepts(tool: ToolDeclaration) -> Callable[[ToolCall], bool]:
@@ -65,5 +66,4 @@ def _reader(parser: str, tokenizer: object) -> Reader:
     """vLLM's parser of a name. Raises RlfError where vLLM is not installed or has no such parser."""
     if not parser.startswith(_VLLM):
         raise RlfError(f"--parser: got {parser!r}; expected vllm:NAME. Write e.g. `--parser vllm:hermes`.")
-
     return vllm_reader(parser.removeprefix(_VLLM), tokenizer)

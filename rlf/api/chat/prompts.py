@@ -64,7 +64,7 @@ def show_prompt(files: Sequence[Path], overrides: Sequence[str]) -> ShownPrompt:
     from rlf.chat.tokenizer import load_processor
     from rlf.chat.vision import Vision
 
-    spec, chat = _open(files, overrides)
+    spec, chat = open_chat(files, overrides)
     task = load_tasks(**spec.data.train.model_dump())[0]
     tools = [tool.description_for_model for tool in spec.tools]
     if task.images:
@@ -88,11 +88,12 @@ def show_prompt(files: Sequence[Path], overrides: Sequence[str]) -> ShownPrompt:
 
 def certify_spec(files: Sequence[Path], overrides: Sequence[str]) -> Certificate:
     """Plays a spec's certificate anew. Raises CheckError with what differs."""
-    spec, chat = _open(files, overrides)
+    spec, chat = open_chat(files, overrides)
     return certified(spec, chat)
 
 
-def _open(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec, ChatFormat]:
+def open_chat(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec, ChatFormat]:
+    """A checked spec and its chat format over the tokenizer of its model."""
     from rlf.chat.tokenizer import load_tokenizer
     from rlf.training.harness import build_chat
 

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 from rlf.sandbox import probe
 from rlf.sandbox.battery import AttackResult, run_battery
 
-__all__ = ["AttackResult", "run_attacks"]
+__all__ = ["AttackResult", "SandboxAttacks", "run_attacks"]
 
 
-def run_attacks(on_result: Callable[[AttackResult], None]) -> list[AttackResult]:
+@dataclass(frozen=True, slots=True)
+class SandboxAttacks:
+    """What came of every attack."""
+
+    attacks: tuple[AttackResult, ...]
+    JSON_PROPERTIES: ClassVar = ("ok",)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there were some, and all were contained."""
+        return bool(self.attacks) and all(attack.contained for attack in self.attacks)
+
+
+def run_attacks(on_result: Callable[[AttackResult], None]) -> SandboxAttacks:
     """Runs every attack at every level that is there and says that it stops it; tells each result as it comes."""
-    return asyncio.run(_run(on_result))
+    return SandboxAttacks(tuple(asyncio.run(_run(on_result))))
 
 
 async def _run(on_result: Callable[[AttackResult], None]) -> list[AttackResult]:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 from rlf.core.errors import RlfError
 from rlf.core.machine import machine_memory_bytes, usable_cores
@@ -52,9 +53,22 @@ class Finding:
     """What to do; empty when nothing is to be done."""
 
 
-def examine(runs_folder: Path) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found of a machine."""
+
+    findings: tuple[Finding, ...]
+    JSON_PROPERTIES: ClassVar = ("ok",)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing keeps runs from working."""
+        return all(finding.status is not Status.FAIL for finding in self.findings)
+
+
+def examine(runs_folder: Path) -> Examination:
     """Looks at Python, packages, processor, memory, disk, GPU, the lineage, git and the sandbox. Changes nothing."""
-    return [finding for check in CHECKS for finding in _findings(check, runs_folder)]
+    return Examination(tuple(finding for check in CHECKS for finding in _findings(check, runs_folder)))
 
 
 def _findings(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from rlf.rewards.judging.settings import Serve
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.looking.model_folder import model_location
 
-__all__ = ["Serve", "ServedModel", "judges_of", "serve_judges"]
+__all__ = ["JudgeEndpoints", "Serve", "ServedModel", "judges_of", "serve_judges"]
 
 _GUARDED = ("--middleware", f"{VisitorGuard.__module__}.{VisitorGuard.__qualname__}")
 """vLLM's own server answers any Host and Origin."""
@@ -47,6 +47,13 @@ class ServedModel:
     model: str
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeEndpoints:
+    """Every server, in the form of a judge's `endpoints:`."""
+
+    endpoints: tuple[ServedModel, ...]
+
+
 def judges_of(name: str, serve: Serve) -> list[Serve]:
     """What to serve: a model as `serve` says, or the judges of a spec or reward file as their terms say.
 
@@ -62,9 +69,7 @@ def judges_of(name: str, serve: Serve) -> list[Serve]:
     return list(dict.fromkeys(found))
 
 
-async def serve_judges(
-    judges: Sequence[Serve], host: str, port: int, tell: Callable[[Sequence[ServedModel]], None]
-) -> None:
+async def serve_judges(judges: Sequence[Serve], host: str, port: int, tell: Callable[[JudgeEndpoints], None]) -> None:
     """Serves until SIGINT or SIGTERM.
 
     Args:
@@ -86,7 +91,7 @@ async def serve_judges(
             stop = asyncio.ensure_future(stopped.wait())
             await _first(stop, asyncio.gather(*ends))
             if not stop.done():
-                tell([ServedModel(worker.url, worker.serve.model) for worker in workers])
+                tell(JudgeEndpoints(tuple(ServedModel(worker.url, worker.serve.model) for worker in workers)))
                 await _first(stop, *(asyncio.ensure_future(worker.ended()) for worker in workers))
             stop.cancel()
 

@@ -18,7 +18,7 @@ def try_rewards(files: Files = ()) -> list[Trial]:
         files: specs and reward files; without any, every file in `reward_specs`.
     """
     with as_command():
-        return [trial for of_file in asyncio.run(scoring.try_rewards(_load(files))) for trial in of_file]
+        return asyncio.run(scoring.try_rewards(_load(files)))
 
 
 def score(trajectories: Sequence[Trajectory | Scored], rewards: Files, *, step: int = 1) -> list[Scored]:

@@ -11,7 +11,8 @@ from rlf.api.lineage import open_reader
 from rlf.api.python.calls import AnyPath, Files, Overrides, as_command, to_paths, to_texts
 from rlf.api.python.rows import Rows
 from rlf.api.running import start
-from rlf.api.runs.compare import Comparison, compare_runs
+from rlf.api.runs.compare import compare_runs
+from rlf.api.runs.trace import wanted_trajectories
 from rlf.core import stops
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
@@ -27,6 +28,7 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.records import Run as RecordedRun
+from rlf.reports.compare.comparison import Comparison
 from rlf.reports.overview import Overview, chosen, read_overviews
 from rlf.reports.report import Report, read_report
 from rlf.reports.sweep import SeedReport
@@ -97,8 +99,8 @@ class Run(Jsonable):
             failure: a class of parse failure that one of the turns has, e.g. `bad_json`.
             best_first: by advantage, highest first.
         """
-        kind = None if failure is None else FailureClass(failure)
-        wanted = TrajectoryFilter(phase, step, task_id, None, succeeded, kind, None, best_first, limit)
+        facts = {"task_id": task_id, "succeeded": succeeded, "best_first": best_first, "limit": limit}
+        wanted = wanted_trajectories(failure, phase=phase, step=step, **facts)
         with open_reader(self.runs_folder) as reader:
             return Rows(reader.trajectories(self.id, wanted))
 

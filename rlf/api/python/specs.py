@@ -4,32 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.api.python.calls import AnyPath, Files, Overrides, as_command, to_paths, to_texts
-from rlf.api.specs.planning import PlanReport, report_plan
 from rlf.api.specs.plans import check_spec
 from rlf.core.errors import Fault, SpecError
 from rlf.core.foreign import foreign_code
 from rlf.core.plain_json import Jsonable
 from rlf.spec.reading.layers import absolute
 
+if TYPE_CHECKING:
+    from rlf.api.specs.planning import PlanReport
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedMember:
+    """A member of a sweep that is right."""
+
+    name: str
+    plan_hash: str
+    overrides: tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Check(Jsonable):
-    """Whether a spec is right."""
+    """Whether a spec is right, or every member of a sweep."""
 
     faults: tuple[Fault, ...]
     """Everything that is wrong, each with its place; empty for a spec that can run."""
     warnings: tuple[Fault, ...] = ()
     """What is legal and unwise."""
-    name: str | None = None
-    """The spec's own; None where it has faults, as are the numbers below."""
-    plan_hash: str | None = None
-    num_train_rows: int | None = None
-    num_eval_rows: int | None = None
+    name: str | None = field(default=None, metadata={"optional": True})
+    """The spec's own; None where it has faults, as are the facts below."""
+    plan_hash: str | None = field(default=None, metadata={"optional": True})
+    num_train_rows: int | None = field(default=None, metadata={"json": None})
+    num_eval_rows: int | None = field(default=None, metadata={"json": None})
+    members: tuple[CheckedMember, ...] | None = field(default=None, metadata={"optional": True})
+    """Of a sweep, in place of name and hash."""
+    JSON_PROPERTIES: ClassVar = ("ok",)
 
     @property
     def ok(self) -> bool:
@@ -40,11 +54,6 @@ class Check(Jsonable):
         """Raises SpecError with every fault, if there is one."""
         if self.faults:
             raise SpecError(self.faults)
-
-    def to_json(self) -> dict[str, Any]:
-        """The check as plain JSON; of a spec with faults, these alone."""
-        found = {"ok": self.ok, **super(Check, self).to_json()}
-        return {key: value for key, value in found.items() if value is not None}
 
     def __str__(self) -> str:
         lines = [*map(str, self.faults), *(f"warning: {warning}" for warning in self.warnings)]
@@ -89,5 +98,7 @@ def plan_run(
     Raises:
         SpecError: the spec has faults.
     """
+    from rlf.api.specs.planning import report_plan
+
     with as_command():
         return report_plan(to_paths(spec), to_texts(overrides), gpu=gpu, runs_folder=Path(runs_folder))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from rlf.api.python.calls import Files, as_command, to_paths
 from rlf.api.tools import load, trials
+from rlf.api.tools.prompts import ToolPrompt
 from rlf.api.tools.trials import ToolTrial
 from rlf.core.plain_json import Jsonable
 from rlf.tools import ToolDeclaration
@@ -28,6 +30,12 @@ class Tool(Jsonable):
     """Examples under its `tests:`."""
     declaration: ToolDeclaration = field(repr=False, metadata={"json": None})
 
+    @classmethod
+    def of(cls, tool: ToolDeclaration, *more: Any) -> Self:
+        """A declaration as people see it; `more` are the fields of a class that adds some."""
+        facts = (tool.name, tool.description, tool.input_schema, tool.target.kind, tool.limits.timeout_s)
+        return cls(*facts, len(tool.tests), tool, *more)
+
     def call(self, arguments: Mapping[str, Any] | None = None, **named: Any) -> ToolResult:
         """One call, as the model would make it: limits hold, and a failure is a result with its outcome.
 
@@ -36,11 +44,25 @@ class Tool(Jsonable):
         """
         with as_command():
             made = {**(arguments or {}), **named}
-            return asyncio.run(trials.call_tool([self.declaration], self.name, made))
+            return asyncio.run(trials.call_tool([self.declaration], self.name, made)).result
 
     def for_model(self) -> ToolDescription:
         """What the model is shown of it."""
         return self.declaration.description_for_model
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool(Tool):
+    """A tool with the file that was named for it."""
+
+    file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTool(Tool):
+    """A tool as the models of specs read it."""
+
+    prompts: tuple[ToolPrompt, ...]
 
 
 def load_tools(files: Files = ()) -> list[Tool]:
@@ -50,12 +72,7 @@ def load_tools(files: Files = ()) -> list[Tool]:
         SpecError: with every fault of every file.
     """
     with as_command():
-        return [_of(tool) for tool in load.load_tools(to_paths(files))]
-
-
-def _of(tool: ToolDeclaration) -> Tool:
-    facts = (tool.name, tool.description, tool.input_schema, tool.target.kind, tool.limits.timeout_s)
-    return Tool(*facts, len(tool.tests), tool)
+        return [Tool.of(tool) for tool in load.load_tools(to_paths(files))]
 
 
 def try_tools(files: Files = ()) -> list[ToolTrial]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, RlfError, SpecError
@@ -26,10 +26,11 @@ from rlf.spec.reading.nodes import Node
 from rlf.tools import Executor, ToolDeclaration
 from rlf.training.advantages import find_missing, recompute_advantages
 from rlf.training.counting import counts
-from rlf.types import Scored, Trajectory
+from rlf.types import Score, Scored, Trajectory
 
 __all__ = [
     "Rescored",
+    "Rescoring",
     "RewardFile",
     "Saved",
     "Trial",
@@ -41,7 +42,6 @@ __all__ = [
     "score",
     "tell",
     "try_rewards",
-    "why_no_advantages",
 ]
 
 if TYPE_CHECKING:
@@ -114,12 +114,12 @@ async def score(files: Sequence[RewardFile], trajectories: Sequence[Trajectory],
         return await function.score_all(trajectories, step=step)
 
 
-async def try_rewards(files: Sequence[RewardFile]) -> list[list[Trial]]:
+async def try_rewards(files: Sequence[RewardFile]) -> list[Trial]:
     """The trials of each file's terms."""
-    trials = []
+    trials = list[Trial]()
     for file in files:
         async with _context(file.tools, file.seed) as context:
-            trials.append(await try_terms(file.terms, context))
+            trials += [replace(trial, file=file.file) for trial in await try_terms(file.terms, context)]
     return trials
 
 
@@ -151,12 +151,10 @@ def saved_in_run(name: str, runs_folder: Path, *, phase: str, step: int | None) 
     Raises:
         RlfError: there are none.
     """
-    from rlf.api.lineage import open_lineage
-    from rlf.lineage.reader import Reader
+    from rlf.api.lineage import open_reader
     from rlf.lineage.records import TrajectoryFilter
 
-    with open_lineage(runs_folder) as store:
-        reader = Reader(store)
+    with open_reader(runs_folder) as reader:
         run_id = reader.get_run(name).record.id
         if step is None:
             step = reader.trajectory(run_id, k=0, phase=phase).summary.step
@@ -173,14 +171,24 @@ def saved_in_file(path: Path) -> Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoredSide:
+    """A trajectory's scores, before or after."""
+
+    reward: float | None
+    scores: tuple[Score, ...]
+    advantage: float | None
+    """By the spec's estimator; None where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rescored:
     """One trajectory before and after."""
 
-    before: Scored
-    after: Scored
-    advantage_before: float | None
-    """By the spec's estimator from the earlier rewards; None where it has none."""
-    advantage_after: float | None
+    id: str
+    task: str
+    before: ScoredSide
+    after: ScoredSide
+    JSON_PROPERTIES: ClassVar = ("change", "changes")
 
     @property
     def change(self) -> float | None:
@@ -197,15 +205,35 @@ class Rescored:
         return {term: after.get(term, 0.0) - before.get(term, 0.0) for term in (*after, *(before.keys() - after))}
 
 
-async def rescore(spec: RunSpec, saved: Saved) -> list[Rescored]:
+@dataclass(frozen=True, slots=True)
+class Rescoring:
+    """Saved trajectories with the scores of a spec's terms."""
+
+    source: str
+    no_advantages: str | None
+    """Why advantages cannot be recomputed, in words; None where they can."""
+    trajectories: tuple[Rescored, ...]
+
+
+async def rescore(spec: RunSpec, saved: Saved) -> Rescoring:
     """Scores saved trajectories with a spec's terms and recomputes advantages by its estimator.
 
     A penalty on the distance to a reference is left out of both, since it needs the models.
     """
     async with _context(spec.tools, spec.seed) as context, RewardFunction(spec.rewards, context) as function:
         after = await function.score_all([item.trajectory for item in saved.trajectories], step=saved.step)
-    advantages = (_advantages(scored, spec.train) for scored in (saved.trajectories, after))
-    return [Rescored(*each) for each in zip(saved.trajectories, after, *advantages, strict=True)]
+    missing = find_missing(spec.train.algorithm)
+    sides = zip(_sides(saved.trajectories, spec.train), _sides(after, spec.train), strict=True)
+    found = [
+        Rescored(scored.trajectory.id, scored.trajectory.task.id, *both)
+        for scored, both in zip(after, sides, strict=True)
+    ]
+    return Rescoring(saved.source, missing and f"no advantages: {missing}", tuple(found))
+
+
+def _sides(scored: Sequence[Scored], train: TrainSpec) -> list[ScoredSide]:
+    pairs = zip(scored, _advantages(scored, train), strict=True)
+    return [ScoredSide(each.reward, each.scores, advantage) for each, advantage in pairs]
 
 
 def _advantages(scored: Sequence[Scored], train: TrainSpec) -> list[float | None]:
@@ -217,12 +245,6 @@ def _advantages(scored: Sequence[Scored], train: TrainSpec) -> list[float | None
         return [None] * len(scored)
     means = iter(recompute_advantages(train.algorithm, make_batch(used).advantage_input(train.reward_clip)))
     return [next(means) if counts(item) else None for item in scored]
-
-
-def why_no_advantages(spec: RunSpec) -> str | None:
-    """Why advantages cannot be recomputed, in words; None where they can."""
-    missing = find_missing(spec.train.algorithm)
-    return missing and f"no advantages: {missing}"
 
 
 def rescoring_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from rlf.core.meter import COST, ROUNDING, Meter
 from rlf.plan import Plan
 from rlf.spec.engine import Feature
 from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
-from rlf.types.score import Scored
+from rlf.types.score import usage_by_name
 
 _UNITS = (COST, "requests")
 
@@ -39,7 +39,8 @@ class Budget:
     def note(self, event: RunEvent) -> None:
         """Counts what an event's trajectories cost."""
         if isinstance(event, StepFinished | EvaluationFinished | Interrupted):
-            spent = _spent(event.trajectories, is_played=self.is_played)
+            usages = usage_by_name(event.trajectories, is_played=self.is_played).values()
+            spent = {unit: number for unit in _UNITS if (number := sum(usage[unit] for usage in usages))}
             self.recorded.add(spent)
             if self.counts_events:
                 self.meter.add(spent)
@@ -69,14 +70,3 @@ def open_budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None
     """What a plan's run may spend, or what a person says in its place."""
     limit = plan.spec.limits.max_usd if max_usd is None else max_usd
     return Budget(limit, spent_usd, counts_events=Feature.RECORDED_CALLS in plan.spec.engine.LACKS, is_played=is_played)
-
-
-def _spent(trajectories: Sequence[Scored], *, is_played: bool) -> dict[str, float]:
-    tools = [] if is_played else [r.result for scored in trajectories for r in scored.trajectory.played_calls]
-    paid = [result.usage for result in tools if not result.cached]
-    scores = [score.usage for scored in trajectories for score in scored.scores if score.usage is not None]
-    spent = {
-        COST: sum(usage.get(COST, 0.0) for usage in paid) + sum(usage.cost_usd for usage in scores),
-        "requests": float(sum(usage.get("requests", 0) for usage in paid) + sum(u.num_requests for u in scores)),
-    }
-    return {unit: number for unit, number in spent.items() if number}

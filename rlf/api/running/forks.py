@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlf.api.lineage import open_lineage
+from rlf.api.lineage import open_reader
 from rlf.api.running.changes import YAML_ROLES
 from rlf.api.running.checkpoints import choose_start, kept_checkpoints
 from rlf.api.running.restoring import Places, take_environment
@@ -17,7 +17,6 @@ from rlf.api.running.start import Origin, Parent, RunOutcome, View, start
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.engines.engine import recorded_engine
-from rlf.lineage.reader import Reader
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord
 from rlf.spec import InputFile
 from rlf.spec.engine import EngineSpec, Feature
@@ -48,11 +47,10 @@ def fork(
     run_name, at, text = name.partition("@")
     if at and not text.isdecimal():
         raise RlfError(f"{name}: got the step {text!r}; expected a number. Write e.g. `{run_name}@6`.")
-    with open_lineage(runs_folder) as store:
-        reader = Reader(store)
+    with open_reader(runs_folder) as reader:
         record = reader.get_run(run_name).record
         _check_engine(record, None)
-        places = Places.of(record, store)
+        places = Places.of(record, reader.store)
         start_at = choose_start(reader, record, int(text) if at else None)
         kept = [str(saved.step) for saved in kept_checkpoints(reader, record.id)]
     if start_at.checkpoint is None:
@@ -86,15 +84,15 @@ def _check_engine(record: RunRecord, engine: EngineSpec | None) -> None:
     engine = engine or recorded_engine(record)
     why = engine.LACKS.get(Feature.BRANCHES)
     if why is not None:
-        raise RlfError(
-            f"run {record.id}: engine {engine.kind} cannot start a run from another run's checkpoint: {why}. Write the "
-            "model with `rlf export RUN FOLDER --step N`, and start a new run with `model.path=FOLDER`."
-        )
-    if engine.kind != record.engine:
-        raise RlfError(
-            f"run {record.id}: engine {engine.kind} does not read the checkpoints of engine {record.engine}. Write the "
-            "model with `rlf export RUN FOLDER --step N`, and start a new run with `model.path=FOLDER`."
-        )
+        fault = f"cannot start a run from another run's checkpoint: {why}"
+    elif engine.kind != record.engine:
+        fault = f"does not read the checkpoints of engine {record.engine}"
+    else:
+        return
+    raise RlfError(
+        f"run {record.id}: engine {engine.kind} {fault}. Write the model with `rlf export RUN FOLDER --step N`, and "
+        "start a new run with `model.path=FOLDER`."
+    )
 
 
 def _changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> Checked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlf.api.lineage import open_lineage
+from rlf.api.lineage import open_reader
 from rlf.core import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import INTERRUPTED
@@ -43,8 +43,7 @@ def find_replay(name: str, runs_folder: Path) -> Replay:
     path = Path(name)
     if path.is_file():
         return read_tape(path)
-    with open_lineage(runs_folder) as store:
-        reader = Reader(store)
+    with open_reader(runs_folder) as reader:
         run_id = reader.get_run(name).record.id
         return Tape(_calls(reader, run_id))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlf.api.lineage import open_lineage
+from rlf.api.lineage import open_reader
 from rlf.api.running.changes import as_they_are, find_changes
 from rlf.api.running.replays import RECORDING
 from rlf.api.running.restoring import Places, restore_plan, take_environment
@@ -14,7 +14,6 @@ from rlf.api.running.start import Parent, RunOutcome, View, start
 from rlf.core.inside import run_folder
 from rlf.lineage.differences import explain_differences
 from rlf.lineage.graph import NodeDifference, differing, read_graph
-from rlf.lineage.reader import Reader
 from rlf.lineage.records import ParentKind
 from rlf.plan import Plan
 from rlf.plan.compiler import hash_plan
@@ -53,10 +52,9 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
     Raises:
         RlfError: the files that the plan names are not there, or some trajectories were thinned.
     """
-    with open_lineage(runs_folder) as store:
-        reader = Reader(store)
+    with open_reader(runs_folder) as reader:
         record = reader.get_run(name).record
-        places = Places.of(record, store)
+        places = Places.of(record, reader.store)
         take_environment(record, places)
         restored = restore_plan(record.plan, places)
         changes = find_changes(reader, record, restored, places, at_step=0)
@@ -98,12 +96,11 @@ def _as_it_is(plan: Plan, places: Places) -> Plan:
 
 def compare_with_original(reproduction: str, runs_folder: Path) -> Agreement:
     """Holds a reproduction against its parent."""
-    with open_lineage(runs_folder) as store:
-        reader = Reader(store)
+    with open_reader(runs_folder) as reader:
         again = reader.get_run(reproduction).record
         assert again.parent_id is not None, f"run {again.id} has no original"
         original = reader.get_run(again.parent_id).record
-        places = Places.of(original, store)
+        places = Places.of(original, reader.store)
         before = read_graph(reader, original.id)
         nodes = tuple(replace(node, name=places.text(node.name)) for node in before.nodes)
         found = differing(replace(before, nodes=nodes), read_graph(reader, again.id))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlf.api.lineage import check_runs_folder, open_lineage
+from rlf.api.lineage import check_runs_folder, open_lineage, open_reader
 from rlf.api.running.changes import InputsChanged, accept, as_they_are, find_changes, source_texts
 from rlf.api.running.provenance import code_version, host, packages
 from rlf.api.running.restoring import Places, restore_plan, take_environment
@@ -201,8 +201,8 @@ def resume_sweep(
 def is_sweep(name: str, runs_folder: Path) -> bool:
     """Whether a run is a sweep; false where there is none of that name, which whoever resumes it tells."""
     try:
-        with open_lineage(runs_folder) as store:
-            return Reader(store).get_run(name).record.engine == SWEEP
+        with open_reader(runs_folder) as reader:
+            return reader.get_run(name).record.engine == SWEEP
     except RlfError:
         return False
 

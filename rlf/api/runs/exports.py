@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlf.api.lineage import open_lineage
+from rlf.api.lineage import open_reader
 from rlf.api.running.checkpoints import find_damage, kept_checkpoints
 from rlf.api.running.restoring import Places
 from rlf.core.errors import RlfError
@@ -63,13 +63,12 @@ def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "new
         RlfError: there is no such run, it has no model yet, that model does not load, or `target` exists.
     """
     check_free(target)
-    with open_lineage(runs_folder) as store:
-        reader = Reader(store)
+    with open_reader(runs_folder) as reader:
         run = reader.get_run(name)
         folder = run_folder(runs_folder, run.record.id)
         source = _choose(reader, run, folder, step)
         _check_links(source.path, folder)
-        model = Places.of(run.record, store).values(run.record.plan["spec"]["model"])
+        model = Places.of(run.record, reader.store).values(run.record.plan["spec"]["model"])
         with published(target) as temporary:
             _write(recorded_engine(run.record), source, model, temporary)
             _add_processor(folder_on_disk(model["path"]), temporary)
@@ -82,7 +81,7 @@ def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "new
             (temporary / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
             made = Export(str(target.absolute()), "huggingface", source.step, hash_path(temporary), time.time())
             # Before the folder appears: killed here, a row names nothing, and no folder is unknown to `whence`.
-            add_export(store, run.record.id, made)
+            add_export(reader.store, run.record.id, made)
     return Exported(run.record.id, source.step, target)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlf.api.runs.removal import Leftover, Removed, finish_removals
+from rlf.api.runs.removal import Leftover, finish_removals
 from rlf.core.errors import RlfError
 from rlf.lineage.marks import add_note, add_tags, remove_tags
 from rlf.lineage.reader import Reader
@@ -27,13 +27,6 @@ class Noted:
 
     run_id: str
     num_notes: int
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedRuns:
-    """The runs that were removed."""
-
-    removed: tuple[Removed, ...]
 
 
 @dataclass(frozen=True, slots=True)

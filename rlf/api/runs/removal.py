@@ -32,6 +32,13 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovedRuns:
+    """The runs that were removed."""
+
+    removed: tuple[Removed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Leftover:
     """A folder that a killed removal left."""
 
@@ -51,7 +58,7 @@ def folder_to_remove(runs_folder: Path, run: Run) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def remove_with_folders(reader: Reader, runs: Sequence[Run], runs_folder: Path, *, keep_files: bool) -> list[Removed]:
+def remove_with_folders(reader: Reader, runs: Sequence[Run], runs_folder: Path, *, keep_files: bool) -> RemovedRuns:
     """Removes stopped runs from the lineage, and their folders.
 
     Raises:
@@ -62,7 +69,7 @@ def remove_with_folders(reader: Reader, runs: Sequence[Run], runs_folder: Path, 
     for run, folder in zip(runs, folders, strict=True):
         _remove(reader, run.record.id, folder)
         removed.append(Removed(run.record.id, run.record.name, folder))
-    return removed
+    return RemovedRuns(tuple(removed))
 
 
 def _remove(reader: Reader, run_id: str, folder: Path | None) -> None:

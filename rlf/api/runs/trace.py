@@ -4,72 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
-from rlf.reports.trace import Match, find, find_flipped
+from rlf.reports.trace import find, find_flipped
 from rlf.spec.looking.model_folder import model_location
 from rlf.types import FailureClass, Outcome, RunStatus
 
 __all__ = [
     "TRAIN",
+    "Reader",
     "Run",
     "StoredTrajectory",
-    "Wanted",
+    "find",
     "find_calls",
-    "find_trajectories",
+    "find_flipped",
     "follow_trajectories",
     "token_decoder",
+    "wanted_trajectories",
 ]
 
 _POLL_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is looked for, as it is written."""
-
-    phase: str | None = None
-    step: int | None = None
-    failed: bool = False
-    """Success below 1, or unscorable."""
-    failure: str | None = None
-    """A class of parse failure."""
-    best_first: bool = False
-    text: str | None = None
-    """Words in prompt, turns or results."""
-
-    def filter(self) -> TrajectoryFilter:
-        """What the lineage is asked. Raises RlfError for a class that there is not."""
-        return TrajectoryFilter(
-            phase=self.phase,
-            step=self.step,
-            succeeded=False if self.failed else None,
-            failure=_failure_class(self.failure),
-            best_first=self.best_first,
-        )
-
-
-def _failure_class(name: str | None) -> FailureClass | None:
+def wanted_trajectories(failure: str | None = None, **facts: Any) -> TrajectoryFilter:
+    """What the lineage is asked for. Raises RlfError for a class of parse failure that there is not."""
     known = [str(kind) for kind in FailureClass]
-    if name is not None and name not in known:
-        raise RlfError(f"--failure: unknown class {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
-    return None if name is None else FailureClass(name)
-
-
-def find_trajectories(reader: Reader, run_id: str, wanted: Wanted, limit: int, *, flipped: bool) -> list[Match]:
-    """Those that match; of held-out questions whose outcome changed from first to last where these are asked for."""
-    if flipped:
-        return find_flipped(reader, run_id, limit)
-    return find(reader, run_id, wanted.filter(), wanted.text, limit)
+    if failure is not None and failure not in known:
+        raise RlfError(f"--failure: unknown class {failure!r}{nearest(failure, known)} (known: {', '.join(known)}).")
+    return TrajectoryFilter(failure=None if failure is None else FailureClass(failure), **facts)
 
 
 def find_calls(
-    reader: Reader, run_id: str, wanted: Wanted, tool: str | None, outcome: str | None, limit: int
+    reader: Reader, run_id: str, wanted: TrajectoryFilter, tool: str | None, outcome: str | None, limit: int
 ) -> list[FoundCall]:
     """Calls of a tool, or that ended so. Raises RlfError for a tool that was never called, or no outcome."""
     outcomes = _outcomes(outcome)
@@ -79,7 +51,7 @@ def find_calls(
         raise RlfError(
             f"--tool: {run_id} has no call of {tool!r}{nearest(tool, called)} (called: {', '.join(called) or 'none'})."
         )
-    return reader.calls(run_id, wanted.filter(), tool=tool, outcomes=outcomes, limit=limit)
+    return reader.calls(run_id, wanted, tool=tool, outcomes=outcomes, limit=limit)
 
 
 def _outcomes(name: str | None) -> list[Outcome]:
@@ -91,11 +63,13 @@ def _outcomes(name: str | None) -> list[Outcome]:
     return [found for found in Outcome if found is not Outcome.OK] if name == "failed" else [Outcome(name)]
 
 
-def follow_trajectories(reader: Reader, run_id: str, wanted: Wanted) -> Iterator[StoredTrajectory]:
+def follow_trajectories(
+    reader: Reader, run_id: str, wanted: TrajectoryFilter, text: str | None
+) -> Iterator[StoredTrajectory]:
     """One trajectory that matches of each step that finishes from now on, until the run ends."""
     for step in _steps(reader, run_id):
-        here = replace(wanted.filter(), phase=TRAIN, step=step, limit=None)
-        for match in find(reader, run_id, here, wanted.text, 1):
+        here = replace(wanted, phase=TRAIN, step=step, limit=None)
+        for match in find(reader, run_id, here, text, 1):
             stored = reader.whole(run_id, match.summary)
             if stored is not None:
                 yield stored

@@ -77,15 +77,11 @@ def _key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence[ToolDescrip
             "thinking_tag": spec.chat.thinking_tag,
             "system": spec.data.train.system,
             "tools": [tool.as_openai() for tool in tools],
-            "template": _template(chat),
+            "template": chat.tokenizer.chat_template,
             "tokenizer": _tokenizer_hash(chat.tokenizer),
             "code": _code_hash(),
         }
     )
-
-
-def _template(chat: ChatFormat) -> Any:
-    return chat.tokenizer.chat_template
 
 
 def _tokenizer_hash(tokenizer: Any) -> str:

@@ -20,19 +20,14 @@ def override_keys() -> list[str]:
 
 
 def _keys_of(model: Any, prefix: str) -> Iterator[str]:
-
     below = {name: found for name, found in submodels(model) if found.model_fields}
     lists = {"tools", "rewards", "report_to"}
     for name, info in model.model_fields.items():
         key = info.alias or name
-        if key in below and key not in lists and not _is_kind(below[key]):
+        if key in below and key not in lists and below[key] not in (Estimator, EngineSpec):
             yield from _keys_of(below[key], f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
-
-
-def _is_kind(model: Any) -> bool:
-    return model in (Estimator, EngineSpec)
 
 
 def override_values(incomplete: str) -> list[str]:
@@ -41,25 +36,20 @@ def override_values(incomplete: str) -> list[str]:
     *path, last = text.lstrip("+~").split(".")
     model: Any = RunSpec
     for name in path:
-        model = _below(model, name)
+        model = None if model is None else dict(submodels(model)).get(name)
     if model is None:
         return []
     fact = next((fact for fact in key_facts(model) if fact.name == last), None)
-    known = _kinds(".".join([*path, last])) or ([] if fact is None else re.findall(r"`(\w+)`", fact.type))
+    registry = _REGISTRIES.get(".".join([*path, last]))
+    named = [] if registry is None else registry.names()
+    known = named or ([] if fact is None else re.findall(r"`(\w+)`", fact.type))
+    known = ["auto", *known] if registry is FORMATS else known
     return [f"{text}={value}" for value in known if value.startswith(begun)]
 
 
-def _below(model: Any, name: str) -> Any:
-    return None if model is None else dict(submodels(model)).get(name)
-
-
-def _kinds(path: str) -> list[str]:
-
-    registries: dict[str, Any] = {
-        "train.algorithm": ESTIMATORS,
-        "engine": ENGINES,
-        "chat.format": FORMATS,
-        "report_to": TRACKERS,
-    }
-    names: list[str] = registries[path].names() if path in registries else []
-    return ["auto", *names] if path == "chat.format" else names
+_REGISTRIES: dict[str, Any] = {
+    "train.algorithm": ESTIMATORS,
+    "engine": ENGINES,
+    "chat.format": FORMATS,
+    "report_to": TRACKERS,
+}

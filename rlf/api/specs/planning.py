@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import ClassVar
 
+from rlf.api.lineage import open_reader
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.core.machine import machine_memory_bytes
@@ -194,11 +195,8 @@ def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:
     """The median over the steps of all runs of this plan in a folder."""
     if not (runs_folder / "rlf.db").is_file():
         return None
-    from rlf.api.lineage import open_lineage
-    from rlf.lineage.reader import Reader
 
-    with open_lineage(runs_folder) as store:
-        reader = Reader(store)
+    with open_reader(runs_folder) as reader:
         runs = [run for run in reader.list_runs() if run.record.plan_hash == plan.plan_hash]
         steps = {run.record.id: [step.metrics for step in reader.steps(run.record.id)] for run in runs}
     times = [metrics["time/step_s"] for of_run in steps.values() for metrics in of_run if "time/step_s" in metrics]

@@ -47,22 +47,12 @@ class ImportRequest:
     """Of OpenAPI: where the service is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Importer:
-    """A kind of source."""
-
-    read: Callable[[ImportRequest], Imported]
-    options: frozenset[str] = frozenset()
-    """Fields of a request that mean something to it, beside those that all have."""
-
-
 def read_source(kind: str, request: ImportRequest) -> Imported:
     """What a source declares. Raises RlfError for one that cannot be read, and for options of another kind."""
-    for option in ("target", "url"):
-        if getattr(request, option) is not None and option not in IMPORTERS[kind].options:
-            owners = ", ".join(name for name, importer in IMPORTERS.items() if option in importer.options)
-            raise RlfError(f"--{option} belongs to {owners}; got it with {kind}. Remove it.")
-    return IMPORTERS[kind].read(request)
+    for option, owner in (("target", "openai"), ("url", "openapi")):
+        if getattr(request, option) is not None and kind != owner:
+            raise RlfError(f"--{option} belongs to {owner}; got it with {kind}. Remove it.")
+    return IMPORTERS[kind](request)
 
 
 def from_mcp(source: str, folder: Path) -> Imported:
@@ -171,11 +161,11 @@ def _names(item: Node) -> list[str]:
     return [name for name, server in servers.items() if not is_disabled(server)]
 
 
-IMPORTERS: Mapping[str, Importer] = {
-    "mcp": Importer(lambda request: from_mcp(request.source, request.folder)),
-    "openapi": Importer(lambda request: from_openapi(request.source, request.url), frozenset({"url"})),
-    "openai": Importer(lambda request: from_openai(request.source, request.target), frozenset({"target"})),
-    "rl-factory": Importer(lambda request: from_rl_factory(request.source, request.folder)),
-    "python": Importer(lambda request: read_module(request.source, request.folder)),
+IMPORTERS: Mapping[str, Callable[[ImportRequest], Imported]] = {
+    "mcp": lambda request: from_mcp(request.source, request.folder),
+    "openapi": lambda request: from_openapi(request.source, request.url),
+    "openai": lambda request: from_openai(request.source, request.target),
+    "rl-factory": lambda request: from_rl_factory(request.source, request.folder),
+    "python": lambda request: read_module(request.source, request.folder),
 }
 """Every kind of source by its name on the command line."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.specs.plans import checked_plan
+from rlf.api.chat.prompts import open_chat
+from rlf.api.specs.certificates import format_name
 from rlf.core import RlfError, nearest
-from rlf.spec.looking.model_folder import model_location
 from rlf.types import Message
 
 
@@ -26,18 +26,11 @@ class ToolPrompt:
 
 def render_tool(name: str, spec_file: Path) -> ToolPrompt:
     """Renders a tool of a spec for the spec's model. Raises SpecError or RlfError for what is wrong."""
-    from rlf.chat import detect_format
-    from rlf.chat.tokenizer import load_tokenizer
-    from rlf.training.harness import build_chat
-
-    spec = checked_plan([spec_file], []).spec
+    spec, chat = open_chat([spec_file], [])
     found = [tool for tool in spec.tools if tool.name == name]
     if not found:
         known = [tool.name for tool in spec.tools]
         raise RlfError(f"{spec_file}: no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'}).")
-    tokenizer = load_tokenizer(model_location(spec.model.path))
-    chat = build_chat(spec, tokenizer)
     question = [Message("user", "...")]
     with_tool, without = chat.prompt(question, [found[0].description_for_model]), chat.prompt(question, [])
-    chosen = detect_format(tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
-    return ToolPrompt(chosen, chat.decode(with_tool), len(with_tool), len(with_tool) - len(without))
+    return ToolPrompt(format_name(spec, chat), chat.decode(with_tool), len(with_tool), len(with_tool) - len(without))

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.plain_json import Jsonable
-from rlf.tools import ExampleRun, Executor, ToolDeclaration, run_examples
+from rlf.tools import Executor, ToolDeclaration, run_examples
 from rlf.tools.bench import BenchReport, bench, percentiles
 from rlf.tools.drill import DrillRun, drill
-from rlf.tools.examples import SampleRun, run_samples
+from rlf.tools.examples import run_samples
 from rlf.types import ToolCall, ToolResult
 
 __all__ = [
-    "BenchReport",
+    "CalledTool",
+    "ToolBench",
     "ToolTrial",
     "TriedExample",
     "bench_tool",
@@ -63,13 +64,20 @@ class ToolTrial(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs:
-    """What was called of a tool that could be opened."""
+class CalledTool:
+    """One call."""
 
-    examples: Sequence[ExampleRun]
-    samples: Sequence[SampleRun]
-    drill: Sequence[DrillRun]
-    unreachable: str | None
+    tool: str
+    arguments: Mapping[str, Any]
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ToolBench:
+    """A tool under load."""
+
+    tool: str
+    report: BenchReport
 
 
 Announce = Callable[[str, Mapping[str, Any]], None]
@@ -85,50 +93,46 @@ async def try_tools(
 
 async def _try(tool: ToolDeclaration, announce: Announce) -> ToolTrial:
     try:
-        runs = await _run(tool, announce)
+        async with Executor([tool.model_copy(update={"hidden": False})]) as executor:
+            examples = await run_examples(executor, tool)
+            is_unasked = not examples and tool.target.kind == "python"
+            samples = await run_samples(executor, tool, lambda made: announce(tool.name, made)) if is_unasked else []
+            unreachable = None if examples else await tool.target.unreachable()
+            drills = await drill(executor, tool)
     except RlfError as error:
         return ToolTrial(tool.name, tool.target.kind, str(error), (str(error),), (), None, (), (), ())
-    of_examples = [f"{_compact(run.test.arguments)}: {line}" for run in runs.examples for line in run.shortfalls]
-    of_samples = [f"{_compact(run.arguments)}: {run.shortfall}" for run in runs.samples if run.shortfall]
-    of_drills = [f"{run.fault}: {run.shortfall}" for run in runs.drill if run.shortfall]
+    of_examples = [f"{_compact(run.test.arguments)}: {line}" for run in examples for line in run.shortfalls]
+    of_samples = [f"{_compact(run.arguments)}: {run.shortfall}" for run in samples if run.shortfall]
+    of_drills = [f"{run.fault}: {run.shortfall}" for run in drills if run.shortfall]
     return ToolTrial(
         tool.name,
         tool.target.kind,
         None,
         shortfalls=(*of_examples, *of_samples, *of_drills),
-        notes=tuple(f"{_compact(run.arguments)}: {run.note}" for run in runs.samples if run.note),
-        unreachable=runs.unreachable,
-        examples=tuple(TriedExample(run.test.arguments, not run.shortfalls, run.result) for run in runs.examples),
-        samples=tuple(TriedExample(run.arguments, not run.shortfall, run.result) for run in runs.samples),
-        drill=tuple(runs.drill),
+        notes=tuple(f"{_compact(run.arguments)}: {run.note}" for run in samples if run.note),
+        unreachable=unreachable,
+        examples=tuple(TriedExample(run.test.arguments, not run.shortfalls, run.result) for run in examples),
+        samples=tuple(TriedExample(run.arguments, not run.shortfall, run.result) for run in samples),
+        drill=tuple(drills),
     )
 
 
-async def _run(tool: ToolDeclaration, announce: Announce) -> _Runs:
-    async with Executor([tool.model_copy(update={"hidden": False})]) as executor:
-        examples = await run_examples(executor, tool)
-        is_unasked = not examples and tool.target.kind == "python"
-        samples = await run_samples(executor, tool, lambda made: announce(tool.name, made)) if is_unasked else []
-        unreachable = None if examples else await tool.target.unreachable()
-        return _Runs(examples, samples, await drill(executor, tool), unreachable)
-
-
-async def call_tool(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any]) -> ToolResult:
+async def call_tool(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any]) -> CalledTool:
     """One call, as the model would make it."""
     async with Executor(tools) as executor:
-        return await executor.invoke(ToolCall(name, arguments), trajectory_id="call")
+        return CalledTool(name, arguments, await executor.invoke(ToolCall(name, arguments), trajectory_id="call"))
 
 
 async def bench_tool(
     tool: ToolDeclaration, arguments: Mapping[str, Any] | None, *, concurrency: int, num_calls: int
-) -> BenchReport:
+) -> ToolBench:
     """Calls a tool under load, with its examples' arguments where none are given. Raises RlfError where it has none."""
     given = [test.arguments for test in tool.tests if test.expect.error is None] if arguments is None else [arguments]
     if not given:
         raise RlfError(
             f"{tool.name}: has no example to call it with. Add one under `tests:`, or write --arguments JSON."
         )
-    return await bench(tool, given, concurrency=concurrency, num_calls=num_calls)
+    return ToolBench(tool.name, await bench(tool, given, concurrency=concurrency, num_calls=num_calls))
 
 
 def refuse_failed(trials: Sequence[ToolTrial]) -> None:

@@ -7,8 +7,8 @@ settings but the seed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.core.errors import RlfError
 from rlf.lineage.records import (
@@ -56,7 +56,13 @@ class Arm:
     letter: str
     label: str
     """The run's name, or what tells the arm from the others of its sweep."""
-    members: tuple[Member, ...]
+    members: tuple[Member, ...] = field(metadata={"json": None})
+    JSON_PROPERTIES: ClassVar = ("runs",)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Ids of its runs."""
+        return tuple(member.run.record.id for member in self.members)
 
     @property
     def modes(self) -> list[str]:

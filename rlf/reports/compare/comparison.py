@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
 from rlf.reports.compare.arms import Arm
 from rlf.reports.compare.differences import Cause, Difference, differences
 from rlf.reports.compare.names import named_by_difference
@@ -19,8 +20,8 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Everything that is told of several arms; the first one is the baseline."""
+class Comparison(Jsonable):
+    """How several arms differ; the first one is the baseline. JSON has no curves and attempts: `--csv` has these."""
 
     arms: tuple[Arm, ...]
     mode: str | None
@@ -36,6 +37,11 @@ class Comparison:
     power: Power | None
     """What a comparison of so many questions and arms can show, whatever comes out; None where arms are several runs,
     were asked different questions, or nothing is compared."""
+    markdown: str = field(default="", repr=False, metadata={"json": None})
+    """The comparison for people, where it was asked for."""
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown
 
 
 def compare(arms: Sequence[Arm], mode: str | None = None, threshold: float | None = None) -> Comparison:

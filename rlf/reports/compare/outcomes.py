@@ -7,9 +7,10 @@ of these trained models. With two or more seeds on both sides it is over the see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean
+from typing import ClassVar
 
 from rlf.lineage.records import TrajectorySummary
 from rlf.reports.compare.arms import Arm, Member
@@ -106,7 +107,13 @@ class Contrast:
     """Arms that were compared with the baseline."""
     shown: bool
     """Whether the arm may be called better or worse: the adjusted p is at most 0.05 and the interval excludes 0."""
-    flips: tuple[Flip, ...]
+    flips: tuple[Flip, ...] = field(metadata={"json": None})
+    JSON_PROPERTIES: ClassVar = {"flips": "flipped"}
+
+    @property
+    def flipped(self) -> tuple[str, ...]:
+        """Ids of the questions whose outcome differs."""
+        return tuple(flip.task_id for flip in self.flips)
 
 
 def outcome(arm: Arm, mode: str, threshold: float) -> Outcome:

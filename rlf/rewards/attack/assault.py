@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
 
+from rlf.core.plain_json import Jsonable
 from rlf.rewards.answers import golds
 from rlf.rewards.attack.causes import Cause
 from rlf.rewards.attack.findings import Finding, Standard, find_causes
@@ -18,6 +19,7 @@ from rlf.rewards.term import Term
 from rlf.types import Scored, Task, Trajectory
 
 TWIN = "wrong answer in the gold's form"
+_MAX_LISTED = 20
 DEFAULT_SHARE = 0.5
 """Part of the reward of being right from which on a behaviour is a hack."""
 
@@ -60,7 +62,7 @@ class World(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
+class Attack(Jsonable):
     """What came of attacking a spec's reward."""
 
     chat: str
@@ -74,14 +76,25 @@ class Attack:
     """A wrong answer in the shape of the gold; None where the tasks have no gold."""
     attempts: Sequence[Attempt]
     """The named adversaries, the simplest first."""
-    searched: Sequence[Attempt]
+    searched: Sequence[Attempt] = field(metadata={"json": None})
     """What the search tried beside them."""
-    searches: bool
+    searches: bool = field(metadata={"json": None})
     """Whether there was a search: judges are not asked thousands of times."""
     tools: Sequence[ToolPlayed]
     """Which of the spec's tools were called."""
     findings: Sequence[Finding]
     """What is wrong with the reward, the simplest first."""
+    spec: str = ""
+    """The files of the spec, as they were named."""
+    JSON_PROPERTIES: ClassVar = {
+        "passed": "is_passed",
+        "verdict": "verdict",
+        "trying": "trying",
+        "num_searched": "num_searched",
+        "num_hacks": "num_hacks",
+        "hacks": "cheapest_hacks",
+        "nothing_beats_trying": "nothing_beats_trying",
+    }
 
     @property
     def nothing(self) -> Attempt:
@@ -98,6 +111,21 @@ class Attack:
         """Those that are paid too much, the cheapest first."""
         found = [attempt for attempt in (*self.attempts, *self.searched) if attempt.is_hack(self.share)]
         return sorted(found, key=lambda attempt: (attempt.num_tokens, attempt.shape.words))
+
+    @property
+    def cheapest_hacks(self) -> list[Attempt]:
+        """Those of them that JSON lists."""
+        return self.hacks[:_MAX_LISTED]
+
+    @property
+    def num_hacks(self) -> int:
+        """Behaviours that are paid too much."""
+        return len(self.hacks)
+
+    @property
+    def num_searched(self) -> int:
+        """Behaviours that the search tried."""
+        return len(self.searched)
 
     @property
     def nearest(self) -> Attempt | None:
