@@ -1,4 +1,4 @@
-"""Where a sampled turn ends and whether a model's template is of the format: what every format asks at its start."""
+"""Where a sampled turn ends: what every format asks of a tokenizer at its start."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from rlf.core import RlfError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from rlf.chat.format import ChatFormat
-    from rlf.types import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +46,3 @@ def turn_ends(tokenizer: PreTrainedTokenizerBase, ends: Sequence[str], name: str
         found.append(int(tokenizer.eos_token_id))
     found = list(dict.fromkeys(found))
     return TurnEnds(tuple(found), tuple(str(tokenizer.convert_ids_to_tokens(token)) for token in found))
-
-
-def check_written(chat: ChatFormat, call: ToolCall, text: str) -> str:
-    """The text of a call, where it reads back as the same call. Raises RlfError for what the format cannot write."""
-    if chat.parse((chat.think[1] if chat.begins_thinking else "") + text, truncated=False).items == (call,):
-        return text
-    raise RlfError(
-        f"chat.format: {chat.name} cannot write the call {call.name!r} with the arguments "
-        f"{str(dict(call.arguments))[:80]}. Use a format that writes calls as JSON, e.g. hermes, or other arguments."
-    )

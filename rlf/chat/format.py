@@ -204,6 +204,16 @@ class ChatFormat(ABC):
     def write_call(self, call: ToolCall) -> str:
         """The canonical text of a call as a model should write it; `parse` reads it back to the same call."""
 
+    def _check_written(self, call: ToolCall, text: str) -> str:
+        """The text of a call, where it reads back as the same call. Raises RlfError for what cannot be written."""
+        if self.parse((self.think[1] if self.begins_thinking else "") + text, truncated=False).items == (call,):
+            return text
+        raise RlfError(
+            f"chat.format: {self.name} cannot write the call {call.name!r} with the arguments "
+            f"{str(dict(call.arguments))[:80]}. Use a format that writes calls as JSON, e.g. hermes, or other "
+            "arguments."
+        )
+
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
         """The canonical text of a turn's calls."""
         return "\n".join(self.write_call(call) for call in calls)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.plain import fence_around, text_tool
@@ -73,7 +72,7 @@ class CodeFenceFormat(ChatFormat):
         code = str(call.arguments.get(self._tool[1], ""))
         fence = fence_around(code)
         text = f"{fence}python\n{code}\n{fence}"
-        return check_written(self, call, text)
+        return self._check_written(call, text)
 
 
 class _Scan(Scan):

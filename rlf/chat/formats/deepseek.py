@@ -19,7 +19,6 @@ from typing import ClassVar
 
 from rlf.chat.brackets import bracket_pattern
 from rlf.chat.call_json import CallFault, read_json, write_json
-from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -101,7 +100,7 @@ class DeepseekFormat(ChatFormat):
         form = _FENCED_FORM if self._is_fenced else _BARE_FORM
         before, _, after = form.partition("{...}")
         text = before.replace("NAME", call.name) + write_json(dict(call.arguments)) + after
-        return check_written(self, call, text)
+        return self._check_written(call, text)
 
     def _describe(self, tools: Sequence[ToolDescription]) -> str:
         """The tools in the words of DeepSeek's model card."""

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any
 
 from rlf.chat.call_json import CallFault
-from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -91,7 +90,7 @@ class Glm4Format(ChatFormat):
             shown = write_value(value, schemas.get(key))
             lines += [f"<arg_key>{key}</arg_key>", f"<arg_value>{shown}</arg_value>"]
         text = "\n".join([*lines, _CLOSE])
-        return check_written(self, call, text)
+        return self._check_written(call, text)
 
 
 class _Scan(Scan):

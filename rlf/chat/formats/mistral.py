@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from rlf.chat.brackets import bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, as_call, read_json, write_json
-from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -94,7 +93,7 @@ class MistralFormat(ChatFormat):
             text = f"{_CALLS}{call.name}{_ARGS}{write_json(dict(call.arguments))}"
         else:
             text = f"{self._before_list}[{write_json({'name': call.name, 'arguments': dict(call.arguments)})}]"
-        return check_written(self, call, text)
+        return self._check_written(call, text)
 
 
 class _Scan(Scan):

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from rlf.chat.call_json import CallFault
 from rlf.chat.call_python import FORM, list_end, read_calls, write_list
-from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -68,7 +67,7 @@ class PythonicFormat(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """A list of one call; raises RlfError for names that are no Python names."""
         text = self.write_calls([call])
-        return check_written(self, call, text)
+        return self._check_written(call, text)
 
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
         """One list of all calls."""

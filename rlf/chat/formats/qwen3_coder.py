@@ -19,7 +19,6 @@ from functools import cached_property
 from typing import Any
 
 from rlf.chat.call_json import CallFault
-from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -106,7 +105,7 @@ class Qwen3CoderFormat(ChatFormat):
         for key, value in call.arguments.items():
             lines.append(f"<parameter={key}>\n{_write(value, schemas.get(key))}\n</parameter>\n")
         text = "".join([*lines, f"</function>\n{_CLOSE}"])
-        return check_written(self, call, text)
+        return self._check_written(call, text)
 
 
 class _Scan(Scan):

@@ -18,7 +18,6 @@ import re
 from collections.abc import Sequence
 
 from rlf.chat.call_json import CallFault, read_json, write_json
-from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.plain import PlainRenderer, neutral
@@ -92,7 +91,7 @@ class ReactFormat(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """An action and its input as JSON; raises RlfError for a name that no line can hold."""
         text = f"Action: {call.name}\nAction Input: {write_json(dict(call.arguments))}"
-        return check_written(self, call, text)
+        return self._check_written(call, text)
 
 
 def _only_text(tool: ToolDescription) -> str | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.ends import check_written
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.plain import PlainRenderer, neutral, text_tool
@@ -87,7 +86,7 @@ class SearchR1Format(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """A search; raises RlfError for another tool, and for a query that the tags cannot hold."""
         text = f"{_SEARCH}{call.arguments.get(self._tool[1], '')}{_END_SEARCH}"
-        return check_written(self, call, text)
+        return self._check_written(call, text)
 
 
 class _Scan(Scan):
