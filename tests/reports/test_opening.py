@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,6 +36,7 @@ def test_a_turn_view_shows_the_opening_once_and_with_the_mark_of_what_was_not_sa
     messages = (Message("system", "Be brief."), *made.trajectory.task.messages)
     whole = replace(made, trajectory=replace(made.trajectory, task=replace(made.trajectory.task, messages=messages)))
     text = rendered(trajectory_view(whole, opening="Be brief.\nTools: search"))
-    assert f"system  {FED_MARK}Be brief." in text and f"{FED_MARK}Tools: search" in text
+    system = re.compile(rf"system +{FED_MARK}Be brief\.")
+    assert system.search(text) and f"{FED_MARK}Tools: search" in text
     assert text.count("Be brief.") == 1
-    assert f"system  {FED_MARK}Be brief." in rendered(trajectory_view(whole))
+    assert system.search(rendered(trajectory_view(whole)))
