@@ -157,7 +157,6 @@ def test_no_text_makes_a_rule_in_processes_break_its_promises(name: str, traject
         "\0",
         "\ud800",
         "9" * 5000,
-        "(" * 2000,
         "\n",
         '"',
         "9!!!!!!",
@@ -165,6 +164,7 @@ def test_no_text_makes_a_rule_in_processes_break_its_promises(name: str, traject
         "1" + "/2" * 500,
     ]
     tried = [trajectory(answer, gold) for answer in texts for gold in ("42", "", "nan", "\n", {"a": 1})]
+    tried.append(trajectory("(" * 2000, "42"))  # takes all of its time and a process
     for one, scored in zip(tried, asyncio.run(score_with([term], tried)), strict=True):
         check(term, one, scored)
 
