@@ -184,6 +184,18 @@ def test_steps_and_trajectories_are_tables(trained):
     assert repr(run.steps()[:1]) == "Rows[Step](1)"
 
 
+def test_rows_without_pandas_are_shown_as_text(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert rlf.Rows([])._repr_html_() is None
+    with pytest.raises(rlf.RlfError, match="pip install pandas"):
+        rlf.Rows([]).to_pandas()
+
+
+def test_a_message_without_a_role_is_refused():
+    with pytest.raises(rlf.RlfError, match="role and content"):
+        rlf.render([{"content": "Hello"}], "hermes")
+
+
 def test_a_trajectory_has_its_tokens_and_scores(trained):
     run, _ = trained
     stored = run.trajectory(1, step=2)

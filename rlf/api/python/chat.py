@@ -8,6 +8,7 @@ from rlf.api.chat.turns import Prompt, parse_turn, render_prompt
 from rlf.api.python.calls import as_command
 from rlf.api.python.tools import Tool
 from rlf.chat.parsed import Parsed
+from rlf.core.errors import RlfError
 from rlf.types import Message
 
 
@@ -27,6 +28,9 @@ def render(
         model: a folder or `builtin:tiny`; None: a stand-in for the format, whose tokens are no model's.
     """
     asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    for each in asked:
+        if not isinstance(each, Message) and not {"role", "content"} <= each.keys():
+            raise RlfError(f"messages: got the keys {', '.join(each)}; expected role and content in each message.")
     plain = [each if isinstance(each, Message) else Message(each["role"], each["content"]) for each in asked]
     with as_command():
         return render_prompt(plain, format, [tool.for_model() for tool in tools], model)

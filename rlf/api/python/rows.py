@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from rlf.core.errors import RlfError
 from rlf.core.plain_json import as_json
 
 if TYPE_CHECKING:
@@ -42,8 +43,12 @@ class Rows(Sequence[T_co]):
         kind = type(self._rows[0]).__name__ if self._rows else ""
         return f"Rows[{kind}]({len(self)})"
 
-    def _repr_html_(self) -> str:
-        return str(self.to_pandas().to_html(max_rows=20, notebook=True))
+    def _repr_html_(self) -> str | None:
+        """A table in a notebook; None, so that it shows the text, where pandas is not installed."""
+        try:
+            return str(self.to_pandas().to_html(max_rows=20, notebook=True))
+        except RlfError:
+            return None
 
     def to_json(self) -> list[dict[str, Any]]:
         """The rows as plain JSON, as `rlf ... --json` prints them."""
@@ -52,8 +57,12 @@ class Rows(Sequence[T_co]):
 
     def to_pandas(self) -> pd.DataFrame:
         """The rows as a DataFrame."""
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise RlfError(
+                "to_pandas: pandas is not installed. Write `pip install pandas`, or use to_json()."
+            ) from error
         return pd.DataFrame(self._flat())
 
     def to_arrow(self) -> pa.Table:
