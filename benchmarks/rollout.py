@@ -19,7 +19,7 @@ from statistics import median
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlf.api.specs.plans import checked_plan
+from rlf.api.specs.plans import check_spec
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.seeds import derive_seed
 from rlf.engines.engine import load_inputs
@@ -125,7 +125,7 @@ def until_stop(ids, stops):
 
 
 async def main(arguments):
-    plan = checked_plan([ROOT / "specs" / "search.yaml"], [])
+    plan = check_spec([ROOT / "specs" / "search.yaml"], []).plan
     inputs = load_inputs(plan)
     tokenizer = load_tokenizer(inputs.model_path)
     harness = build_harness(plan.spec, tokenizer, lambda level, text: print(f"{level}: {text}"))

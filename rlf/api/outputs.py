@@ -22,9 +22,9 @@ from rlf.api.rewards.attack import Attack
 from rlf.api.rewards.calibration import Calibration
 from rlf.api.rewards.kinds import RewardKind, RewardTerm, ShownReward
 from rlf.api.rewards.scoring import Rescoring, Trial
+from rlf.api.running.drive import RunInfo, RunOutcome
 from rlf.api.running.lines import EvaluationLine, InterruptedLine, StepLine
 from rlf.api.running.reproduce import Agreement
-from rlf.api.running.start import RunInfo, RunOutcome
 from rlf.api.running.sweeps import Member
 from rlf.api.runs.exports import Exported
 from rlf.api.runs.marks import Noted, Tagged, Thinned

@@ -20,7 +20,7 @@ from rlf.reports.sparkline import sparkline
 from rlf.types.events import EvaluationFinished
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunInfo
+    from rlf.api.running.drive import RunInfo
 
 _LABEL_WIDTH = 9
 _FIGURE_WIDTH = 8

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rlf.cli.envelope import print_event
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunInfo
+    from rlf.api.running.drive import RunInfo
     from rlf.types.events import RunEvent
 
 

@@ -17,7 +17,7 @@ from rlf.reports.progress import Progress
 from rlf.types.events import RunEvent
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunInfo
+    from rlf.api.running.drive import RunInfo
 
 _ECHO_WIDTH = 4
 """Columns left free at the right: the terminal's `^C` would else wrap and shift the picture by a line."""

@@ -17,7 +17,7 @@ from rlf.types.score import costs_by_name
 from rlf.types.tool import Outcome
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunInfo
+    from rlf.api.running.drive import RunInfo
 
 
 class PlainView:

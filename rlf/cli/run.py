@@ -29,7 +29,7 @@ from rlf.cli.view import EXIT_CODES, choose_view
 from rlf.core.errors import RlfError, SpecError
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunInfo, RunOutcome, View
+    from rlf.api.running.drive import RunInfo, RunOutcome, View
     from rlf.types.events import EventSink, RunEvent
 
 

@@ -19,7 +19,7 @@ from rlf.cli.output import stdout_console
 from rlf.cli.view import EXIT_CODES, RunView, choose_view
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunInfo
+    from rlf.api.running.drive import RunInfo
     from rlf.api.running.sweeps import Member, MemberOutcome, SweepOutcome, Watcher
     from rlf.types.events import EventSink
 

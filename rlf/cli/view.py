@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from rlf.api.running.start import RunInfo
+    from rlf.api.running.drive import RunInfo
     from rlf.types.events import RunEvent
 
 EXIT_CODES = {"finished": 0, "interrupted": 130}

@@ -43,13 +43,36 @@ class Inputs:
     evaluation: Sequence[Task]
     """Empty: no evaluation."""
 
+    @classmethod
+    def of(cls, spec: RunSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Inputs:
+        """Those of a spec, whose rows were read. Resolves the model's name."""
+        return cls(model_location(spec.model.path), train, evaluation[: spec.eval.limit])
+
 
 def load_inputs(plan: Plan) -> Inputs:
-    """Loads the datasets and resolves the model's name. Raises SpecError where a row or column is wrong."""
+    """Loads the datasets. Raises SpecError where a row or column is wrong."""
     data, declared = plan.spec.data, [tool.name for tool in plan.spec.tools]
     train = load_tasks(**data.train.model_dump(), declared=declared)
     evaluation = [] if data.eval is None else load_tasks(**data.eval.model_dump(), declared=declared)
-    return Inputs(model_location(plan.spec.model.path), train, evaluation[: plan.spec.eval.limit])
+    return Inputs.of(plan.spec, train, evaluation)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """All that an engine needs to open a run."""
+
+    plan: Plan
+    inputs: Inputs
+    folder: Path
+    """The run's."""
+    emit: EventSink
+    """Takes every event, in order."""
+    flush: Callable[[], None]
+    """Returns when every event emitted so far is safe."""
+    traffic: Traffic
+    """What happens to tool calls on their way."""
+    place: object | None = None
+    """Of a `Fit`; None: here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +205,10 @@ class Engine(PlannedEngine):
         """
         raise NotImplementedError(f"engine {self.kind} lacks {Feature.REHEARSAL}")
 
-    def rehearse(
-        self, plan: Plan, check: Callable[[Sequence[str]], Plan], reach: Callable[[str, str], None], *, vllm: bool
-    ) -> Rehearsed:
-        """Runs a plan at that place for two small steps.
+    def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> Rehearsed:
+        """Runs a checked spec at that place for two small steps.
 
         Args:
-            check: the plan of the same spec with more overrides.
             reach: takes each stage that has worked: its name and words.
             vllm: as for `fit_rehearsal`.
 
@@ -204,25 +224,8 @@ class Engine(PlannedEngine):
         raise NotImplementedError(f"{cls} lacks {Feature.REHEARSAL}")
 
     @abstractmethod
-    def open(
-        self,
-        plan: Plan,
-        inputs: Inputs,
-        folder: Path,
-        *,
-        emit: EventSink,
-        flush: Callable[[], None],
-        traffic: Traffic,
-        place: object | None = None,
-    ) -> EngineRun:
+    def open(self, opening: Opening) -> EngineRun:
         """Builds a run, new or to be put where it continues. Writes nothing yet.
-
-        Args:
-            folder: the run's.
-            emit: takes every event, in order.
-            flush: returns when every event emitted so far is safe.
-            traffic: what happens to tool calls on their way.
-            place: of a `Fit`; None: here.
 
         Raises:
             RlfError: it cannot run here, or a part of it cannot be built.

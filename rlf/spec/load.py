@@ -147,6 +147,17 @@ def load_spec(
     return LoadedSpec(spec, (*reading.files.values(), *local_inputs(spec)), root)
 
 
+def change_spec(loaded: LoadedSpec, overrides: Sequence[str]) -> LoadedSpec:
+    """A loaded spec with more overrides, its files not read again. Raises SpecError where one does not apply."""
+    faults, root = list[Fault](), loaded.tree
+    for text in overrides:
+        root = apply_override(root, text, faults)
+    spec = validate_spec(root, faults)
+    if spec is None or faults:
+        raise SpecError(faults)
+    return replace(loaded, spec=spec, tree=root)
+
+
 def _key(fault: Fault) -> KeyPath:
     """The key that a fault of the spec is about; of an override that is no path, the one that it sets."""
     text = fault.path.partition("=")[0].lstrip("+~")

@@ -2,9 +2,8 @@
 
 import shutil
 
-from rlf.api.running.provenance import packages
-from rlf.api.specs.inputs import model_files
-from rlf.api.specs.plans import checked_plan
+from rlf.api.running.provenance import model_files, packages
+from rlf.api.specs.plans import check_spec
 from rlf.builtin.names import builtin_path
 
 
@@ -15,8 +14,8 @@ def records(plan):
 def test_tokenizer_and_chat_template_are_named_by_their_own_content(small, tmp_path):
     files, own = small
     shutil.copytree(builtin_path("tiny"), tmp_path / "model")
-    plan = checked_plan(files, [*own, f"model.path={tmp_path / 'model'}"])
-    before, builtin = records(plan), records(checked_plan(files, own))
+    plan = check_spec(files, [*own, f"model.path={tmp_path / 'model'}"]).plan
+    before, builtin = records(plan), records(check_spec(files, own).plan)
     assert {role: record.sha256 for role, record in before.items()} == {r: b.sha256 for r, b in builtin.items()}
     template = tmp_path / "model/chat_template.jinja"
     template.write_text(template.read_text() + "{# changed #}")
@@ -31,7 +30,7 @@ def test_a_fetched_model_is_a_node_although_no_file_of_it_is_named(small, tmp_pa
     (tmp_path / "models--me--mine/refs").mkdir()
     (tmp_path / "models--me--mine/refs/main").write_text("abc")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    assert sorted(records(checked_plan(files, [*own, "model.path=me/mine"]))) == ["model", "template", "tokenizer"]
+    assert sorted(records(check_spec(files, [*own, "model.path=me/mine"]).plan)) == ["model", "template", "tokenizer"]
 
 
 def test_the_packages_of_a_run_name_those_that_decide_its_numbers():

@@ -13,7 +13,7 @@ from rlf.api.lineage import open_lineage
 from rlf.api.running.provenance import packages
 from rlf.api.running.start import resume, run
 from rlf.api.running.sweeps import Watcher, run_sweep
-from rlf.api.specs.places import fit_here
+from rlf.api.specs import plans
 from rlf.api.specs.plans import check_spec
 from rlf.api.specs.rehearsals import run_in_full
 from rlf.core import RlfError
@@ -21,6 +21,7 @@ from rlf.engines.openrlhf.launch.preflight import _on_this_cpu
 from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, rehearsal_environment
 from rlf.engines.openrlhf.rehearse.place import find_place
 from rlf.lineage import Reader
+from rlf.spec.looking.inputs import look
 from rlf.types import Notice, RunStatus
 
 from ..engines.openrlhf.test_engine import FAKES, ROOT, SIZES, Watch
@@ -49,7 +50,7 @@ def add_vllm(environment):
 
 
 def fit(*overrides):
-    return fit_here([SEARCH], overrides, check_spec([SEARCH], overrides))
+    return check_spec([SEARCH], overrides).fit_here()
 
 
 def go(folder, watch, *overrides):
@@ -72,34 +73,43 @@ def test_its_making_leaves_a_command_that_starts_its_own_interpreter(inside):
 
 def test_outside_it_nothing_is_changed():
     fitted = fit(*OPENRLHF)
-    assert (fitted.place, fitted.notices) == (None, ())
-    assert fitted.checked.plan.spec.engine.packing
-    assert find_place(fitted.checked.plan.spec, fitted.place) is None
+    assert (fitted.place, told_of_the_place(fitted.notices)) == (None, [])
+    assert fitted.plan.spec.engine.packing
+    assert find_place(fitted.plan.spec, fitted.place) is None
 
 
 def test_the_local_engine_is_left_alone(inside):
     fitted = fit()
-    assert (fitted.place, fitted.notices) == (None, ())
+    assert (fitted.place, told_of_the_place(fitted.notices)) == (None, [])
 
 
 def test_a_stand_in_is_told_loudly(inside):
     fitted = fit(*OPENRLHF)
-    changes, warning = fitted.notices
+    changes, warning = told_of_the_place(fitted.notices)
     assert changes.data["changes"] == CHANGED
     assert f"in the environment of rehearsals {inside.folder}; changed for it: engine.packing=false (" in changes.text
     assert (warning.level, warning.text.split(":")[0]) == ("warning", "vLLM ITSELF DOES NOT SAMPLE")
     assert f"`{inside.command} rehearse --setup --vllm`" in warning.text
-    place = find_place(fitted.checked.plan.spec, fitted.place)
+    place = find_place(fitted.plan.spec, fitted.place)
     assert str(STANDIN) in place.paths
     assert (place.name, place.num_gpus) == ("cpu with a stand-in for vLLM", 1)
+
+
+def test_a_spec_that_is_changed_for_a_place_is_looked_at_once_and_has_the_plan_of_its_changes(inside, monkeypatch):
+    looked = []
+    monkeypatch.setattr(plans, "look", lambda *words: looked.append(words) or look(*words))
+    fitted = fit(*OPENRLHF)
+    assert len(looked) == 1
+    assert fitted.plan == check_spec([SEARCH], [*OPENRLHF, *CHANGED]).plan
+    assert len(fitted.inputs.train) > len(fitted.inputs.evaluation) == fitted.plan.spec.eval.limit
 
 
 def test_vllm_itself_samples_where_it_is_installed(inside):
     add_vllm(inside)
     fitted = fit(*OPENRLHF)
-    (changes,) = fitted.notices
+    (changes,) = told_of_the_place(fitted.notices)
     assert changes.data["changes"] == [*CHANGED, *CHANGED_FOR_VLLM]
-    place = find_place(fitted.checked.plan.spec, fitted.place)
+    place = find_place(fitted.plan.spec, fitted.place)
     assert str(STANDIN) not in place.paths
     assert (place.name, place.python) == ("cpu with vLLM", str(inside.python))
 
@@ -108,7 +118,7 @@ def test_a_plan_is_run_as_it_is_where_a_cpu_can(inside):
     add_vllm(inside)
     assert find_place(check_spec([SEARCH], OPENRLHF).plan.spec, None) is None
     fitted = fit(*OPENRLHF)
-    spec = fitted.checked.plan.spec
+    spec = fitted.plan.spec
     assert find_place(spec, None) == find_place(spec, fitted.place)
 
 

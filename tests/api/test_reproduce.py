@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from rlf.api.lineage import open_lineage
 from rlf.api.running import provenance
-from rlf.api.running.start import RunOutcome, resume, run
+from rlf.api.running.drive import RunOutcome
+from rlf.api.running.start import resume, run
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, start_run, tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -100,10 +101,10 @@ def test_a_run_can_be_stopped_where_there_is_nothing_to_learn_from(small, tmp_pa
 
 
 def test_only_a_setting_that_can_stop_a_run_changes_the_plan(small):
-    from rlf.api.specs.plans import checked_plan
+    from rlf.api.specs.plans import check_spec
 
     def plan_hash(*overrides):
-        return checked_plan(small[0], [*small[1], *overrides]).plan_hash
+        return check_spec(small[0], [*small[1], *overrides]).plan.plan_hash
 
     assert plan_hash() == plan_hash("health.on_no_signal=warn") != plan_hash("health.on_no_signal=stop")
 
@@ -128,12 +129,12 @@ def test_a_tool_that_always_fails_is_the_cause_that_is_named(small, tmp_path):
 
 def test_time_that_the_schedule_took_is_reported_once_with_its_share():
     from rlf.api.running.signals import SignalWatch
-    from rlf.api.specs.plans import checked_plan
+    from rlf.api.specs.plans import check_spec
     from rlf.types import StepFinished
 
     from .conftest import ROOT
 
-    watch = SignalWatch(checked_plan([ROOT / "specs" / "search.yaml"], []).spec, "rlf runs show x", str)
+    watch = SignalWatch(check_spec([ROOT / "specs" / "search.yaml"], []).plan.spec, "x", Path("runs"), str)
 
     def step(number, lost_s):
         metrics = {"reward/mean": 0.5, "success": 0.5, "time/generate_s": 2.0, "time/schedule_s": lost_s}

@@ -10,7 +10,7 @@ import pytest
 from rlf.api.lineage import open_lineage
 from rlf.api.running.start import resume, run
 from rlf.api.running.tracking import Tracking
-from rlf.api.specs.plans import checked_plan
+from rlf.api.specs.plans import check_spec
 from rlf.core import RlfError, SpecError
 from rlf.core.redact import Redactor
 from rlf.lineage import Reader
@@ -117,15 +117,15 @@ def test_a_package_that_is_absent_is_a_fault_of_the_spec_at_its_line(small, tmp_
     spec = tmp_path / "run.yaml"
     spec.write_text(f"extends: {small[0][0]}\nreport_to: [jsonl, wandb]\n")
     with pytest.raises(SpecError) as raised:
-        checked_plan([spec], [])
+        check_spec([spec], [])
     assert f"{spec}:2:20 report_to[1]: wandb is not installed. Run `pip install wandb`" in str(raised.value)
 
 
 def test_where_a_run_is_told_of_is_no_part_of_its_plan(small, monkeypatch):
     monkeypatch.setenv("TEAM_DB", "postgresql://me:hunter2@db/runs")
-    plain = checked_plan(*small)
+    plain = check_spec(*small).plan
     files, own = small
-    told = checked_plan(files, [*own, "+report_to=[jsonl]", "+lineage={url: '${oc.env:TEAM_DB}', keep: [failed]}"])
+    told = check_spec(files, [*own, "+report_to=[jsonl]", "+lineage={url: '${oc.env:TEAM_DB}', keep: [failed]}"]).plan
     assert told.plan_hash == plain.plan_hash
     assert told.spec.lineage.url == "postgresql://me:hunter2@db/runs"
     assert "hunter2" not in plan_to_json(told) and "${oc.env:TEAM_DB}" in plan_to_json(told)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs.plans import checked_plan
+from rlf.api.specs.plans import check_spec
 from rlf.types import RepairKind
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ EXAMPLES = re.findall(r"```(yaml|python)\n(.*?)```", GUIDE, re.DOTALL)
 def test_each_spec_of_the_guide_is_right(example, tmp_path):
     file = tmp_path / "laid_over.yaml"
     file.write_text(example.replace("../reward_specs", str(ROOT / "reward_specs")))
-    assert checked_plan([ROOT / "specs" / "search.yaml", file], [])
+    assert check_spec([ROOT / "specs" / "search.yaml", file], [])
 
 
 @pytest.mark.parametrize("example", [text for kind, text in EXAMPLES if kind == "python"])

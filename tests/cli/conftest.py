@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from typer.testing import CliRunner, Result
 
-from rlf.api.running.start import RunInfo, RunOutcome, View
+from rlf.api.running.drive import RunInfo, RunOutcome, View
 from rlf.cli import app, envelope
 from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.reports.verdict import read_verdict

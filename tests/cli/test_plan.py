@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rlf.api.specs.plans import checked_plan
+from rlf.api.specs.plans import check_spec
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.types import StepFinished
 
@@ -65,7 +65,7 @@ def test_a_job_of_openrlhf_is_told_with_its_options_and_each_kind_of_gpu(rlf: Rl
 
 def test_the_time_is_what_runs_of_the_same_plan_took(rlf: Rlf, tmp_path: Path) -> None:
     record = run_record()
-    object.__setattr__(record, "plan_hash", checked_plan([SPEC], []).plan_hash)
+    object.__setattr__(record, "plan_hash", check_spec([SPEC], []).plan.plan_hash)
     (tmp_path / "runs").mkdir()
     with open_store(tmp_path / "runs/rlf.db") as store, Recorder(store, record.id) as recorder:
         start_run(store, record)

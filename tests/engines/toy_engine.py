@@ -23,20 +23,21 @@ class Toy(Engine):
     dies_at: int | None = None
     """The step after which it kills itself."""
 
-    def open(self, plan, inputs, folder, *, emit, flush, traffic, place=None):
-        return ToyRun(plan.spec, self.dies_at, inputs, folder, emit, flush, traffic)
+    def open(self, opening):
+        return ToyRun(opening, self.dies_at)
 
 
 class ToyRun:
     place, threads, step = "a test", 0, 0
 
-    def __init__(self, spec, dies_at, inputs, folder, emit, flush, traffic):
-        self.spec, self.dies_at, self.folder, self.emit, self.flush = spec, dies_at, folder, emit, flush
-        tokenizer, num = load_tokenizer(inputs.model_path), spec.rollout.num_generations
-        self.harness = build_harness(spec, tokenizer, lambda level, text: emit(Notice(level, text, {})), traffic)
+    def __init__(self, opening, dies_at):
+        spec, emit = self.spec, self.emit = opening.plan.spec, opening.emit
+        self.dies_at, self.folder, self.flush = dies_at, opening.folder, opening.flush
+        tokenizer, num = load_tokenizer(opening.inputs.model_path), spec.rollout.num_generations
+        self.harness = build_harness(spec, tokenizer, lambda *words: emit(Notice(*words, {})), opening.traffic)
         policy, self.chat = ScriptedPolicy(tokenizer, ["It is 42.<|im_end|>"]), self.harness.chat
         settings = {"num_generations": num, "seed": spec.seed, "emit": emit}
-        self.collector = Collector(policy, self.harness, inputs.train, spec.train, **settings)
+        self.collector = Collector(policy, self.harness, opening.inputs.train, spec.train, **settings)
 
     def go_back(self, start, last_step):
         self.step = start.step

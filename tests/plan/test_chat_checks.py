@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs.plans import checked_plan
+from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
@@ -12,9 +12,9 @@ SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
 
 def test_penalising_without_a_term_that_counts_is_a_fault():
     with pytest.raises(SpecError, match=r"chat\.failures\.bad_json: got penalise; no reward term counts"):
-        checked_plan([SPEC], ["chat.failures={bad_json: penalise}"])
+        check_spec([SPEC], ["chat.failures={bad_json: penalise}"])
 
 
 def test_an_unknown_class_is_a_fault():
     with pytest.raises(SpecError, match=r"chat\.failures\.bad_jso"):
-        checked_plan([SPEC], ["chat.failures={bad_jso: end}"])
+        check_spec([SPEC], ["chat.failures={bad_jso: end}"])

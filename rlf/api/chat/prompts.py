@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.api.specs.certificates import certified
-from rlf.api.specs.plans import checked_plan
+from rlf.api.specs.plans import check_spec
 from rlf.data import load_tasks
 from rlf.spec.looking.model_folder import model_location
 
@@ -97,5 +97,5 @@ def open_chat(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec,
     from rlf.chat.tokenizer import load_tokenizer
     from rlf.training.harness import build_chat
 
-    spec = checked_plan(files, overrides).spec
+    spec = check_spec(files, overrides).plan.spec
     return spec, build_chat(spec, load_tokenizer(model_location(spec.model.path)))

@@ -11,6 +11,7 @@ from rlf.api.lineage import open_reader
 from rlf.api.python.calls import AnyPath, Files, Overrides, as_command, to_paths, to_texts
 from rlf.api.python.rows import Rows
 from rlf.api.running import start
+from rlf.api.running.drive import RunOutcome, View
 from rlf.api.runs.compare import compare_runs
 from rlf.api.runs.trace import wanted_trajectories
 from rlf.core import stops
@@ -247,7 +248,7 @@ def resume(
     return _ended(outcome, folder)
 
 
-def _view(on_event: Callable[[RunEvent], None] | None) -> start.View:
+def _view(on_event: Callable[[RunEvent], None] | None) -> View:
     def show(event: RunEvent) -> None:
         if on_event is not None:
             on_event(event)
@@ -255,7 +256,7 @@ def _view(on_event: Callable[[RunEvent], None] | None) -> start.View:
     return lambda info: show
 
 
-def _ended(outcome: start.RunOutcome, folder: Path) -> Run:
+def _ended(outcome: RunOutcome, folder: Path) -> Run:
     """The run as it ended. Raises KeyboardInterrupt where it was stopped, so that the program stops too."""
     if outcome.status is RunStatus.INTERRUPTED and outcome.spent is None:
         where = "" if str(folder) == DEFAULT_RUNS else f", runs_folder={str(folder)!r}"

@@ -9,12 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlf.api.running.provenance import code_patch, code_version, packages, same_code
-from rlf.api.running.restoring import Places
-from rlf.api.specs.inputs import builtin_files, model_files, source_files
+from rlf.api.running.provenance import (
+    builtin_files,
+    code_patch,
+    code_version,
+    model_files,
+    packages,
+    same_code,
+    source_files,
+)
+from rlf.api.running.restoring import YAML_ROLES, Places, source_texts
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_bytes, short
-from rlf.core.redact import Redactor
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Change, FileRecord, RunRecord
 from rlf.lineage.run import accept_changes
@@ -24,10 +30,6 @@ from rlf.spec import InputFile
 from rlf.spec.reading.paths import identity
 from rlf.types.events import Notice
 
-YAML_ROLES = ("spec", "tool", "reward")
-"""Files whose content the plan holds: a run reads them once, when it is created."""
-_TEXT_ROLES = (*YAML_ROLES, "code", "data")
-_MAX_TEXT_BYTES = 100_000
 _SHOWN_LINES = 12
 """Changed lines of one file that a message shows."""
 
@@ -69,22 +71,10 @@ def find_changes(
     """
     accepted = {(change.role, change.path): change for change in reader.changes(record.id) if change.step <= at_step}
     files = [_as_accepted(file, accepted) for file in record.files]
+    by_name = {(file.role, file.path): file for file in files}
     found = list(_changed_files(files, plan, places))
-    texts = _Texts(reader, files, places)
-    with_lines = [texts.explain(change) for change in found]
-    return [*with_lines, *_changed_packages(reader, record, accepted)]
-
-
-def source_texts(files: Sequence[FileRecord], places: Places) -> dict[tuple[str, str], str]:
-    """The texts of small source files, by role and path: what a later change is compared with."""
-    found = {(file.role, file.path): _read_text(file, places) for file in files if file.role in _TEXT_ROLES}
-    hashes = {(file.role, file.path): file.sha256 for file in files}
-    return {key: text for key, text in found.items() if text is not None and _is_of(text, hashes[key])}
-
-
-def _is_of(text: str, sha256: str) -> bool:
-    """Whether a text is what was recorded: a plan may be older than the file."""
-    return hash_bytes(text.encode()) == sha256
+    explained = [_with_lines(change, by_name[change.role, change.path], reader, places) for change in found]
+    return [*explained, *_changed_packages(reader, record, accepted)]
 
 
 def as_they_are(plan: Plan, places: Places) -> Plan:
@@ -100,11 +90,6 @@ def _hash_now(file: InputFile, places: Places) -> str | None:
     return None if place is None else _hash(file.role, place)
 
 
-def describe_changes(changes: Sequence[InputChange]) -> str:
-    """The changes as lines of text, each with the lines that changed."""
-    return "\n".join(line for change in changes for line in _described(change))
-
-
 def change_notices(changes: Sequence[InputChange], step: int) -> Iterator[Notice]:
     """What the lineage and the screen are told of changes when a run continues after `step`."""
     for change in changes:
@@ -114,6 +99,12 @@ def change_notices(changes: Sequence[InputChange], step: int) -> Iterator[Notice
         else:
             how = "not used: the run keeps what it started with. Start a new run or `rlf runs fork` to use the edit"
             yield Notice("warning", f"{change.words} ({how})", data)
+
+
+def refuse_changes(run_id: str, changes: Sequence[InputChange], step: int, *, accepts: bool) -> None:
+    """Raises InputsChanged where a run would use changes that nobody accepted. Args: step: where it would continue."""
+    if any(change.used for change in changes) and not accepts:
+        raise InputsChanged(run_id, changes, step)
 
 
 def accept(store: Store, record: RunRecord, changes: Sequence[InputChange], places: Places, *, step: int) -> None:
@@ -126,6 +117,15 @@ def accept(store: Store, record: RunRecord, changes: Sequence[InputChange], plac
         accept_changes(store, record.id, rows, source_texts(files, places))
 
 
+def _describe(changes: Sequence[InputChange]) -> str:
+    """The changes as lines of text, each with the lines that changed."""
+    parts = [[f"  {change.words}", *(f"    {line}" for line in change.lines[:_SHOWN_LINES])] for change in changes]
+    for change, lines in zip(changes, parts, strict=True):
+        if len(change.lines) > _SHOWN_LINES:
+            lines.append(f"    and {len(change.lines) - _SHOWN_LINES} more lines")
+    return "\n".join(line for lines in parts for line in lines)
+
+
 class InputsChanged(RlfError):
     """Inputs of a run changed, and nobody accepted that."""
 
@@ -134,9 +134,9 @@ class InputsChanged(RlfError):
         used = [change for change in changes if change.used]
         unused = [change for change in changes if not change.used]
         count = f"{len(used)} input{'' if len(used) == 1 else 's'} changed since the run recorded them"
-        parts = [f"run {run_id}: {count}:\n{describe_changes(used)}"]
+        parts = [f"run {run_id}: {count}:\n{_describe(used)}"]
         if unused:
-            parts.append(f"Not used, for the run keeps what it started with:\n{describe_changes(unused)}")
+            parts.append(f"Not used, for the run keeps what it started with:\n{_describe(unused)}")
         parts.append(
             f"Restore them; or continue with them after step {step}: `rlf resume {run_id} --accept-changes`; or start "
             f"a child run: `rlf runs fork {run_id}@{step}`."
@@ -152,9 +152,9 @@ def _as_accepted(file: FileRecord, accepted: Mapping[tuple[str, str], Change]) -
 def _changed_files(files: Sequence[FileRecord], plan: Plan | None, places: Places) -> Iterator[InputChange]:
     """Files first and what is computed from a plan last, since a tool's source may be known by importing it only."""
     code_changed = False
-    computed = [file for file in files if _place(file, places) is None]
+    computed = [file for file in files if places.file(file.role, file.path) is None]
     for file in files:
-        place = _place(file, places)
+        place = places.file(file.role, file.path)
         if place is not None and (now := _hash(file.role, place)) != file.sha256 and not _is_as_before(file, place):
             code_changed |= file.role == "code"
             yield InputChange(file.role, file.path, file.sha256, now)
@@ -167,10 +167,6 @@ def _changed_files(files: Sequence[FileRecord], plan: Plan | None, places: Place
         now = now_by_name.get((file.role, places.text(file.path)), "")
         if now != file.sha256 and not (code_changed and file.role == "source"):
             yield InputChange(file.role, file.path, file.sha256, now)
-
-
-def _place(file: FileRecord, places: Places) -> Path | None:
-    return places.file(file.role, file.path)
 
 
 def _hash(role: str, place: Path) -> str:
@@ -194,55 +190,25 @@ def _changed_packages(
         old, new = recorded.get(name, ""), installed.get(name, "")
         if name != "rlf" and old != new:
             yield InputChange("package", name, old, new)
-    old, new = _code_of(record), code_identity(reader.store.redactor)
-    change = accepted.get(("rlf", "rlf"))
-    if not same_code(old if change is None else change.sha256, new):
-        yield InputChange("rlf", "rlf", old if change is None else change.sha256, new)
+    change, patch = accepted.get(("rlf", "rlf")), code_patch()
+    old = _code(record.code_version, record.patch_sha256) if change is None else change.sha256
+    redact = reader.store.redactor.text
+    new = _code(code_version(), None if patch is None else hash_bytes(redact(patch).encode()))
+    if not same_code(old, new):
+        yield InputChange("rlf", "rlf", old, new)
 
 
-def code_identity(redactor: Redactor) -> str:
-    """rlf's version, with the hash of what its code differs by from its commit."""
-    patch = code_patch()
-    return code_version() if patch is None else f"{code_version()} {hash_bytes(redactor.text(patch).encode())}"
+def _code(version: str, patch_sha256: str | None) -> str:
+    """rlf's code: its version, and the hash of what it differs by from its commit."""
+    return version if patch_sha256 is None else f"{version} {patch_sha256}"
 
 
-def _code_of(record: RunRecord) -> str:
-    return record.code_version if record.patch_sha256 is None else f"{record.code_version} {record.patch_sha256}"
-
-
-class _Texts:
-    """Says which lines of a changed file differ."""
-
-    def __init__(self, reader: Reader, files: Sequence[FileRecord], places: Places) -> None:
-        self._files = {(file.role, file.path): file for file in files}
-        self._reader, self._places = reader, places
-
-    def explain(self, change: InputChange) -> InputChange:
-        file = self._files[change.role, change.path]
-        if file.text_sha256 is None or not change.new:
-            return change
-        old = self._reader.texts([file.text_sha256]).get(file.text_sha256)
-        if old is None:
-            return change
-        new = self._reader.store.redactor.text(_read_text(file, self._places) or "")
-        lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
-        changed = tuple(line for line in lines if not line.startswith(("---", "+++")))
-        return InputChange(change.role, change.path, change.old, change.new, changed)
-
-
-def _read_text(file: FileRecord, places: Places) -> str | None:
-    """A small text file; None for anything else."""
-    place = places.file(file.role, file.path)
-    try:
-        if place is None or not place.is_file() or place.stat().st_size > _MAX_TEXT_BYTES:
-            return None
-        return place.read_bytes().decode()
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _described(change: InputChange) -> Iterator[str]:
-    yield f"  {change.words}"
-    yield from (f"    {line}" for line in change.lines[:_SHOWN_LINES])
-    if len(change.lines) > _SHOWN_LINES:
-        yield f"    and {len(change.lines) - _SHOWN_LINES} more lines"
+def _with_lines(change: InputChange, file: FileRecord, reader: Reader, places: Places) -> InputChange:
+    """A change with the lines that differ, where the old text is kept."""
+    kept = reader.texts([file.text_sha256]) if file.text_sha256 is not None and change.new else {}
+    if not kept:
+        return change
+    new = reader.store.redactor.text(places.read_text(file) or "")
+    (old,) = kept.values()
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
+    return replace(change, lines=tuple(line for line in lines if not line.startswith(("---", "+++"))))

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rlf.api.lineage import open_reader
-from rlf.api.running.changes import YAML_ROLES
 from rlf.api.running.checkpoints import choose_start, kept_checkpoints
-from rlf.api.running.restoring import Places, take_environment
-from rlf.api.running.start import Origin, Parent, RunOutcome, View, start
+from rlf.api.running.drive import RunOutcome, View
+from rlf.api.running.restoring import YAML_ROLES, Places, take_environment
+from rlf.api.running.start import Parent, start
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
-from rlf.engines.engine import recorded_engine
+from rlf.engines.engine import Fit, recorded_engine
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord
 from rlf.spec import InputFile
 from rlf.spec.engine import EngineSpec, Feature
@@ -66,15 +66,8 @@ def fork(
             f"train.steps: got {spec.train.steps}; the checkpoint has seen {start_at.step} steps, and the child "
             f"counts on from there. Write e.g. `train.steps={start_at.step * 2}`."
         )
-    return start(
-        checked.plan,
-        warnings=checked.warnings,
-        runs_folder=runs_folder,
-        view=view,
-        command=command,
-        parent=Parent(record.id, ParentKind.FORK, start_at.step),
-        origin=Origin(start_at.step, start_at.checkpoint),
-    )
+    parent = Parent(record.id, ParentKind.FORK, start_at)
+    return start(checked.fit(Fit()), runs_folder=runs_folder, view=view, command=command, parent=parent)
 
 
 def _check_engine(record: RunRecord, engine: EngineSpec | None) -> None:

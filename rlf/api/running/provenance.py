@@ -1,20 +1,34 @@
-"""What a run was made with: code, packages, machine."""
+"""What a run was made from and with: files, model, code, packages, machine; and what of it is secret."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import shlex
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
 
 import rlf
+from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.chat.on_disk import read_chat_template
+from rlf.core.hashing import hash_bytes, hash_json, hash_path
+from rlf.lineage.records import FileRecord
+from rlf.lineage.store import Store
+from rlf.plan import Plan
+from rlf.spec.looking.model_folder import folder_on_disk, named_folder
+from rlf.spec.reading.dotenv import mentioned
+from rlf.spec.reading.layers import absolute
+from rlf.spec.reading.paths import identity
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 """A commit without `+dirty`."""
 _MAX_PATCH_CHARS = 1_000_000
+_TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
+"""Files that decide a text's tokens; settings beside them name the special ones, which the template spells out."""
 _PACKAGES = (
     "rlf",
     "torch",
@@ -42,43 +56,111 @@ _PACKAGES = (
 )
 
 
+def recorded_files(plan: Plan, cwd: Path) -> tuple[FileRecord, ...]:
+    """Everything that a run of a plan is made from. Args: cwd: where relative paths of the plan's files start."""
+    read = [FileRecord(file.role, file.path, file.sha256) for file in plan.files]
+    return (*read, *builtin_files(plan), *model_files(plan), *source_files(plan, cwd))
+
+
+def source_files(plan: Plan, cwd: Path) -> list[FileRecord]:
+    """The tools of a plan by what decides their answers, as far as that can be known: what an import leads to, say.
+
+    Those that name files of the user's are left out: the plan has these, with paths that start at `cwd`.
+    """
+    named = {str(absolute(Path(file.path), cwd)) for file in plan.files if file.role == "code"}
+    return [
+        FileRecord("source", f"tools.{tool.name}", tool.target.source_hash())
+        for tool in plan.spec.tools
+        if not any(path in tool.target.model_dump_json() for path in named)
+    ]
+
+
+def model_files(plan: Plan) -> list[FileRecord]:
+    """What turns words into tokens and back, apart from the weights; and the model where only its id is named.
+
+    Nothing for a model that has not been fetched.
+    """
+    path = plan.spec.model.path
+    folder = folder_on_disk(path)
+    if folder is None:
+        return []
+    tokenizer = [[name, hash_path(folder / name)] for name in _TOKENIZER if (folder / name).is_file()]
+    records = [FileRecord("tokenizer", path, hash_json(tokenizer))]
+    template = read_chat_template(folder)
+    if template is not None:
+        records.append(FileRecord("template", path, hash_bytes(template.encode())))
+    if named_folder(path) is None and (whole := identity(folder)) is not None:
+        records.append(FileRecord("model", path, whole))
+    return records
+
+
+def builtin_files(plan: Plan) -> list[FileRecord]:
+    """The builtins that a plan names, with the hash of what they hold in this version."""
+    data = plan.spec.data
+    named = [("data", source.path) for source in (data.train, data.eval) if source is not None]
+    named.append(("model", plan.spec.model.path))
+    return [
+        FileRecord(role, path, hash_path(builtin_path(path.removeprefix(BUILTIN))))
+        for role, path in dict.fromkeys(named)
+        if path.startswith(BUILTIN)
+    ]
+
+
+def hide_secrets(store: Store, plans: Sequence[Plan]) -> None:
+    """Strikes out of what is stored the variables that plans are filled in with, and secrets of their declarations."""
+    names = {name for plan in plans for name in mentioned(item.text for item in plan.interpolated)}
+    store.hide(names, [declared(plan) for plan in plans])
+
+
+def declared(plan: Plan) -> list[Any]:
+    """The tools and rewards as JSON values, filled in: what their headers and addresses hold is secret."""
+    return [item.model_dump(mode="json") for item in (*plan.spec.tools, *plan.spec.rewards)]
+
+
+def made_here(
+    run_id: str,
+    folder: Path,
+    store: Store,
+    command: Sequence[str],
+    cwd: Path,
+    *,
+    device: str = "none",
+    threads: int = 0,
+) -> dict[str, Any]:
+    """The fields of a `RunRecord` that its plan does not give."""
+    return {
+        "id": run_id,
+        "code_version": code_version(),
+        "host": _host(device, threads),
+        "packages": packages(),
+        "command": shlex.join(command),
+        "folder": str(folder.resolve()),
+        "home": None if store.base is None else str(store.base),
+        "cwd": str(cwd),
+    }
+
+
 def code_version() -> str:
     """rlf's version, with the commit and `+dirty` when it runs from a git checkout."""
-    folder = Path(rlf.__file__).resolve().parents[1]
-    if not (folder / ".git").exists():
+    commit, changes = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "--", "rlf")
+    if commit is None or changes is None:
         return rlf.__version__
-    try:
-        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
-        dirty = "+dirty" if _git(folder, "status", "--porcelain", "--", "rlf") else ""
-    except (OSError, subprocess.SubprocessError):
-        return rlf.__version__
-    return f"{rlf.__version__}-{commit}{dirty}"
+    return f"{rlf.__version__}-{commit}{'+dirty' if changes else ''}"
 
 
 def same_code(old: str, new: str) -> bool:
     """Whether two versions of rlf have the same code: commits may differ outside of its folder."""
-    if old == new:
-        return True
     commits = [version.partition("-")[2] for version in (old, new)]
-    if not all(_COMMIT.fullmatch(commit) for commit in commits):
-        return False
-    try:
-        _git(Path(rlf.__file__).resolve().parents[1], "diff", "--quiet", *commits, "--", "rlf")
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return True
+    return old == new or (
+        all(_COMMIT.fullmatch(commit) for commit in commits)
+        and _git("diff", "--quiet", *commits, "--", "rlf") is not None
+    )
 
 
 def code_patch() -> str | None:
     """What rlf's code differs by from its commit, as a patch; None where it does not or there is no checkout."""
-    folder = Path(rlf.__file__).resolve().parents[1]
-    if not (folder / ".git").exists():
-        return None
-    try:
-        patch = _git(folder, "diff", "HEAD", "--", "rlf")
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return patch[:_MAX_PATCH_CHARS] or None
+    patch = _git("diff", "HEAD", "--", "rlf")
+    return patch[:_MAX_PATCH_CHARS] if patch else None
 
 
 def packages() -> dict[str, str]:
@@ -94,7 +176,7 @@ def packages() -> dict[str, str]:
     return found
 
 
-def host(*, device: str, threads: int) -> dict[str, Any]:
+def _host(device: str, threads: int) -> dict[str, Any]:
     """The machine, and how much of it torch uses."""
     return {
         "name": platform.node(),
@@ -106,6 +188,13 @@ def host(*, device: str, threads: int) -> dict[str, Any]:
     }
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def _git(*arguments: str) -> str | None:
+    """What git prints about rlf's checkout; None where rlf does not run from one, or git fails."""
+    folder = Path(rlf.__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return None
     command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from rlf.api.lineage import open_reader
 from rlf.api.running.changes import as_they_are, find_changes
+from rlf.api.running.drive import RunOutcome, View
 from rlf.api.running.replays import RECORDING
-from rlf.api.running.restoring import Places, restore_plan, take_environment
-from rlf.api.running.start import Parent, RunOutcome, View, start
+from rlf.api.running.restoring import Places, restore_plan
+from rlf.api.running.start import Parent, start
+from rlf.api.specs.plans import Placed
 from rlf.core.inside import run_folder
 from rlf.lineage.differences import explain_differences
 from rlf.lineage.graph import NodeDifference, differing, read_graph
@@ -55,21 +57,18 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
     with open_reader(runs_folder) as reader:
         record = reader.get_run(name).record
         places = Places.of(record, reader.store)
-        take_environment(record, places)
-        restored = restore_plan(record.plan, places)
+        restored = restore_plan(record, places)
         changes = find_changes(reader, record, restored, places, at_step=0)
     plan = _as_it_is(_reported_here(restored), places)
-    differing_inputs = [
+    differing_inputs = (
         Notice("warning", f"differs from the original: {change.words}", {"role": change.role, "path": change.path})
         for change in changes
         if change.used
-    ]
+    )
     recording = run_folder(runs_folder, record.id) / RECORDING
     replay = str(recording) if recording.is_file() else record.id
     return start(
-        plan,
-        warnings=(),
-        notices=differing_inputs,
+        Placed(plan, tuple(differing_inputs)),
         runs_folder=runs_folder,
         view=view,
         command=command,

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 from rlf.builtin.names import BUILTIN
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, SpecError
-from rlf.lineage.records import RunRecord
+from rlf.core.hashing import hash_bytes
+from rlf.lineage.records import FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json
 from rlf.spec.reading.dotenv import forget_env_files, take_env_file
@@ -22,6 +23,10 @@ from rlf.spec.reading.dotenv import forget_env_files, take_env_file
 _CALLABLE = re.compile(r"(?P<file>/.+\.py)(?P<name>:[^:/]+)")
 _COMPUTED = ("source", "tokenizer", "template")
 """Roles whose path is a name: their hash is not that of one file."""
+YAML_ROLES = ("spec", "tool", "reward")
+"""Files whose content the plan holds: a run reads them once, when it is created."""
+_TEXT_ROLES = (*YAML_ROLES, "code", "data")
+_MAX_TEXT_BYTES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,16 @@ class Places:
             return None
         return self.find(self.cwd / path)
 
+    def read_text(self, file: FileRecord) -> str | None:
+        """A small text file; None for anything else."""
+        place = self.file(file.role, file.path)
+        try:
+            if place is None or not place.is_file() or place.stat().st_size > _MAX_TEXT_BYTES:
+                return None
+            return place.read_bytes().decode()
+        except (OSError, UnicodeDecodeError):
+            return None
+
     def text(self, text: str) -> str:
         """A value of a plan: a path, or a callable in a file, as it is now; any other text unchanged."""
         if not text.startswith("/"):
@@ -98,9 +113,24 @@ class Places:
         return self.text(value) if isinstance(value, str) else value
 
 
-def restore_plan(values: Mapping[str, Any], places: Places) -> Plan:
-    """The plan that a lineage keeps. Raises RlfError where a variable is not set."""
+def source_texts(files: Sequence[FileRecord], places: Places) -> dict[tuple[str, str], str]:
+    """The texts of small source files, by role and path: what a later change is compared with.
+
+    A file that is not what was recorded is left out: a plan may be older than the file.
+    """
+    found = [(file, places.read_text(file)) for file in files if file.role in _TEXT_ROLES]
+    texts = {(file.role, file.path): (text, file.sha256) for file, text in found if text is not None}
+    return {key: text for key, (text, sha256) in texts.items() if hash_bytes(text.encode()) == sha256}
+
+
+def restore_plan(record: RunRecord, places: Places, values: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a recorded run, where it finds its modules and variables; of a sweep, of the member with `values`.
+
+    Raises RlfError where a variable is not set.
+    """
+    take_environment(record, places)
     forget_edited()
+    values = record.plan if values is None else values
     return plan_from_json(json.dumps({**values, "spec": places.values(values["spec"])}))
 
 

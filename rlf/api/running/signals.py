@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,18 @@ class SignalWatch:
     """Looks at the first evaluation and at every step of a run, and says why nothing can be learned from one."""
 
     def __init__(
-        self, spec: RunSpec, show: str, redact: Callable[[str], str], *, options: str = "", had_signal: bool = False
+        self,
+        spec: RunSpec,
+        run_id: str,
+        runs_folder: Path,
+        redact: Callable[[str], str],
+        *,
+        had_signal: bool = False,
     ) -> None:
         """Looks at nothing yet.
 
         Args:
-            show: The command that shows the run, to which a place is added.
             redact: Strikes secrets out of what is quoted.
-            options: What the command needs after the place.
             had_signal: Whether a step before, of a run that is resumed, had a signal.
         """
         self._by_group = spec.train.algorithm.needs_group
@@ -39,7 +44,8 @@ class SignalWatch:
         self._training = Setting(tools, self._by_group, "data.train.answer", spec.data.train.answer)
         held_out = spec.data.eval
         self._held_out = Setting(tools, False, "data.eval.answer", None if held_out is None else held_out.answer)
-        self._show, self._options, self._redact = show, options, redact
+        self._show, self._redact = f"rlf runs show {run_id}", redact
+        self._options = "" if runs_folder == Path("runs") else f" --runs {shlex.quote(str(runs_folder))}"
         self._had_signal = had_signal
         self._since: int | None = None
         self._kinds: tuple[CauseKind, ...] | None = None
@@ -135,11 +141,3 @@ def _slowest_tool(scored: Sequence[Scored]) -> str:
         return ""
     name, found = max(times.items(), key=lambda item: sum(item[1]))
     return f"{name}: {sum(found) / len(found):.2g} s a call"
-
-
-def show_command(run_id: str, runs_folder: Path) -> tuple[str, str]:
-    """The command that shows a run and the options that it needs at its end."""
-    import shlex
-
-    options = "" if runs_folder == Path("runs") else f" --runs {shlex.quote(str(runs_folder))}"
-    return f"rlf runs show {run_id}", options

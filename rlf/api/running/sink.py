@@ -11,7 +11,7 @@ from rlf.api.running.signals import SignalWatch
 from rlf.core.errors import RunError
 from rlf.reports.quantities import visible
 from rlf.reports.verdict import Verdict
-from rlf.types.events import EvaluationFinished, EventSink, Notice, RunEvent, RunFinished, RunStatus, StepFinished
+from rlf.types.events import EvaluationFinished, EventSink, Notice, RunEvent, StepFinished
 
 if TYPE_CHECKING:
     from rlf.api.running.tracking import Tracking
@@ -43,15 +43,13 @@ class RunSink:
         match event:
             case StepFinished():
                 notices, alarm = self._signals.after_step(event)
-                self._emit_all(notices)
+                for notice in notices:
+                    self(notice)
                 self._heed([*self._watch.after(event), *([] if alarm is None else [alarm])])
             case EvaluationFinished():
-                notice = self._signals.after_evaluation(event)
-                self._emit_all([] if notice is None else [notice])
-
-    def _emit_all(self, notices: Sequence[Notice]) -> None:
-        for notice in notices:
-            self(notice)
+                diagnosis = self._signals.after_evaluation(event)
+                if diagnosis is not None:
+                    self(diagnosis)
 
     def _heed(self, alarms: Sequence[Alarm]) -> None:
         """Reports alarms, then does what the gravest of them asks for."""
@@ -62,10 +60,6 @@ class RunSink:
         if grave:
             self.flush()
             raise HealthStop(grave)
-
-    def end(self, status: RunStatus, step: int, error: str | None = None) -> RunFinished:
-        """The last event."""
-        return RunFinished(status, step, error)
 
     def flush(self) -> None:
         assert self.recorder is not None, "a flush before the run is registered"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from rlf.api.lineage import check_runs_folder, open_lineage, open_reader
-from rlf.api.running.changes import InputsChanged, accept, as_they_are, find_changes, source_texts
-from rlf.api.running.provenance import code_version, host, packages
-from rlf.api.running.restoring import Places, restore_plan, take_environment
-from rlf.api.running.start import Parent, RunOutcome, View, declared, environment, resume, start
-from rlf.api.specs.places import fit_here
-from rlf.api.specs.plans import Checked, check_members
+from rlf.api.running.changes import accept, as_they_are, find_changes, refuse_changes
+from rlf.api.running.drive import RunOutcome, View
+from rlf.api.running.provenance import hide_secrets, made_here
+from rlf.api.running.restoring import Places, restore_plan, source_texts
+from rlf.api.running.start import Parent, resume, start
+from rlf.api.specs.plans import Placed, check_members
 from rlf.core import stops
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json
@@ -106,27 +106,21 @@ def run_sweep(
         SpecError: a member's input is wrong; nothing was started.
     """
     check_runs_folder(runs_folder)
-    found_members = check_members(files, overrides, members, runs_folder)
-    fitted = [fit_here(files, [*overrides, *own], found) for own, found in found_members]
-    checked = [member.checked for member in fitted]
+    placed = [found.fit_here() for _, found in check_members(files, overrides, members, runs_folder)]
+    plans = [found.plan for found in placed]
     base = ["rlf", "run", *map(str, files), *overrides]
-    with open_lineage(runs_folder, create=True, url=checked[0].plan.spec.lineage.url) as store:
-        names = {name for found in checked for name in environment(found.plan)}
-        store.hide(names, [declared(found.plan) for found in checked])
-        record = _record(checked, members, base, runs_folder, command, store)
+    with open_lineage(runs_folder, create=True, url=plans[0].spec.lineage.url) as store:
+        hide_secrets(store, plans)
+        record = _record(plans, members, base, runs_folder, command, store)
         start_run(store, record, texts=source_texts(record.files, Places.of(record, store)))
 
         def work(member: Member) -> RunOutcome:
-            found = fitted[member.number - 1]
             return start(
-                found.checked.plan,
-                warnings=found.checked.warnings,
-                notices=found.notices,
+                placed[member.number - 1],
                 runs_folder=runs_folder,
                 view=watcher.view,
                 command=[*base, *member.overrides],
                 parent=Parent(record.id, ParentKind.SWEEP),
-                place=found.place,
             )
 
         return _drive(store, record.id, members, work, watcher, {})
@@ -161,8 +155,7 @@ def resume_sweep(
         run_by_hash = {run.record.plan_hash: run for run in reversed(reader.list_runs()) if _is_of(run, sweep_id)}
         places = Places.of(stored.record, store)
         changes = find_changes(reader, stored.record, None, places, at_step=stored.last_step)
-        if any(change.used for change in changes) and not accept_changes:
-            raise InputsChanged(sweep_id, changes, stored.last_step)
+        refuse_changes(sweep_id, changes, stored.last_step, accepts=accept_changes)
         begin_resume(store, sweep_id, 0, take_over=take_over)
         accept(store, stored.record, changes, places, step=0)
         members = [tuple(item["overrides"]) for item in planned]
@@ -179,10 +172,8 @@ def resume_sweep(
                     accept_changes=accept_changes,
                     take_over=take_over,
                 )
-            take_environment(stored.record, places)
             return start(
-                as_they_are(restore_plan(item["plan"], places), places),
-                warnings=(),
+                Placed(as_they_are(restore_plan(stored.record, places, item["plan"]), places)),
                 runs_folder=runs_folder,
                 view=watcher.view,
                 command=shlex.split(item["command"]),
@@ -281,7 +272,7 @@ def _member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watch
 
 
 def _record(
-    checked: Sequence[Checked],
+    plans: Sequence[Plan],
     members: Sequence[Overrides],
     base: Sequence[str],
     runs_folder: Path,
@@ -289,7 +280,6 @@ def _record(
     store: Store,
 ) -> RunRecord:
     """The sweep as a run: its plan holds the members' plans, so that it can go on without their specs."""
-    plans = [found.plan for found in checked]
     planned = [
         {
             "overrides": list(own),
@@ -301,20 +291,13 @@ def _record(
     ]
     run_id = new_run_id()
     return RunRecord(
-        id=run_id,
         name=f"{plans[0].spec.name}-sweep",
         engine=SWEEP,
         seed=plans[0].spec.seed,
         plan={"members": planned},
         plan_hash=hash_json([plan.plan_hash for plan in plans]),
-        code_version=code_version(),
-        host=host(device="none", threads=0),
-        packages=packages(),
-        command=shlex.join(command),
-        folder=str((runs_folder / run_id).resolve()),
-        home=None if store.base is None else str(store.base),
-        cwd=str(Path.cwd()),
         files=_files(plans),
+        **made_here(run_id, runs_folder / run_id, store, command, Path.cwd()),
     )
 
 

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.api.specs.latencies import measured_latencies
 from rlf.core.errors import Fault, Place, SpecError
-from rlf.engines.engine import engine_of
+from rlf.engines.engine import Fit, Inputs, engine_of
 from rlf.plan import Plan
 from rlf.plan.checks import find_faults
 from rlf.plan.compiler import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
-from rlf.spec.load import PartlyWrong
-from rlf.spec.looking.inputs import Datasets, LookedAt, look
+from rlf.spec.load import PartlyWrong, change_spec
+from rlf.spec.looking.inputs import Datasets, look
 from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.reading.sweep import Overrides
+from rlf.types.events import Notice
 
 
-def checked_plan(files: Sequence[Path], overrides: Sequence[str]) -> Plan:
-    """The plan of a spec whose data, model and functions have been looked at too. Loads no torch.
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan that can run at a place."""
 
-    Raises:
-        SpecError: every fault of the spec, of it as a whole and of what it names, at once.
-    """
-    return check_spec(files, overrides).plan
+    plan: Plan
+    notices: tuple[Notice, ...] = ()
+    """What is reported before its first step."""
+    inputs: Inputs | None = None
+    """Its data; None: not read yet."""
+    place: object | None = None
+    """The engine's own word for where it runs; None: here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,26 @@ class Checked:
     num_train_rows: int
     num_eval_rows: int
     """0 without an evaluation set."""
+    inputs: Inputs
+    """Its data, as the checks read it."""
+
+    def fit(self, fit: Fit, notices: Sequence[Notice] = ()) -> Placed:
+        """The plan for a place, which changes nothing of what was looked at: data, model and functions.
+
+        Args:
+            notices: what is reported after what there is to say of the place.
+
+        Raises:
+            SpecError: the changed values are wrong together.
+        """
+        changes = [change.override for change in fit.changes]
+        plan = compile_plan(change_spec(self.loaded, changes)) if changes else self.plan
+        unwise = (Notice("warning", str(warning), {"path": warning.path}) for warning in self.warnings)
+        return Placed(plan, (*fit.notices, *notices, *unwise), self.inputs, fit.place)
+
+    def fit_here(self, notices: Sequence[Notice] = ()) -> Placed:
+        """The plan for this Python; otherwise as `fit`."""
+        return self.fit(engine_of(self.plan.spec).fit_here(self.plan.spec), notices)
 
 
 def check_members(
@@ -85,7 +110,9 @@ def check_spec(
     runs_folder: Path | None = None,
     texts: Mapping[Path, str] | None = None,
 ) -> Checked:
-    """The plan with what is unwise about it. Raises SpecError, with every fault.
+    """The plan with what is unwise about it. Loads no torch.
+
+    Raises SpecError: every fault of the spec, of it as a whole and of what it names, at once.
 
     Args:
         read: datasets that other members of a sweep have read; what is read is added.
@@ -96,13 +123,13 @@ def check_spec(
         loaded = load_spec(files, overrides, texts or {})
     except PartlyWrong as error:
         raise SpecError([*error.faults, *_more(error, read)]) from error
-    looked = look(loaded, read)
-    faults = [*looked.faults, *_look_for_engine(loaded, looked)]
+    looked, engine = look(loaded, read), engine_of(loaded.spec)
+    faults = [*looked.faults, *engine.look(loaded, looked.train, looked.evaluation)]
     try:
         plan = compile_plan(loaded)
     except SpecError as error:
         raise SpecError([*faults, *error.faults]) from error
-    found, warnings = ([], []) if faults else engine_of(loaded.spec).try_out(loaded)
+    found, warnings = ([], []) if faults else engine.try_out(loaded)
     if faults or found:
         raise SpecError([*faults, *found])
     latencies = measured_latencies(loaded.spec, runs_folder)
@@ -110,7 +137,8 @@ def check_spec(
         *_not_looked_at(loaded),
         *find_warnings(Subject(loaded, looked.train, looked.evaluation, looked.sizes, latencies)),
     ]
-    return Checked(loaded, plan, tuple(sorted(warnings)), len(looked.train), len(looked.evaluation))
+    read_as = Inputs.of(plan.spec, looked.train, looked.evaluation)
+    return Checked(loaded, plan, tuple(sorted(warnings)), len(looked.train), len(looked.evaluation), read_as)
 
 
 def _more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:
@@ -118,13 +146,10 @@ def _more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:
     part = error.part
     known = {(fault.place, fault.path) for fault in error.faults}
     looked = look(part, read)
-    found = [*looked.faults, *_look_for_engine(part, looked), *find_faults(part)]
+    engine = engine_of(part.spec) if part.is_sound(("engine", "kind")) else None
+    own = () if engine is None else engine.look(part, looked.train, looked.evaluation)
+    found = [*looked.faults, *own, *find_faults(part)]
     return [fault for fault in found if (fault.place, fault.path) not in known]
-
-
-def _look_for_engine(loaded: LoadedSpec, looked: LookedAt) -> Iterator[Fault]:
-    if loaded.is_sound(("engine", "kind")):
-        yield from engine_of(loaded.spec).look(loaded, looked.train, looked.evaluation)
 
 
 def _not_looked_at(loaded: LoadedSpec) -> list[Fault]:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.api.lineage import check_runs_folder
-from rlf.api.running.start import RunOutcome, View, start
-from rlf.api.specs.places import fit_to
+from rlf.api.running.drive import RunOutcome, View
+from rlf.api.running.start import start
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Change, Engine, engine_of
-from rlf.plan import Plan
 from rlf.spec.engine import ENGINES, Feature, engines_with
 
 
@@ -69,17 +68,14 @@ def rehearse(
     """
     stages, since = list[Stage](), time.monotonic()
 
-    def check(more: Sequence[str]) -> Plan:
-        return check_spec(files, [*overrides, *more]).plan
-
     def reach(name: str, words: str) -> None:
         nonlocal since
         before, since = since, time.monotonic()
         stages.append(Stage(name, words, since - before))
         tell(stages[-1])
 
-    plan = _checked(files, overrides).plan
-    done = engine_of(plan.spec).rehearse(plan, check, reach, vllm=vllm)
+    loaded = _checked(files, overrides).loaded
+    done = engine_of(loaded.spec).rehearse(loaded, reach, vllm=vllm)
     return Rehearsal(tuple(stages), done.changes, done.not_covered)
 
 
@@ -101,16 +97,8 @@ def run_in_full(
     check_runs_folder(runs_folder)
     checked = _checked(files, overrides)
     spec = checked.plan.spec
-    fitted = fit_to(engine_of(spec).fit_rehearsal(spec, vllm=vllm), files, overrides, checked)
-    return start(
-        fitted.checked.plan,
-        warnings=fitted.checked.warnings,
-        notices=fitted.notices,
-        runs_folder=runs_folder,
-        view=view,
-        command=command,
-        place=fitted.place,
-    )
+    placed = checked.fit(engine_of(spec).fit_rehearsal(spec, vllm=vllm))
+    return start(placed, runs_folder=runs_folder, view=view, command=command)
 
 
 def _checked(files: Sequence[Path], overrides: Sequence[str]) -> Checked:

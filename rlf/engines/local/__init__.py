@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,12 +16,9 @@ from rlf.spec.engine import Feature
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlf.engines.engine import EngineRun, Host, Inputs
-    from rlf.plan import Plan
+    from rlf.engines.engine import EngineRun, Host, Opening
     from rlf.plan.model_shape import ModelShape
     from rlf.spec import RunSpec
-    from rlf.training.harness import Traffic
-    from rlf.types.events import EventSink
 
 __all__ = ["Local"]
 
@@ -62,30 +59,11 @@ class Local(Engine):
         memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=num_eval_rows, threads=self.num_threads)
         return EngineReport(memory)
 
-    def open(
-        self,
-        plan: Plan,
-        inputs: Inputs,
-        folder: Path,
-        *,
-        emit: EventSink,
-        flush: Callable[[], None],
-        traffic: Traffic,
-        place: object | None = None,
-    ) -> EngineRun:
+    def open(self, opening: Opening) -> EngineRun:
         """A run in this process."""
         from rlf.engines.local.engine import LocalEngine
 
-        return LocalEngine(
-            plan.spec,
-            inputs,
-            folder,
-            device=self.device,
-            threads=self.num_threads,
-            emit=emit,
-            flush=flush,
-            traffic=traffic,
-        )
+        return LocalEngine(opening, device=self.device, threads=self.num_threads)
 
     def load_host(self, path: str) -> tuple[Host, PreTrainedTokenizerBase]:
         """On the GPU in bfloat16 if there is one."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -14,52 +12,40 @@ import torch
 from rlf.chat.format import ChatFormat
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.seeds import derive_seed
-from rlf.engines.engine import Inputs, Start
+from rlf.engines.engine import Opening, Start
 from rlf.engines.local.checkpoint import publish_folder
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
 from rlf.engines.local.trainer import Trainer
 from rlf.engines.local.update import Updater
-from rlf.spec.models import ModelSpec, RunSpec, Schedule
+from rlf.spec.models import ModelSpec, Schedule
 from rlf.training.collection import Collector
 from rlf.training.evaluation import evaluate
-from rlf.training.harness import Traffic, build_harness
-from rlf.types.events import EventSink, Notice
+from rlf.training.harness import build_harness
+from rlf.types.events import Notice
 
 
 class LocalEngine:
     """One run, from the model's loading to its last checkpoint."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        inputs: Inputs,
-        folder: Path,
-        *,
-        device: Literal["auto", "cpu", "cuda"],
-        threads: int,
-        emit: EventSink,
-        flush: Callable[[], None],
-        traffic: Traffic | None = None,
-    ) -> None:
+    def __init__(self, opening: Opening, *, device: Literal["auto", "cpu", "cuda"], threads: int) -> None:
         """Loads the model and builds every part; nothing is written yet.
 
         Args:
-            folder: where checkpoints and the final model go.
             device: `auto` takes a GPU when there is one.
             threads: CPU cores that the update uses.
-            emit: takes every event, in order.
-            flush: returns when every event emitted so far is safe.
-            traffic: what happens to tool calls on their way; None: nothing.
         """
-        self._folder = folder
+        spec, inputs, emit = opening.plan.spec, opening.inputs, opening.emit
+        self._folder = opening.folder
         self._device = resolve_device(device)
         self.threads = threads
         """CPU cores that the update uses."""
         # One core per operation: many small ones run side by side instead of waiting for each other's halves.
         self._workers = ThreadPoolExecutor(self.threads, "rlf-update", initializer=torch.set_num_threads, initargs=(1,))
         self._tokenizer = load_tokenizer(inputs.model_path)
-        self._harness = build_harness(spec, self._tokenizer, lambda level, text: emit(Notice(level, text, {})), traffic)
+        self._harness = build_harness(
+            spec, self._tokenizer, lambda level, text: emit(Notice(level, text, {})), opening.traffic
+        )
         model = self._load(inputs.model_path, spec.model, spec.seed, frozen=False)
         penalised = spec.train.kl.coef > 0
         updater = Updater(
@@ -101,12 +87,12 @@ class LocalEngine:
                 seed=spec.seed,
                 emit=emit,
             ),
-            folder / "checkpoints",
+            opening.folder / "checkpoints",
             spec.checkpoint,
             evaluate=(lambda step: try_policy(step=step)) if inputs.evaluation else None,
             due_steps=spec.eval.due_steps(spec.train.steps),
             emit=emit,
-            flush=flush,
+            flush=opening.flush,
         )
 
     def _load(self, path: str, settings: ModelSpec, seed: int, *, frozen: bool) -> PolicyModel:

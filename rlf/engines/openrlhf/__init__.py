@@ -30,12 +30,9 @@ from rlf.spec.engine import Feature
 
 if TYPE_CHECKING:
     from rlf.core import Fault
-    from rlf.engines.engine import EngineRun, Inputs, Rehearsed
-    from rlf.plan import Plan
+    from rlf.engines.engine import EngineRun, Opening, Rehearsed
     from rlf.plan.model_shape import ModelShape
     from rlf.spec import LoadedSpec, RunSpec
-    from rlf.training.harness import Traffic
-    from rlf.types.events import EventSink
     from rlf.types.task import Task
 
 __all__ = ["OpenRlhf"]
@@ -102,22 +99,13 @@ class OpenRlhf(OpenRlhfSettings):
             argv=tuple(argv(spec, Job.of_run(folder, self.output))),
         )
 
-    def open(
-        self,
-        plan: Plan,
-        inputs: Inputs,
-        folder: Path,
-        *,
-        emit: EventSink,
-        flush: Callable[[], None],
-        traffic: Traffic,
-        place: object | None = None,
-    ) -> EngineRun:
+    def open(self, opening: Opening) -> EngineRun:
         """A run as a job: with this Python, or on this CPU where that is the environment of rehearsals."""
         from rlf.engines.openrlhf.rehearse.place import find_place
         from rlf.engines.openrlhf.run import OpenRlhfRun
 
-        return OpenRlhfRun(plan, inputs, folder, emit=emit, place=find_place(plan.spec, place))
+        place = find_place(opening.plan.spec, opening.place)
+        return OpenRlhfRun(opening.plan, opening.inputs, opening.folder, emit=opening.emit, place=place)
 
     def fit_here(self, spec: RunSpec) -> Fit:
         """This CPU for those who started rlf from the environment of rehearsals; else as it is."""
@@ -132,14 +120,12 @@ class OpenRlhf(OpenRlhfSettings):
 
         return CpuPlace.ready(spec, vllm=vllm).fit(spec)
 
-    def rehearse(
-        self, plan: Plan, check: Callable[[Sequence[str]], Plan], reach: Callable[[str, str], None], *, vllm: bool
-    ) -> Rehearsed:
+    def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> Rehearsed:
         """Two steps of the job on this CPU, with a small model."""
         from rlf.engines.openrlhf.rehearsal import rehearse
         from rlf.engines.openrlhf.rehearse.place import CpuPlace
 
-        return rehearse(plan, check, reach, CpuPlace.ready(plan.spec, vllm=vllm))
+        return rehearse(loaded, reach, CpuPlace.ready(loaded.spec, vllm=vllm))
 
     @classmethod
     def make_rehearsals(cls, *, vllm: bool, tell: Callable[[str], None]) -> tuple[Path, Path]:

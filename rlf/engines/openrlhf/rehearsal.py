@@ -17,7 +17,9 @@ from rlf.engines.openrlhf.rehearse.place import CpuPlace
 from rlf.engines.openrlhf.rehearse.spec import size_changes
 from rlf.engines.openrlhf.run import OpenRlhfRun
 from rlf.engines.saved_model import load_saved
-from rlf.plan import Plan
+from rlf.plan import compile as compile_plan
+from rlf.spec import LoadedSpec
+from rlf.spec.load import change_spec
 from rlf.spec.looking.model_folder import model_location
 from rlf.tools.failure import shorten
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
@@ -37,19 +39,20 @@ _MAX_ERROR_CHARS = 120
 Reach = Callable[[str, str], None]
 
 
-def rehearse(plan: Plan, check: Callable[[Sequence[str]], Plan], reach: Reach, cpu: CpuPlace) -> Rehearsed:
-    """Runs the job of a plan with a small model, and reports what has worked as it does.
+def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> Rehearsed:
+    """Runs the job of a checked spec with a small model, and reports what has worked as it does.
 
     Raises:
         RunError: the job failed; the folder that its message names is kept.
     """
-    changes = [*cpu.fit(plan.spec).changes, *size_changes(plan.spec)]
+    spec = loaded.spec
+    changes = [*cpu.fit(spec).changes, *size_changes(spec)]
     folder = Path(tempfile.mkdtemp(prefix="rlf-rehearsal-"))
-    path = model_location(plan.spec.model.path)
-    model, words = rehearsal_model(path, folder / "random-model", seed=plan.spec.seed)
+    path = model_location(spec.model.path)
+    model, words = rehearsal_model(path, folder / "random-model", seed=spec.seed)
     if model != path:
         changes.append(Change("model.path", model, "the weights are not what is rehearsed"))
-    plan = check([change.override for change in changes])
+    plan = compile_plan(change_spec(loaded, [change.override for change in changes]))
     reach("spec", f"{plan.spec.name}: OpenRLHF's parser takes its options")
     reach("model", words)
     events = _Events(reach)

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +48,12 @@ _LATE_S = 60.0
 """Time that trajectories of a step may take to come from the nodes before that is told."""
 
 
-class JobStage(StrEnum):
-    """What is reached before the first step; told as a notice."""
-
-    PARTS = "parts"
-    RAY = "ray"
-    MODELS = "models"
-
-    @property
-    def words(self) -> str:
-        """For a person who waits."""
-        return {
-            JobStage.PARTS: "tools and rewards open",
-            JobStage.RAY: "Ray runs; the models are loaded next, which takes a while",
-            JobStage.MODELS: "vLLM and the trained models are up",
-        }[self]
+_STAGES = {
+    "parts": "tools and rewards open",
+    "ray": "Ray runs; the models are loaded next, which takes a while",
+    "models": "vLLM and the trained models are up",
+}
+"""What is reached before the first step, reported as a notice, with the words for a person who waits."""
 
 
 class OpenRlhfRun:
@@ -120,8 +110,8 @@ class OpenRlhfRun:
     def _notify(self, level: str, text: str) -> None:
         self._emit(Notice(level, text, {}))
 
-    def _reach(self, stage: JobStage) -> None:
-        self._emit(Notice("info", stage.words, {"stage": str(stage)}))
+    def _reach(self, stage: str) -> None:
+        self._emit(Notice("info", _STAGES[stage], {"stage": stage}))
 
     @property
     def chat(self) -> ChatFormat:
@@ -219,7 +209,7 @@ class OpenRlhfRun:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._harness.tools)
             await stack.enter_async_context(self._harness.reward)
-        self._reach(JobStage.PARTS)
+        self._reach("parts")
 
     async def _launch(self, ingest: Ingest, number: int) -> None:
         told = json.loads(self.job.env.read_text())
@@ -271,7 +261,7 @@ class OpenRlhfRun:
         ray_log = log.with_name(f"ray-{number}.log")
         async with local_ray(self._place, log=ray_log, environment=environment, folder=folder) as address:
             environment["RAY_ADDRESS"] = address
-            self._reach(JobStage.RAY)
+            self._reach("ray")
             async with supervised(command, log=log, environment=environment, folder=folder) as process:
                 yield process
 
@@ -287,7 +277,7 @@ class OpenRlhfRun:
             self.step = max(self.step, ingest.step)
             if not loaded and any(_LOADED in line for line in new):
                 loaded = True
-                self._reach(JobStage.MODELS)
+                self._reach("models")
             if patience.ends(ingest.awaits):
                 self._notify("warning", self._late(ingest.awaits))
         lines += ingest.poll(last=self._ingest is None)

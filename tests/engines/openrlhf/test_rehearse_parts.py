@@ -207,7 +207,7 @@ def test_without_torchvision_there_is_an_environment_for_text(for_text):
 
 
 def test_a_model_that_sees_is_not_rehearsed_without_torchvision(for_text, monkeypatch, tmp_path):
-    monkeypatch.setattr(rehearsals, "rehearsal_environment", lambda: for_text[0])
+    monkeypatch.setattr("rlf.engines.openrlhf.rehearse.place.rehearsal_environment", lambda: for_text[0])
     path = f"model.path={make_tiny_qwen_vl(tmp_path / 'model')}"
     with pytest.raises(RlfError, match=rf"model' sees, and .* has no {TORCHVISION}.*rlf rehearse --setup"):
         rehearsals.rehearse([SPECS / "search_openrlhf.yaml"], [path], vllm=False, tell=print)
