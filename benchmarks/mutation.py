@@ -44,10 +44,13 @@ AREAS = {
         [f"chat/{name}.py" for name in ("scan", "quotes", "call_json", "call_python", "brackets", "ends")],
         [
             f"chat/test_{name}.py"
-            for name in ("hermes_parse", "quotes", "code_fence", "deepseek", "pythonic", "search_r1")
+            for name in ("hermes_parse", "quotes", "code_fence", "deepseek", "pythonic", "search_r1", "foreign")
         ],
     ),
-    "rollout": (["rollout/loop.py", "rollout/builder.py"], ["rollout", "chat/test_through_the_loop.py"]),
+    "rollout": (
+        ["rollout/loop.py", "rollout/builder.py"],
+        ["rollout", "chat/test_through_the_loop.py", "chat/test_vision.py"],
+    ),
     "rewards": (
         ["rewards/composition.py", "rewards/function.py"],
         [f"rewards/test_{name}.py" for name in ("composition", "function", "judge")] + ["spec/test_golden_faults.py"],

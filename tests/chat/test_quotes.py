@@ -45,6 +45,7 @@ FREE = [
     "# Plan\n{}",
     "`a` and `b`:\n{}",
     "````\n```\n````\n{}",
+    "A list:\n  ~~~\n  x\n~~~\n{}",
     "<think>```</think>\n{}",
 ]
 

@@ -87,6 +87,19 @@ def test_forks_of_a_prefix_are_kept(go_on, make_chat, num_turns):
     assert policy.requests == asked.requests[num_turns:]
 
 
+class Unreachable(Echo):
+    """A tool whose host is gone."""
+
+    async def invoke(self, call, *, trajectory_id):
+        return ToolResult(Outcome.UNREACHABLE, "no route")
+
+
+def test_a_tool_that_breaks_ends_the_trajectory_and_is_named(go_on):
+    trajectory, _ = go_on(SCRIPT[:1], tools=Unreachable())
+    assert trajectory.stop is StopReason.INFRA_FAILURE and not trajectory.scorable
+    assert trajectory.error == "tool 'search': unreachable: no route"
+
+
 def test_another_continuation_shares_the_tokens_of_the_prefix_alone(go_on):
     whole, _ = go_on(SCRIPT)
     other, _ = go_on([f"Bell.{STOP}"], Prefix(whole, 3))
