@@ -88,10 +88,14 @@ class Registry(Generic[T]):
         return self._loaded[name]
 
     def name_of(self, kind: type) -> str:
-        """The name of a kind: its file's, or that of its entry point."""
-        file = kind.__module__.rpartition(".")[2]
-        names = [*self._loaded, *({file} & set(self.names())), *self.names()]
-        return next(name for name in names if self.get(name) is kind)
+        """The name of a kind, or of the one that a class derives from: its file's, or that of its entry point."""
+        for known in kind.__mro__:
+            file = known.__module__.rpartition(".")[2]
+            names = [*self._loaded, *({file} & set(self.names())), *self.names()]
+            for name in names:
+                if self.get(name) is known:
+                    return name
+        raise LookupError(f"{kind} is no {self.noun}")
 
     def _load(self, name: str) -> type[T]:
         if name in self._files():

@@ -25,9 +25,9 @@ def test_every_option_of_the_plan_is_told() -> None:
 
 
 def test_the_formulas_are_those_of_the_code() -> None:
-    from rlf.plan import estimate
+    from rlf.engines.local import memory
 
-    source = Path(estimate.__file__).read_text(encoding="utf-8")
+    source = Path(memory.__file__).read_text(encoding="utf-8")
     for formula in (
         "threads x N x (L x (6 H + 5 Q + 4 K + 4 F) + 5 H) x bytes",
         "2 x L x slots x K x max_total_tokens",
