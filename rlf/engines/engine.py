@@ -274,7 +274,7 @@ def engine_of(spec: RunSpec) -> Engine:
 
 def recorded_engine(record: RunRecord) -> Engine:
     """The engine of a recorded run, as it was set. Raises RlfError where it is not installed any more."""
-    kind, settings = ENGINES.get(record.engine), record.plan["spec"].get("engine", {})
+    kind, settings = ENGINES.get(record.engine), record.plan.get("spec", {}).get("engine", {})
     known = {key: value for key, value in settings.items() if key in kind.model_fields}  # an older rlf had others too
     engine = kind.model_validate(known | {"kind": record.engine})
     assert isinstance(engine, Engine), f"{engine} opens no runs"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlf.api.chat.prompts import _open
+from rlf.api.chat.prompts import open_chat
 from rlf.api.specs.certificates import certificate_notice
 
 
@@ -10,7 +10,7 @@ from rlf.api.specs.certificates import certificate_notice
 def opened():
     from tests.api.conftest import ROOT
 
-    return _open([ROOT / "specs" / "search.yaml"], [])
+    return open_chat([ROOT / "specs" / "search.yaml"], [])
 
 
 def test_a_certificate_is_kept_and_found_again(opened, tmp_path, monkeypatch):

@@ -71,7 +71,7 @@ def test_an_id_that_is_no_name_of_a_folder_is_refused_wherever_it_becomes_a_path
             copy_run(store, target, run_id)
         assert Reader(target).list_runs() == []
         assert any("not a run's id" in fault for fault in verify(Reader(store), runs).faults)
-    assert remove(runs, keep_files=True)[0].folder is None
+    assert remove(runs, keep_files=True).removed[0].folder is None
 
 
 def test_a_run_whose_folder_is_a_link_out_of_the_runs_folder_is_not_removed(runs, victim):
@@ -85,7 +85,7 @@ def test_a_runs_folder_may_itself_be_a_link(runs):
     link = runs.with_name("link")
     link.symlink_to(runs)
     assert path_inside(link, link.absolute() / RUN) == runs / RUN
-    assert remove(link)[0].run_id == RUN and not (runs / RUN).exists()
+    assert remove(link).removed[0].run_id == RUN and not (runs / RUN).exists()
 
 
 @pytest.mark.parametrize("relative", [False, True])

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import ClassVar
 
-from rlf.api.lineage import open_reader
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.core.machine import machine_memory_bytes
@@ -195,6 +194,8 @@ def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:
     """The median over the steps of all runs of this plan in a folder."""
     if not (runs_folder / "rlf.db").is_file():
         return None
+
+    from rlf.api.lineage import open_reader  # loads the database's library
 
     with open_reader(runs_folder) as reader:
         runs = [run for run in reader.list_runs() if run.record.plan_hash == plan.plan_hash]
