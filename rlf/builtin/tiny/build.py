@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rlf.builtin.encyclopedia import calculator, search, search_disabled, search_shuffled
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.builtin.tiny.evaluate import Episode, EvaluationQuestion, Tool, play, success_by_kind
-from rlf.builtin.tiny.model import create_model
+from rlf.builtin.tiny.model import create_model, save_checkpoint
 from rlf.builtin.tiny.pretrain import PolicyPlan, SkillsPlan, spoil_policy, teach_skills
 from rlf.builtin.tiny.tokenizer import build_tokenizer
 
@@ -68,7 +68,7 @@ def build(folder: Path) -> None:
     spoil_policy(model, tokenizer, policy_plan, _SEED)
     policy_seconds = time.perf_counter() - started
 
-    _save(model, tokenizer, folder)
+    save_checkpoint(model, tokenizer, folder)
     card = {
         "model": {"parameters": sum(parameter.numel() for parameter in model.parameters()), "seed": _SEED},
         "skills": {**_plan(skills_plan), "wall_s": round(skills_seconds), "validation": skilled},
@@ -113,20 +113,6 @@ def _tokens_by_kind(episodes: list[Episode]) -> dict[str, float]:
     return {
         kind: _mean([len(e.token_ids) for e in episodes if e.is_success and e.question.kind == kind]) for kind in kinds
     }
-
-
-def _save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers is untyped here
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-    )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    for path in folder.iterdir():
-        path.chmod(0o644)
 
 
 def _plan(plan: SkillsPlan | PolicyPlan) -> dict[str, Any]:

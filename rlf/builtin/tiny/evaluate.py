@@ -16,7 +16,7 @@ from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen3ForCausalLM
 from rlf.builtin.tiny.layout import ToolCallTextError, observation_ids, parse_calls, prompt_ids
 from rlf.builtin.tiny.tokenizer import END_OF_TURN
 
-__all__ = ["Episode", "EvaluationQuestion", "Tool", "play", "success_by_kind"]
+__all__ = ["Episode", "EvaluationQuestion", "RunCall", "Tool", "play", "play_episodes", "success_by_kind"]
 
 Tool = Callable[[str], str]
 _MAX_TURNS = 4
@@ -53,6 +53,9 @@ class Episode:
         return self.answer == self.question.answer
 
 
+RunCall = Callable[[Episode, str, dict[str, str]], str]
+
+
 def play(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
@@ -62,19 +65,38 @@ def play(
     sample_seed: int | None,
 ) -> list[Episode]:
     """Play each question once, with `tools` declared; greedily where `sample_seed` is None, else at temperature 1."""
-    generator = None if sample_seed is None else torch.Generator().manual_seed(sample_seed)
     episodes = [Episode(question, prompt_ids(tokenizer, list(tools), question.text)) for question in questions]
+    play_episodes(model, tokenizer, episodes, lambda _, name, arguments: _run(tools, name, arguments), sample_seed)
+    return episodes
+
+
+def play_episodes(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    episodes: Sequence[Episode],
+    run_call: RunCall,
+    sample_seed: int | None,
+    *,
+    max_turns: int = _MAX_TURNS,
+    max_turn_tokens: int = _MAX_TURN_TOKENS,
+) -> None:
+    """Play episodes that hold their prompts to their ends; greedily where `sample_seed` is None.
+
+    Args:
+        run_call: takes the episode, a tool's name and arguments, and returns the result's text; it raises
+            ToolCallTextError for a call that ends the episode.
+    """
+    generator = None if sample_seed is None else torch.Generator().manual_seed(sample_seed)
     model.train(False)
     for first in range(0, len(episodes), _BATCH_SIZE):
         batch = episodes[first : first + _BATCH_SIZE]
-        for _ in range(_MAX_TURNS):
+        for _ in range(max_turns):
             active = [episode for episode in batch if not episode.is_done]
             if not active:
                 break
-            _sample_turns(model, tokenizer, active, generator)
+            _sample_turns(model, tokenizer, active, generator, max_turn_tokens)
             for episode in active:
-                _follow(tokenizer, tools, episode)
-    return episodes
+                _follow(tokenizer, run_call, episode)
 
 
 def success_by_kind(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -86,12 +108,12 @@ def success_by_kind(episodes: Sequence[Episode]) -> dict[str, float]:
     return {kind: sum(values) / len(values) for kind, values in sorted(successes.items())}
 
 
-def _follow(tokenizer: PreTrainedTokenizerFast, tools: Mapping[str, Tool], episode: Episode) -> None:
+def _follow(tokenizer: PreTrainedTokenizerFast, run_call: RunCall, episode: Episode) -> None:
     """Take the latest turn: run its calls, or end the episode."""
     text = str(tokenizer.decode(episode.turn_ids)).removesuffix(END_OF_TURN)
     try:
         calls = parse_calls(text)
-        results = [_run(tools, name, arguments) for name, arguments in calls]
+        results = [run_call(episode, name, arguments) for name, arguments in calls]
     except ToolCallTextError:
         episode.is_done = True
         return
@@ -117,6 +139,7 @@ def _sample_turns(
     tokenizer: PreTrainedTokenizerFast,
     episodes: Sequence[Episode],
     generator: torch.Generator | None,
+    max_turn_tokens: int,
 ) -> None:
     """Sample each episode's next turn: one prefill of the left-padded rows, then one token at a time."""
     length = max(len(episode.token_ids) for episode in episodes)
@@ -131,7 +154,7 @@ def _sample_turns(
     for episode in episodes:
         episode.turn_ids = []
     is_open = [True] * len(episodes)
-    for _ in range(_MAX_TURN_TOKENS):
+    for _ in range(max_turn_tokens):
         logits_BV = model(
             input_ids=tokens_BT,
             attention_mask=attention_BT,

@@ -14,7 +14,16 @@ from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.tiny.tokenizer import END_OF_TURN, SPECIAL_TOKENS
 
-__all__ = ["ToolCallTextError", "call_text", "data_ids", "observation_ids", "parse_calls", "prompt_ids", "turn_ids"]
+__all__ = [
+    "ToolCallTextError",
+    "call_text",
+    "data_ids",
+    "observation_ids",
+    "opening_ids",
+    "parse_calls",
+    "prompt_ids",
+    "turn_ids",
+]
 
 _INSIDE_SPECIAL = re.compile("(?<=<)(?=" + "|".join(re.escape(token[1:]) for token in SPECIAL_TOKENS) + ")")
 _CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
@@ -36,7 +45,12 @@ def data_ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
 
 def prompt_ids(tokenizer: PreTrainedTokenizerFast, tool_names: Sequence[str], question: str) -> list[int]:
     """Everything before the first turn."""
-    system = f"<|im_start|>system\nTools: {', '.join(tool_names)}<|im_end|>\n<|im_start|>user\n"
+    return opening_ids(tokenizer, f"Tools: {', '.join(tool_names)}", question)
+
+
+def opening_ids(tokenizer: PreTrainedTokenizerFast, system: str, question: str) -> list[int]:
+    """Everything before the first turn, with the text of the system block."""
+    system = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n"
     after = "<|im_end|>\n<|im_start|>assistant\n"
     return [*tokenizer.encode(system), *data_ids(tokenizer, question), *tokenizer.encode(after)]
 

@@ -1,37 +1,55 @@
-"""The tiny model's shape and its starting weights: a Qwen3 as transformers loads it, nothing of its own."""
+"""Shape and starting weights of the built-in models, and their files: a Qwen3 as transformers loads it."""
 
 from __future__ import annotations
 
-import torch
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["create_model"]
+import torch
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+__all__ = ["TINY", "Shape", "create_model", "save_checkpoint"]
 
 _INIT_STD = 0.06
 _ATTENTION_GAIN = 1.4
 """Start of the query and key norms' gains: sharper attention, with which copying is learned much sooner."""
 
 
-def create_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """A model with random weights that depend on `seed` alone."""
+class Shape(NamedTuple):
+    """Sizes of a model; the defaults are the tiny one's."""
+
+    hidden: int = 128
+    intermediate: int = 256
+    layers: int = 3
+    heads: int = 4
+    """Of queries, each 32 wide."""
+    kv_heads: int = 2
+    max_positions: int = 1024
+
+
+TINY = Shape()
+
+
+def create_model(tokenizer: PreTrainedTokenizerFast, seed: int, shape: Shape = TINY) -> Qwen3ForCausalLM:
+    """A model with random weights that depend on `seed` and `shape` alone."""
     torch.manual_seed(seed)
-    model = Qwen3ForCausalLM(_config(tokenizer))  # type: ignore[no-untyped-call]  # transformers is untyped here
+    model = Qwen3ForCausalLM(_config(tokenizer, shape))  # type: ignore[no-untyped-call]  # transformers is untyped here
     for name, parameter in model.named_parameters():
         if name.endswith(("q_norm.weight", "k_norm.weight")):
             torch.nn.init.constant_(parameter, _ATTENTION_GAIN)
     return model
 
 
-def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+def _config(tokenizer: PreTrainedTokenizerFast, shape: Shape) -> Qwen3Config:
     return Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
         head_dim=32,
-        max_position_embeddings=1024,
+        max_position_embeddings=shape.max_positions,
         rope_parameters={"rope_type": "default", "rope_theta": 1e5},
         tie_word_embeddings=True,
         initializer_range=_INIT_STD,
@@ -40,3 +58,18 @@ def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
         pad_token_id=tokenizer.pad_token_id,
         dtype="float32",
     )
+
+
+def save_checkpoint(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write what transformers loads; generation samples at temperature 1 up to the end of a turn."""
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers is untyped here
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():
+        path.chmod(0o644)

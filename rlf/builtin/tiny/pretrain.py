@@ -28,7 +28,7 @@ from rlf.builtin.tiny.demonstrations import (
     sample_scene,
 )
 
-__all__ = ["PolicyPlan", "SkillsPlan", "spoil_policy", "teach_skills"]
+__all__ = ["PolicyPlan", "SkillsPlan", "Trainer", "cosine_scale", "spoil_policy", "teach_skills", "train_on"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class PolicyPlan:
     """The share of demonstrations with each fault; the rest are clean."""
 
 
-class _Trainer:
+class Trainer:
     """Muon (Jordan 2024) on the matrices of the layers, AdamW on embeddings and gains, one schedule for both.
 
     Copying is learned by Muon within a few hundred steps; AdamW alone was far behind after as many.
@@ -118,28 +118,34 @@ def teach_skills(
     Raises:
         RuntimeError: the criterion is not met.
     """
-    trainer = _Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
-    for step in range(plan.constant_steps + plan.decay_steps):
-        rate_scale = min(1.0, (step + 1) / plan.warmup_steps)
-        if step >= plan.constant_steps:
-            rate_scale = _cosine(step - plan.constant_steps, plan.decay_steps)
-        loss = trainer.step(_skills_batch(tokenizer, f"skills:{seed}:{step}"), rate_scale)
-        if (step + 1) % _LOG_EVERY == 0:
-            logger.info("skills step %d: loss %.4f", step + 1, loss)
+    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
+    train_on(trainer, lambda step: _skills_batch(tokenizer, f"skills:{seed}:{step}"), plan)
     success = measure()
     if min(success.values()) < plan.criterion:
         raise RuntimeError(f"skills end at {success}; each kind must reach {plan.criterion}. Try another seed.")
 
 
+def train_on(trainer: Trainer, batch_of_step: Callable[[int], Sequence[Demonstration]], plan: SkillsPlan) -> None:
+    """Warm-up, steps at the full rate, then a cosine; `batch_of_step` makes each step's rows."""
+    for step in range(plan.constant_steps + plan.decay_steps):
+        rate_scale = min(1.0, (step + 1) / plan.warmup_steps)
+        if step >= plan.constant_steps:
+            rate_scale = cosine_scale(step - plan.constant_steps, plan.decay_steps)
+        loss = trainer.step(batch_of_step(step), rate_scale)
+        if (step + 1) % _LOG_EVERY == 0:
+            logger.info("skills step %d: loss %.4f", step + 1, loss)
+
+
 def spoil_policy(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: int) -> None:
     """Stage B: mostly careless demonstrations, with a decaying rate."""
-    trainer = _Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
+    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
     for step in range(plan.steps):
-        loss = trainer.step(_policy_batch(tokenizer, plan, f"policy:{seed}:{step}"), _cosine(step, plan.steps))
+        loss = trainer.step(_policy_batch(tokenizer, plan, f"policy:{seed}:{step}"), cosine_scale(step, plan.steps))
     logger.info("policy: loss %.4f after %d steps", loss, plan.steps)
 
 
-def _cosine(step: int, num_steps: int) -> float:
+def cosine_scale(step: int, num_steps: int) -> float:
+    """The rate of `step` as a share of its peak: half a cosine from 1 down to a fiftieth."""
     return _MINIMUM_RATE + (1 - _MINIMUM_RATE) * 0.5 * (1 + math.cos(math.pi * step / num_steps))
 
 

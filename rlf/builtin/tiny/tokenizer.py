@@ -27,7 +27,7 @@ from rlf.builtin.encyclopedia.questions import question_templates
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND
 from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS
 
-__all__ = ["END_OF_TEXT", "END_OF_TURN", "SPECIAL_TOKENS", "build_tokenizer"]
+__all__ = ["END_OF_TEXT", "END_OF_TURN", "SPECIAL_TOKENS", "build_tokenizer", "wrap_tokenizer"]
 
 END_OF_TURN = "<|im_end|>"
 END_OF_TEXT = "<|endoftext|>"
@@ -84,6 +84,12 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
+    template = files("rlf.builtin.tiny").joinpath("chat_template.jinja").read_text(encoding="utf-8")
+    return wrap_tokenizer(backend, template)
+
+
+def wrap_tokenizer(backend: Tokenizer, chat_template: str) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer as transformers has it, with the special tokens and ends of the built-in models."""
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens(list(_CONTROL_TOKENS))
     backend.add_tokens(list(_TAG_TOKENS))
@@ -93,7 +99,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         pad_token=END_OF_TEXT,
         model_max_length=1024,
         clean_up_tokenization_spaces=False,
-        chat_template=files("rlf.builtin.tiny").joinpath("chat_template.jinja").read_text(encoding="utf-8"),
+        chat_template=chat_template,
     )
 
 
