@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rlf.chat.format import ChatFormat
 from rlf.core import Fault, RlfError
@@ -23,7 +23,7 @@ from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.engine import ENGINES, Feature
 from rlf.spec.looking.model_folder import model_location
 from rlf.types.events import EventSink, Notice
-from rlf.types.policy import Sample, Sampling
+from rlf.types.policy import Host
 from rlf.types.task import Task
 
 if TYPE_CHECKING:
@@ -158,24 +158,6 @@ class EngineRun(Protocol):
         """Runs to the last step, emitting every event. Cancelled, it leaves nothing running and re-raises."""
 
 
-class Host(Protocol):
-    """A model that completes any number of conversations at once. To be entered as an async context manager."""
-
-    @property
-    def max_tokens(self) -> int:
-        """Longest prompt and completion together that the model was made for."""
-
-    def end_tokens(self, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-        """Tokens that end a turn."""
-
-    async def complete(self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int) -> Sample:
-        """Samples a conversation of one turn."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-
 class Engine(PlannedEngine):
     """An engine that can be chosen by `engine.kind`."""
 
@@ -231,8 +213,12 @@ class Engine(PlannedEngine):
             RlfError: it cannot run here, or a part of it cannot be built.
         """
 
-    def load_host(self, path: str) -> tuple[Host, PreTrainedTokenizerBase]:
-        """A model of this machine to be served as it is, with its tokenizer. Raises RlfError where it does not load."""
+    def load_host(self, path: str, *, num_slots: int = 32) -> tuple[Host, PreTrainedTokenizerBase]:
+        """A model of this machine to be served as it is, with its tokenizer. Raises RlfError where it does not load.
+
+        Args:
+            num_slots: conversations that it samples at once.
+        """
         raise NotImplementedError(f"engine {self.kind} serves no model")
 
     def checkpoints_in(self, folder: Path) -> Path:

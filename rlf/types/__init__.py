@@ -12,7 +12,7 @@ from rlf.types.events import (
     StepFinished,
 )
 from rlf.types.image import Image
-from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
+from rlf.types.policy import Finish, Host, Policy, Sample, SampleRequest, Sampling, Watch
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.task import Message, Task
 from rlf.types.tool import (
@@ -45,6 +45,7 @@ __all__ = [
     "EventSink",
     "FailureClass",
     "Finish",
+    "Host",
     "Image",
     "InnerCall",
     "InnerTurn",
@@ -76,4 +77,5 @@ __all__ = [
     "ToolResult",
     "Trajectory",
     "Turn",
+    "Watch",
 ]

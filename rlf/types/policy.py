@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class Finish(StrEnum):
@@ -76,3 +79,35 @@ class Policy(Protocol):
 
     def release(self, trajectory_id: str) -> None:
         """Ends a trajectory and gives back what is kept for it. Safe to call twice."""
+
+
+Watch = Callable[[Sample], None]
+"""Takes what is sampled so far, on the event loop, as often as there is more. The lists grow while sampling continues;
+`finish` means nothing yet. It must not raise."""
+
+
+class Host(Policy, Protocol):
+    """A model of this machine that samples any number of conversations at once. Entered as an async context manager."""
+
+    @property
+    def num_slots(self) -> int:
+        """Conversations that it samples at once; others wait."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest prompt and completion together that the model was made for."""
+
+    def end_tokens(self, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+        """Tokens that end a turn."""
+
+    async def sample(self, request: SampleRequest, watch: Watch | None = None) -> Sample:
+        """Samples one turn."""
+
+    async def complete(
+        self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int, watch: Watch | None = None
+    ) -> Sample:
+        """Samples a conversation of one turn. Cancelled, it frees what it holds."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...

@@ -16,9 +16,10 @@ from rlf.spec.engine import Feature
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlf.engines.engine import EngineRun, Host, Opening
+    from rlf.engines.engine import EngineRun, Opening
     from rlf.plan.model_shape import ModelShape
     from rlf.spec import RunSpec
+    from rlf.types.policy import Host
 
 __all__ = ["Local"]
 
@@ -65,11 +66,11 @@ class Local(Engine):
 
         return LocalEngine(opening, device=self.device, threads=self.num_threads)
 
-    def load_host(self, path: str) -> tuple[Host, PreTrainedTokenizerBase]:
+    def load_host(self, path: str, *, num_slots: int = 32) -> tuple[Host, PreTrainedTokenizerBase]:
         """On the GPU in bfloat16 if there is one."""
         from rlf.engines.local.host import load_host
 
-        return load_host(path)
+        return load_host(path, num_slots=num_slots)
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
         """What its manifest says."""

@@ -25,15 +25,13 @@ from rlf.chat.tokenizer import load_tokenizer
 from rlf.engines.local.decode import Decoder
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype
 from rlf.engines.local.slots import Row, Slots
-from rlf.types.policy import Sample, SampleRequest, Sampling
+from rlf.types.policy import Sample, SampleRequest, Sampling, Watch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 T = TypeVar("T")
 
-_MAX_COMPLETIONS = 32
-"""Completions that a served model samples at once."""
 _LOGICAL_LAG = 4
 """Ticks between a row's last token and its return, in the logical schedule: the time its tools have for free."""
 _LOGICAL_STRIDE = 4
@@ -109,10 +107,17 @@ class PolicyHost:
             self._queue.append(row)
             self._num_open += 1
 
-    async def sample(self, request: SampleRequest) -> Sample:
+    @property
+    def num_slots(self) -> int:
+        """Conversations that are sampled at once."""
+        return self._slots.num_slots
+
+    async def sample(self, request: SampleRequest, watch: Watch | None = None) -> Sample:
         """Samples one turn of an open trajectory."""
         reply: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
-        self._rows[request.trajectory_id].begin(request, reply, self._max_tokens)
+        row = self._rows[request.trajectory_id]
+        row.begin(request, reply, self._max_tokens)
+        row.watch = watch
         self._wake()
         return await reply
 
@@ -127,12 +132,14 @@ class PolicyHost:
             self._reset()
         self._wake()
 
-    async def complete(self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int) -> Sample:
+    async def complete(
+        self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int, watch: Watch | None = None
+    ) -> Sample:
         """Samples a conversation of one turn."""
         id_ = f"completion/{next(self._completion)}"
         self.open([id_])
         try:
-            return await self.sample(SampleRequest(id_, tokens, max_tokens, sampling, seed))
+            return await self.sample(SampleRequest(id_, tokens, max_tokens, sampling, seed), watch)
         finally:
             self.release(id_)
 
@@ -182,6 +189,8 @@ class PolicyHost:
         if joining or self._slots.num_active:
             for row in await self._burst(joining):
                 row.deliver()
+            for row in self._slots.active:
+                row.show()
         elif self._slots.rows:
             self._tick = min(row.due for row in self._slots.rows)
 
@@ -244,8 +253,11 @@ class PolicyHost:
         return not self._logical or row.due <= self._tick
 
 
-def load_host(path: str) -> tuple[PolicyHost, PreTrainedTokenizerBase]:
+def load_host(path: str, *, num_slots: int = 32) -> tuple[PolicyHost, PreTrainedTokenizerBase]:
     """A model to be served as it is, with its tokenizer: on the GPU in bfloat16 if there is one.
+
+    Args:
+        num_slots: conversations sampled at once.
 
     Raises:
         RlfError: it does not load, or is no model that this host can run.
@@ -257,4 +269,4 @@ def load_host(path: str) -> tuple[PolicyHost, PreTrainedTokenizerBase]:
     def decode(tokens: Sequence[int]) -> str:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
 
-    return PolicyHost(model, decode, num_slots=_MAX_COMPLETIONS, threads=torch.get_num_threads()), tokenizer
+    return PolicyHost(model, decode, num_slots=num_slots, threads=torch.get_num_threads()), tokenizer

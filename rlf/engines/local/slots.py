@@ -14,7 +14,7 @@ import numpy as np
 
 from rlf.engines.local.cache import KVCache
 from rlf.training.draw import uniforms
-from rlf.types.policy import Finish, Sample, SampleRequest
+from rlf.types.policy import Finish, Sample, SampleRequest, Watch
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +40,8 @@ class Row:
     """Log-probabilities of the likeliest tokens at each of them, where they are asked for."""
     logprobs: list[float] = field(default_factory=list)
     finish: Finish | None = None
+    watch: Watch | None = None
+    """Takes what is sampled so far of this turn."""
     released: bool = False
 
     def begin(self, request: SampleRequest, reply: asyncio.Future[Sample], max_tokens: int) -> None:
@@ -63,10 +65,15 @@ class Row:
 
     def deliver(self) -> None:
         """Hands the finished turn to whoever waits for it."""
-        reply, self.reply, self.request = self.reply, None, None
+        reply, self.reply, self.request, self.watch = self.reply, None, None, None
         assert reply is not None and self.finish is not None, f"{self.id} was not sampled"
         if not reply.done():
             reply.set_result(Sample(self.tokens, self.logprobs, self.finish, self.tops))
+
+    def show(self) -> None:
+        """Shows what is sampled so far to whoever watches."""
+        if self.watch is not None and self.tokens and not self.released:
+            self.watch(Sample(self.tokens, self.logprobs, Finish.LENGTH, self.tops))
 
     @property
     def turn(self) -> SampleRequest:
@@ -91,7 +98,7 @@ class Slots:
 
     def __init__(self, cache: KVCache, num_slots: int) -> None:
         self.cache = cache
-        self._num_slots = num_slots
+        self.num_slots = num_slots
         self.rows: list[Row] = []
         """By slot."""
         self.num_active = 0
@@ -109,7 +116,7 @@ class Slots:
     @property
     def has_room(self) -> bool:
         """Whether a slot is free."""
-        return len(self.rows) < self._num_slots
+        return len(self.rows) < self.num_slots
 
     def admit(self, row: Row) -> None:
         """Gives a row a slot."""

@@ -275,3 +275,17 @@ def test_conversations_with_settings_of_their_own_share_batches_and_get_what_eac
 
     numbered = list(enumerate(settings))
     assert asyncio.run(main(numbered)) == [asyncio.run(main([each]))[0] for each in numbered]
+
+
+@pytest.mark.parametrize("logical", [True, False])
+def test_who_watches_a_turn_sees_its_tokens_grow_to_those_that_are_given(model, logical):
+    seen = []
+
+    async def main():
+        async with new_sampler(model, logical=logical, max_tokens=None) as host:
+            watched = host.complete([5, 6, 7], 12, Sampling(), 3, lambda sample: seen.append([*sample.tokens]))
+            return await asyncio.gather(watched, host.complete([5, 6], 12, Sampling(), 4))
+
+    whole = asyncio.run(main())[0].tokens
+    assert [whole[: len(part)] for part in seen] == seen
+    assert 1 < len(seen) == len({len(part) for part in seen})
