@@ -23,11 +23,14 @@ BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
 
-test: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Passes the tests, on up to four cores.
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# Tests wait for processes and servers more than they compute: one worker more than there are cores, up to five.
+WORKERS = -n $$(( $$(nproc 2>/dev/null || echo 1) + 1 )) --maxprocesses 5
+
+test: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Passes the tests, on several cores.
+	$(BIN)/python -m pytest $(WORKERS) --dist worksteal
 
 coverage: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Which lines and branches the tests run.
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 mutation: .venv/installed-dev  ## How many small faults in the heart of rlf its tests notice, on a sample.
 	$(call install,mutmut==3.8.1 coverage)

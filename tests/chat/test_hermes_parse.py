@@ -372,9 +372,9 @@ def test_hostile_turns_are_read_in_linear_time(hermes):
         "<tool_call>{'",
     ):
         text = piece * (100_000 // len(piece))
-        started = time.perf_counter()
+        started = time.process_time()
         parse(hermes, text)
-        assert time.perf_counter() - started < 3, piece
+        assert time.process_time() - started < 3, piece
 
 
 def test_every_failure_class_can_be_met(hermes):

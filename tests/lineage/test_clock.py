@@ -1,6 +1,7 @@
 """A wall clock that is set in mid-run changes no time that is reported, nor who owns the run."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_follower_shows_each_event_once(store, reader, clock, jump_s, monkeypa
             later.pop(0)()
             recorder.flush()
 
-        monkeypatch.setattr(tail.time, "sleep", pause)
+        monkeypatch.setattr(tail, "time", SimpleNamespace(sleep=pause))
         recorder(step(1))
         recorder(Notice("info", "before", {}))
         recorder.flush()

@@ -1,5 +1,7 @@
 """Marks, thinning, cleaning, and finding damage."""
 
+from types import SimpleNamespace
+
 import pytest
 from sqlalchemy import insert, text, update
 
@@ -138,7 +140,7 @@ def test_another_writer_gets_its_turn_while_a_run_is_imported(store, ended, tmp_
             seen.extend(run.record.id for run in Reader(training).list_runs())
             start_run(training, run_record(f"training-{len(seen)}"))
 
-    monkeypatch.setattr(transfer.time, "sleep", write_in_between)
+    monkeypatch.setattr(transfer, "time", SimpleNamespace(sleep=write_in_between))
     with open_store(path) as other:
         assert copy_run(store, other, ended)
         assert {run.record.id for run in Reader(other).list_runs()} > {ended, "training-0"}
@@ -152,7 +154,7 @@ def test_an_import_that_was_cut_off_is_hidden_named_replaced_and_freed(store, en
     with open_store(tmp_path / "other.db") as other:
         for finish in (lambda: copy_run(store, other, ended), lambda: drop_unnamed_blobs(other)):
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(transfer.time, "sleep", killed)
+                patch.setattr(transfer, "time", SimpleNamespace(sleep=killed))
                 copy_run(store, other, ended)
             assert Reader(other).list_runs() == []
             assert [line for line in find_damage(other) if "named by" not in line] == [
