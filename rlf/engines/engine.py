@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from rlf.chat.format import ChatFormat
 from rlf.core import Fault, RlfError
@@ -158,9 +158,29 @@ class EngineRun(Protocol):
         """Runs to the last step, emitting every event. Cancelled, it leaves nothing running and re-raises."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """How a model is held to be used."""
+
+    num_slots: int = 32
+    """Conversations sampled at once; further open ones wait in their order."""
+    max_tokens: int | None = None
+    """Of a whole conversation, for which the cache is reserved; None: it grows as it is needed."""
+    logical: bool = False
+    """Whether the model is held and its batches follow each other as in training with `schedule: logical`: the same
+    questions give the same tokens, bit for bit."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What is computed in, as in `model.dtype`."""
+
+
+SERVED = HostSettings()
+
+
 class Engine(PlannedEngine):
     """An engine that can be chosen by `engine.kind`."""
 
+    SERVES: ClassVar[bool] = False
+    """Whether `load_host` has a host for models."""
     HAS_NEWER_STATE: ClassVar[bool] = False
     """Whether a resumed run may continue from a newer state than the checkpoints in the lineage."""
 
@@ -213,12 +233,8 @@ class Engine(PlannedEngine):
             RlfError: it cannot run here, or a part of it cannot be built.
         """
 
-    def load_host(self, path: str, *, num_slots: int = 32) -> tuple[Host, PreTrainedTokenizerBase]:
-        """A model of this machine to be served as it is, with its tokenizer. Raises RlfError where it does not load.
-
-        Args:
-            num_slots: conversations that it samples at once.
-        """
+    def load_host(self, path: str, settings: HostSettings = SERVED) -> tuple[Host, PreTrainedTokenizerBase]:
+        """A model of this machine to be used as it is, with its tokenizer. Raises RlfError where it does not load."""
         raise NotImplementedError(f"engine {self.kind} serves no model")
 
     def checkpoints_in(self, folder: Path) -> Path:

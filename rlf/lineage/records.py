@@ -26,6 +26,10 @@ SWEEP = "sweep"
 """The engine of a run that is a sweep: it runs its members one after the other and has no steps of its own."""
 
 
+EVALUATION = "evaluation"
+"""The engine of a run that is an evaluation: it tries a model and has no steps of its own."""
+
+
 class ParentKind(StrEnum):
     """How a run descends from its parent."""
 
@@ -37,6 +41,8 @@ class ParentKind(StrEnum):
     """The parent is the sweep that it is a member of."""
     REPRODUCTION = "reproduction"
     """It runs the parent's plan again, to compare."""
+    EVALUATION = "evaluation"
+    """It tries the parent's model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class RunRecord:
     id: str = field(metadata={"json": "run_id"})
     name: str
     engine: str
-    """What ran it: an engine's kind, or `sweep`."""
+    """What ran it: an engine's kind, `sweep` or `evaluation`."""
     seed: int
     plan: Mapping[str, Any]
     plan_hash: str

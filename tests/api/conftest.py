@@ -78,3 +78,16 @@ def project(interrupted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(copy))
     return copy
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A run of the search spec that has learned for two steps: its runs folder, and its id."""
+    from rlf.api.running.start import run
+
+    from .test_runs import Watch
+
+    folder = tmp_path_factory.mktemp("trained") / "runs"
+    changes = ["train.steps=2", "eval.every=1", "checkpoint.every=1"]
+    done = run([ROOT / "specs/search.yaml"], [*SMALL, *changes], runs_folder=folder, view=Watch(), command=["rlf"])
+    return folder, done.run_id

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from rlf.api.lineage import open_lineage
-from rlf.api.runs.exports import ORIGIN, PROCESSOR_FILES, export_model
+from rlf.api.runs.exports import ORIGIN, export_model
+from rlf.api.runs.models import PROCESSOR_FILES
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rlf.api.lineage import open_reader
+from rlf.api.running.changed_plan import check_changed
 from rlf.api.running.checkpoints import choose_start, kept_checkpoints
 from rlf.api.running.drive import RunOutcome, View
-from rlf.api.running.restoring import YAML_ROLES, Places, take_environment
+from rlf.api.running.restoring import Places
 from rlf.api.running.start import Parent, start
-from rlf.api.specs.plans import Checked, check_spec
+from rlf.api.specs.plans import check_spec
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Fit, recorded_engine
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord
-from rlf.spec import InputFile
 from rlf.spec.engine import EngineSpec, Feature
-from rlf.spec.reading.nodes import OVERRIDE, KeyPath, dotted
-from rlf.spec.reading.reader import shown_path
 
 
 def fork(
@@ -58,7 +52,7 @@ def fork(
             f"run {record.id}: step {start_at.step} has no checkpoint to start from. Name one of the steps "
             f"{', '.join(kept) or '(none)'}, or start a new run with `rlf run`."
         )
-    checked = check_spec(files, overrides) if files else _changed(record, places, overrides)
+    checked = check_spec(files, overrides) if files else check_changed(record, places, overrides)
     spec = checked.plan.spec
     _check_engine(record, spec.engine)
     if spec.train.steps <= start_at.step:
@@ -86,41 +80,3 @@ def _check_engine(record: RunRecord, engine: EngineSpec | None) -> None:
         f"run {record.id}: engine {engine.kind} {fault}. Write the model with `rlf export RUN FOLDER --step N`, and "
         "start a new run with `model.path=FOLDER`."
     )
-
-
-def _changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> Checked:
-    """The parent's plan with overrides. It is read again as a spec, so that every check is made."""
-    take_environment(record, places)
-    values = places.values(record.plan["spec"])
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{record.id}.yaml"
-        file.write_text(json.dumps(_written(values, record.plan["origins"])))
-        checked = check_spec([file], overrides)
-    known: dict[str, str] = record.plan["origins"]
-    own = checked.plan.origins
-    origins = {key: place if place == OVERRIDE else known.get(key, f"run {record.id}") for key, place in own.items()}
-    inputs = [item for item in checked.plan.files if item.role not in YAML_ROLES]
-    plan = checked.plan.model_copy(update={"files": (*_yaml_files(record, places), *inputs), "origins": origins})
-    return replace(checked, plan=plan)
-
-
-def _written(value: Any, origins: Collection[str], path: KeyPath = ()) -> Any:
-    """What of a stored spec was written, without defaults: some keys are faults where nothing reads them."""
-    if path and not any(key.startswith((f"{dotted(path)}.", f"{dotted(path)}[")) for key in origins):
-        return value
-    if isinstance(value, dict):
-        items = [(key, child, (*path, key)) for key, child in value.items()]
-        return {key: _written(child, origins, at) for key, child, at in items if _is_written(dotted(at), origins)}
-    if isinstance(value, list):
-        return [_written(child, origins, (*path, number)) for number, child in enumerate(value)]
-    return value
-
-
-def _is_written(key: str, origins: Collection[str]) -> bool:
-    return key in origins or any(other.startswith((f"{key}.", f"{key}[")) for other in origins)
-
-
-def _yaml_files(record: RunRecord, places: Places) -> list[InputFile]:
-    """The files that the parent's plan was read from, as they were then."""
-    found = [(file, places.file(file.role, file.path)) for file in record.files if file.role in YAML_ROLES]
-    return [InputFile(file.role, shown_path(place), file.sha256) for file, place in found if place is not None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlf.core.machine import usable_cores
-from rlf.engines.engine import Engine
+from rlf.engines.engine import SERVED, Engine, HostSettings
 from rlf.plan.engine import EngineReport
 from rlf.spec.engine import Feature
 
@@ -30,6 +30,7 @@ class Local(Engine):
     """The embedded engine, on a CPU or on one GPU."""
 
     TITLE: ClassVar[str] = "the local engine"
+    SERVES: ClassVar[bool] = True
     WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = ("threads",)
     """Each micro-batch is computed on one core and their gradients are added in order, so the number changes no bit."""
     LACKS: ClassVar[Mapping[Feature, str]] = {
@@ -66,11 +67,11 @@ class Local(Engine):
 
         return LocalEngine(opening, device=self.device, threads=self.num_threads)
 
-    def load_host(self, path: str, *, num_slots: int = 32) -> tuple[Host, PreTrainedTokenizerBase]:
-        """On the GPU in bfloat16 if there is one."""
+    def load_host(self, path: str, settings: HostSettings = SERVED) -> tuple[Host, PreTrainedTokenizerBase]:
+        """On the GPU if there is one."""
         from rlf.engines.local.host import load_host
 
-        return load_host(path, num_slots=num_slots)
+        return load_host(path, settings, device=self.device)
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
         """What its manifest says."""

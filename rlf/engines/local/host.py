@@ -17,11 +17,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import torch
 
+from rlf.chat.encoding import decode
 from rlf.chat.tokenizer import load_tokenizer
+from rlf.engines.engine import SERVED, HostSettings
 from rlf.engines.local.decode import Decoder
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype
 from rlf.engines.local.slots import Row, Slots
@@ -253,20 +256,24 @@ class PolicyHost:
         return not self._logical or row.due <= self._tick
 
 
-def load_host(path: str, *, num_slots: int = 32) -> tuple[PolicyHost, PreTrainedTokenizerBase]:
-    """A model to be served as it is, with its tokenizer: on the GPU in bfloat16 if there is one.
-
-    Args:
-        num_slots: conversations sampled at once.
+def load_host(
+    path: str, settings: HostSettings = SERVED, *, device: Literal["auto", "cpu", "cuda"] = "auto"
+) -> tuple[PolicyHost, PreTrainedTokenizerBase]:
+    """A model to be used as it is, with its tokenizer: on the GPU in bfloat16 if there is one.
 
     Raises:
         RlfError: it does not load, or is no model that this host can run.
     """
-    device = resolve_device("auto")
+    place = resolve_device(device)
     tokenizer = load_tokenizer(path)
-    model = load_model(path, dtype=resolve_dtype("auto", device), device=device, frozen=True)
-
-    def decode(tokens: Sequence[int]) -> str:
-        return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
-
-    return PolicyHost(model, decode, num_slots=num_slots, threads=torch.get_num_threads()), tokenizer
+    # Weights are held as in training where the bits matter.
+    model = load_model(path, dtype=resolve_dtype(settings.dtype, place), device=place, frozen=not settings.logical)
+    host = PolicyHost(
+        model,
+        partial(decode, tokenizer),
+        num_slots=settings.num_slots,
+        max_tokens=settings.max_tokens,
+        logical=settings.logical,
+        threads=1 if settings.logical else torch.get_num_threads(),
+    )
+    return host, tokenizer

@@ -1,0 +1,136 @@
+"""The models of a run, whichever engine trained it: which there are, and one of them as a Hugging Face folder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlf.api.running.checkpoints import find_damage, kept_checkpoints
+from rlf.api.running.restoring import Places
+from rlf.core.errors import RlfError
+from rlf.core.inside import path_inside, run_folder
+from rlf.engines.engine import Engine, recorded_engine
+from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import Run
+from rlf.spec.engine import Feature
+from rlf.spec.looking.model_folder import folder_on_disk
+
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+"""What transformers reads of a model that sees, beside its tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """A model of a run, as it is on the disk."""
+
+    step: int
+    """Updates that it has seen."""
+    path: Path
+    engine: Engine
+    base: Mapping[str, Any]
+    """The plan's `model` section, with its paths as they are now."""
+    is_checkpoint: bool = False
+    """Whether it is a checkpoint, and not a Hugging Face folder."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the folder is a model as it stands: neither a checkpoint nor adapters alone."""
+        return not self.is_checkpoint and not holds_adapters(self.path)
+
+    def write(self, target: Path) -> None:
+        """Writes a Hugging Face folder; adapters are merged into the weights of the model that they are for."""
+        if not self.is_checkpoint:
+            _write_whole(self.path, target)
+        else:
+            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+                saved = Path(folder) / "model"
+                self.engine.save_checkpoint_model(self.base, self.path, saved)
+                _write_whole(saved, target)
+        _add_processor(folder_on_disk(self.base["path"]), target)
+
+
+def choose_model(reader: Reader, run: Run, runs_folder: Path, wanted: str, asked: str) -> SavedModel:
+    """The model of a run after some number of updates.
+
+    Args:
+        wanted: the updates that it has seen, `newest`, or `best`: that of the highest held-out success.
+        asked: where that was said, for messages.
+
+    Raises:
+        RlfError: the run has no model yet, or not that one; with those there are.
+    """
+    folder = run_folder(runs_folder, run.record.id)
+    by_step = _list_models(reader, run, folder)
+    if not by_step:
+        raise RlfError(
+            f"run {run.record.id}: there is no model in {folder} yet: the first is there with the first checkpoint, or "
+            "with `engine.hf_checkpoints: true` where these are shards. Continue with `rlf resume`; a run of "
+            "another runs folder is exported with `--runs` and that folder."
+        )
+    step = _wanted_step(reader, run.record.id, sorted(by_step), wanted, asked)
+    if step not in by_step:
+        raise RlfError(
+            f"{asked}: got {wanted!r}; run {run.record.id} has models of steps {', '.join(map(str, sorted(by_step)))}. "
+            "Name one of these, `newest`, or `best`."
+        )
+    _check_links(by_step[step].path, folder)
+    return by_step[step]
+
+
+def _list_models(reader: Reader, run: Run, folder: Path) -> dict[int, SavedModel]:
+    """The run's models by step: one that was written as a model before a checkpoint of the same step."""
+    engine, found = recorded_engine(run.record), dict[int, SavedModel]()
+    base = Places.of(run.record, reader.store).values(run.record.plan["spec"]["model"])
+    if Feature.CHECKPOINT_MODELS not in engine.LACKS:
+        root = engine.checkpoints_in(folder)
+        for saved in kept_checkpoints(reader, run.record.id):
+            if find_damage(run.record, saved) is None:
+                place = path_inside(root, Path(saved.path).absolute())
+                found[saved.step] = SavedModel(saved.step, place, engine, base, is_checkpoint=True)
+    written = engine.models_in(folder, int(run.record.plan["spec"]["train"]["steps"]))
+    return found | {step: SavedModel(step, path, engine, base) for step, path in written.items()}
+
+
+def _wanted_step(reader: Reader, run_id: str, steps: list[int], wanted: str, asked: str) -> int:
+    if wanted == "newest":
+        return steps[-1]
+    if wanted != "best":
+        return int(wanted) if wanted.isdecimal() else -1
+    done = [item for item in reader.evaluations(run_id) if item.mode == "sampled" and item.step in steps]
+    scored = [(item.metrics["success"], -item.step) for item in done if "success" in item.metrics]
+    if not scored:
+        raise RlfError(
+            f"{asked}: got best; none of the models of run {run_id} was evaluated. Name a step, or `newest`."
+        )
+    return -max(scored)[1]
+
+
+def _check_links(source: Path, folder: Path) -> None:
+    """Raises RlfError where a link in a run's model leads out of it: an export would copy what it points to."""
+    root = folder if source.resolve().is_relative_to(folder.resolve()) else source
+    for path in source.rglob("*"):
+        if path.is_symlink():
+            path_inside(root, path.absolute())
+
+
+def _write_whole(source: Path, target: Path) -> None:
+    if not holds_adapters(source):
+        shutil.copytree(source, target)
+        return
+    merged = load_saved(source)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OF_ADAPTERS))
+    merged.save_pretrained(target)
+
+
+def _add_processor(base: Path | None, target: Path) -> None:
+    """Copies what reads images from the model that was trained: some engines save the tokenizer alone."""
+    if base is None:
+        return
+    for name in PROCESSOR_FILES:
+        if (base / name).is_file() and not (target / name).exists():
+            shutil.copy(base / name, target / name)
