@@ -37,7 +37,7 @@ from rlf.spec.reading.paths import identity
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlf.engines.engine import Host
+    from rlf.types.policy import Host
 
 NEWEST = "newest"
 
