@@ -105,15 +105,15 @@ def _call_row(call: FoundCall) -> tuple[str, ...]:
 
 
 def heated(trajectory: Trajectory, decode: Callable[[int], str]) -> list[Text]:
-    """Each turn's sampled tokens, coloured by the sampler's probability of them."""
+    """Each turn's sampled tokens, coloured by the sampler's probability of them; plain where none was recorded."""
     return [Text.assemble(*_heated(trajectory, turn.start, turn.end, decode)) for turn in trajectory.turns]
 
 
 def _heated(trajectory: Trajectory, start: int, end: int, decode: Callable[[int], str]) -> Iterator[tuple[str, str]]:
     for place in range(start, end):
-        probability = math.exp(trajectory.rollout_logprobs[place])
-        rank = sum(probability < edge for edge in _HEAT_EDGES)
-        yield visible(decode(trajectory.tokens[place])), _HEAT[rank]
+        logprob = trajectory.rollout_logprobs[place]
+        rank = sum(math.exp(logprob) < edge for edge in _HEAT_EDGES)
+        yield visible(decode(trajectory.tokens[place])), "" if math.isnan(logprob) else _HEAT[rank]
 
 
 def heat_legend() -> Text:
@@ -122,4 +122,5 @@ def heat_legend() -> Text:
     words = [f"≥ {edge:g}" for edge in _HEAT_EDGES] + [f"< {_HEAT_EDGES[-1]:g}"]
     for word, style in zip(words, _HEAT, strict=True):
         text.append(f" {word} ", style)
+    text.append("  plain: not recorded", "dim")
     return text

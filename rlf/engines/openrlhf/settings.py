@@ -164,6 +164,12 @@ class OpenRlhfSettings(Engine):
     outage_s: float = Field(600.0, ge=0)
     """How long training waits for a tool or a reward term that is down. Trajectories that need it are played again when
     it answers; after this time they are left out of the loss."""
+    deterministic: bool = False
+    """Seeds each request to vLLM, so that a turn does not depend on what is sampled beside it, and makes the trainers
+    deterministic (OpenRLHF's `train.full_determinism_enable`). Slower: vLLM draws seeded rows one by one."""
+    record_logprobs: bool = False
+    """Asks vLLM for the log-probability of each sampled token also where no off-policy correction reads it, so that the
+    lineage has it. Sampling is slower."""
     extra_flags: Mapping[str, Any] = {}
     """Options of OpenRLHF that have no key here, without dashes, checked by its own parser:
     `{ds.overlap_comm: true, actor.aux_loss_coef: 0.001}`. `true` for a switch, a list for several values."""

@@ -87,8 +87,13 @@ def test_a_trajectory_that_the_budget_cuts_is_truncated_and_keeps_its_reward(loa
     assert len(sampled(response)) == 3
 
 
-def test_samples_and_turns_have_seeds_of_their_own(load, tmp_path):
-    _, engine = play(new_job(load, tmp_path), [CALL], samples=4)
+def test_requests_have_no_seed(load, tmp_path):
+    _, engine = play(new_job(load, tmp_path), [CALL], samples=2)
+    assert {params.seed for _, params in engine.requests} == {None}
+
+
+def test_samples_and_turns_of_a_deterministic_job_have_seeds_of_their_own(load, tmp_path):
+    _, engine = play(new_job(load, tmp_path, "engine.deterministic=true"), [CALL], samples=4)
     seeds = [params.seed for _, params in engine.requests]
     assert len(set(seeds)) == len(seeds) > 4
 
@@ -290,9 +295,9 @@ def test_the_policy_is_evaluated_before_the_first_group_is_handed_over(load, tmp
 REQUEST = SampleRequest("t", [1, 2, 3], max_tokens=8, sampling=Sampling(stop_token_ids=(1,)), seed=7)
 
 
-def sample(lines, params=None, request=REQUEST):
+def sample(lines, params=None, request=REQUEST, **options):
     tokenizer = load_tokenizer("rlf/builtin/tiny/checkpoint")
-    return asyncio.run(EnginePolicy(FakeEngine(tokenizer, lines), params or Params()).sample(request))
+    return asyncio.run(EnginePolicy(FakeEngine(tokenizer, lines), params or Params(), **options).sample(request))
 
 
 def test_a_turn_ends_with_the_stop_token_or_with_its_budget():
@@ -303,8 +308,13 @@ def test_a_turn_ends_with_the_stop_token_or_with_its_budget():
 
 def test_logprobs_of_another_temperature_than_what_was_sampled_are_not_kept():
     hot = SampleRequest("t", [1], max_tokens=8, sampling=Sampling(temperature=0.5, stop_token_ids=(1,)), seed=7)
-    assert all(math.isnan(value) for value in sample(["Fentes"], Params(logprobs=None), hot).logprobs)
-    assert sample(["Fentes"], Params(logprobs=None)).logprobs[0] == -0.5
+    asked = {"params": Params(logprobs=None), "record_logprobs": True}
+    assert all(math.isnan(value) for value in sample(["Fentes"], request=hot, **asked).logprobs)
+    assert sample(["Fentes"], **asked).logprobs[0] == -0.5
+
+
+def test_vllm_is_asked_for_no_logprobs_where_nothing_reads_them():
+    assert all(math.isnan(value) for value in sample(["Fentes"], Params(logprobs=None)).logprobs)
 
 
 def test_an_output_that_is_no_turn_is_an_error_of_the_sampler():

@@ -171,6 +171,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
     "engine.wandb.organisation": ((WANDB,), "+engine.wandb.organisation=team"),
     "engine.wandb.group": ((WANDB,), "+engine.wandb.group=first"),
     "engine.tensorboard": ((), "+engine.tensorboard=true"),
+    "engine.deterministic": ((), "+engine.deterministic=true"),
     "seed": ((), "seed=7"),
 }
 """For each key that becomes options: what else the spec says, and a change of the key."""

@@ -105,7 +105,7 @@ class Agent:
         Raises:
             RunError: nothing can be recorded, the sampler is broken, or a reward term ends the run.
         """
-        row, policy = read_label(label, self._folder), EnginePolicy(engine, sampling_params)
+        row, policy = read_label(label, self._folder), self._policy(engine, sampling_params)
         parts = await self._open(tokenizer, policy)
         head = {"prompt": prompt, "label": label, "images": None, "mm_train_inputs": None}
         if row.purpose is not Purpose.TRAIN:
@@ -122,11 +122,17 @@ class Agent:
             return head | training_response(scored, reward, sampling_params, policy.vision)
         return head | stand_in_response(scored, stand_in, group, reward, sampling_params, policy.vision)
 
+    def _policy(self, engine: SamplesTokens, sampling_params: Any) -> EnginePolicy:
+        settings = openrlhf_settings(self._spec)
+        return EnginePolicy(
+            engine, sampling_params, seeded=settings.deterministic, record_logprobs=settings.record_logprobs
+        )
+
     def _ahead_of(self, parts: _Parts, engine: SamplesTokens, sampling_params: Any) -> Ahead:
         """What plays evaluations. Ahead only where one actor has all rows, and weights stay until it is over."""
 
         async def play_row(label: str) -> Scored:
-            row, policy = read_label(label, self._folder), EnginePolicy(engine, sampling_params)
+            row, policy = read_label(label, self._folder), self._policy(engine, sampling_params)
             return await self._play_evaluation(parts, policy, row, step=None)
 
         if parts.ahead is None:

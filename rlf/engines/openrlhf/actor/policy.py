@@ -30,14 +30,23 @@ class EnginePolicy:
     strings of the chat format, as it does on the local engine, whatever the model's generation_config.json says.
     """
 
-    def __init__(self, engine: SamplesTokens, template: Any) -> None:
-        """Samples on `engine` with parameters of the class of `template`."""
+    def __init__(
+        self, engine: SamplesTokens, template: Any, *, seeded: bool = False, record_logprobs: bool = False
+    ) -> None:
+        """Samples on `engine` with parameters of the class of `template`.
+
+        Args:
+            seeded: gives each request a seed of its own.
+            record_logprobs: asks for the log-probabilities of sampled tokens where `template` does not.
+        """
         self._engine = engine
         self._params = type(template)
         self.vision: Vision | None = None
         """What reads pictures, for a policy that sees."""
         self._logprobs_processed = template.logprobs is not None
         """Whether vLLM was started to report probabilities as sampled; else it reports those at temperature 1."""
+        self._wants_logprobs = self._logprobs_processed or record_logprobs
+        self._seeded = seeded
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """vLLM keeps prefixes by their content and needs no announcement."""
@@ -60,8 +69,8 @@ class EnginePolicy:
             ignore_eos=True,
             skip_special_tokens=False,
             include_stop_str_in_output=True,
-            logprobs=0,  # the sampled token's own, without alternatives
-            seed=derive_seed(request.seed, request.num_sampled),
+            logprobs=0 if self._wants_logprobs else None,  # 0: the sampled token's own, without alternatives
+            seed=derive_seed(request.seed, request.num_sampled) if self._seeded else None,
             **self._without_marks(),
         )
         output = await self._engine.generate(list(request.tokens), params, await self._pictures(request))
@@ -91,7 +100,7 @@ class EnginePolicy:
         return Sample(tokens, self._logprobs(completion, tokens, request.sampling.temperature), finish)
 
     def _logprobs(self, completion: Any, tokens: list[int], temperature: float) -> list[float]:
-        """Per token; NaN where vLLM's number is of another temperature than what was sampled."""
-        if not self._logprobs_processed and temperature != 1.0:
+        """Per token; NaN where vLLM was not asked or its number is of another temperature than what was sampled."""
+        if not self._wants_logprobs or (not self._logprobs_processed and temperature != 1.0):
             return [math.nan] * len(tokens)
         return [float(entry[token].logprob) for token, entry in zip(tokens, completion.logprobs, strict=True)]

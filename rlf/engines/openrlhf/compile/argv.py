@@ -183,6 +183,7 @@ _MODELS = (
     Option("ds.param_dtype", "model.dtype", lambda s: "bf16", "float32 is refused"),
     Option("train.agent_func_path", "", lambda s: s.job.agent.name, "the job's agent"),
     Option("train.seed", "seed", lambda s: s.spec.seed),
+    Option("train.full_determinism_enable", "engine.deterministic", lambda s: s.engine.deterministic or None),
     Option("ds.lora.rank", "model.lora.rank", _lora("rank")),
     Option("ds.lora.alpha", "model.lora.alpha", _lora("alpha")),
     Option(
@@ -433,6 +434,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("engine.kind engine.ray_address engine.ingest", "how the job is started and followed"),
     Elsewhere("limits.max_usd", "rlf, which follows the job's steps"),
     Elsewhere("engine.outage_s", "how long an agent waits for what is down"),
+    Elsewhere("engine.record_logprobs", "what the agent asks vLLM for"),
     Elsewhere("engine.extra_flags", "options as they are"),
     Elsewhere("rollout.schedule", "a warning: vLLM has no ticks"),
     Elsewhere(
