@@ -173,6 +173,19 @@ class ChatFormat(ABC):
         tokens = self._renderer.observation(results, calls, after_calls=False, images=images)
         return tokens[1:] if closed else tokens
 
+    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
+        """Tokens fed after a turn that calls nothing, up to where the policy samples again: the user speaks, as data.
+
+        Args:
+            closed: as for `observation`.
+            turn: the text of the turn, for formats whose end of a turn says who is next.
+
+        Raises:
+            RlfError: the model's template cannot render a user's message after an assistant's.
+        """
+        tokens = self._renderer.reply(text, self._ends.texts[0])
+        return tokens[1:] if closed else tokens
+
     def _named(self, results: Sequence[str], turn: str) -> list[CallId]:
         """The name of the call that each result answers; `unknown` for a failure."""
         observed = self.parse(turn, truncated=False).observed[: len(results)] if turn else ()
