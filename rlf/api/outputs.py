@@ -32,6 +32,7 @@ from rlf.api.runs.removal import RemovedRuns
 from rlf.api.runs.tail import Tailed
 from rlf.api.runs.transfer import ExportedRuns, ImportedRuns
 from rlf.api.runs.verification import Verification
+from rlf.api.serve import ServedEndpoint
 from rlf.api.specs.planning import PlanDifference, PlanReport
 from rlf.api.specs.rehearsals import Rehearsal, Stage
 from rlf.api.tools.trials import CalledTool, ToolBench, ToolTrial
@@ -102,6 +103,7 @@ OUTPUTS: dict[str, Any] = {
     "rewards attack": Attack | list[Attack],
     "rewards calibrate": Calibration,
     "judge serve": JudgeEndpoints,
+    "serve": ServedEndpoint,
 }
 """The type of a command's result."""
 

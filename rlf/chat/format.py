@@ -173,18 +173,16 @@ class ChatFormat(ABC):
         tokens = self._renderer.observation(results, calls, after_calls=False, images=images)
         return tokens[1:] if closed else tokens
 
-    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
-        """Tokens fed after a turn that calls nothing, up to where the policy samples again: the user speaks, as data.
+    def reply(self, text: str) -> list[int]:
+        """Tokens fed after a turn that calls nothing, up to where the model speaks: what the user says next.
 
-        Args:
-            closed: as for `observation`.
-            turn: the text of the turn, for formats whose end of a turn says who is next.
-
-        Raises:
-            RlfError: the model's template cannot render a user's message after an assistant's.
+        The turn ended with the first of `stop_token_ids`. The text is data.
         """
-        tokens = self._renderer.reply(text, self._ends.texts[0])
-        return tokens[1:] if closed else tokens
+        return self._renderer.reply(text, self._ends.texts[0])[1:]
+
+    def find_call(self, text: str) -> int | None:
+        """Where a text first looks like a call, in whatever syntax."""
+        return self._lookalikes.first(text)
 
     def _named(self, results: Sequence[str], turn: str) -> list[CallId]:
         """The name of the call that each result answers; `unknown` for a failure."""

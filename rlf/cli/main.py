@@ -31,6 +31,7 @@ COMMANDS = {
     "run": "run",
     "resume": "resume",
     "rehearse": "rehearse",
+    "serve": "serve",
     "export": "export",
     "trace": "trace",
     "schema": "schema",

@@ -36,13 +36,11 @@ from rlf.types.trajectory import (
     Trajectory,
     Turn,
 )
-from rlf.types.world import Episode, Phase, StateChange, WorldFailure, WorldRecord, Worlds, WorldStep
 
 __all__ = [
     "Attempt",
     "CallRecord",
     "CheckpointSaved",
-    "Episode",
     "EvaluationFinished",
     "EventSink",
     "FailureClass",
@@ -56,7 +54,6 @@ __all__ = [
     "Notice",
     "Outcome",
     "ParseFailure",
-    "Phase",
     "Policy",
     "Repair",
     "RepairKind",
@@ -70,7 +67,6 @@ __all__ = [
     "ScoreState",
     "ScoreUsage",
     "Scored",
-    "StateChange",
     "StepFinished",
     "StopReason",
     "Task",
@@ -82,8 +78,4 @@ __all__ = [
     "Trajectory",
     "Turn",
     "Watch",
-    "WorldFailure",
-    "WorldRecord",
-    "WorldStep",
-    "Worlds",
 ]

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.judges.model_server import serving
 from rlf.api.lineage import open_lineage
 from rlf.api.running.start import run
-from rlf.builtin.tiny import CHECKPOINT
 from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
@@ -24,6 +22,7 @@ from rlf.engines.openrlhf.spool.records import Record, from_line, to_line
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Notice, RunStatus, Score, Scored, ScoreUsage, StepFinished
+from tests.serving.served import serving_model
 
 from ..rewards.judges import judging
 from ..rewards.scoring import score_with
@@ -129,7 +128,7 @@ def test_no_attack_takes_a_real_judge_to_the_top_of_its_range() -> None:
     """The built-in model judges nothing; what it says of an attack is what it says of any other text."""
 
     async def main() -> list[float | None]:
-        async with serving(str(CHECKPOINT), "tiny") as url:
+        async with serving_model() as url:
             keys = {"endpoints": [{"url": url, "model": "tiny"}], "sampling": {"temperature": 0, "max_tokens": 12}}
             keys |= {"read": "expected", "range": [0, 99], "coverage": 0.01}
             term = Term.model_validate({"kind": "judge", "name": "good", **keys})

@@ -91,7 +91,7 @@ def test_a_run_serves_its_judge_and_ends_it_however_it_ends_itself(number: signa
     with started("run", str(SPEC), "train.steps=500", "--json", folder=tmp_path) as process:
         metrics = first_step(process)
         below = descendants(process.pid)
-        assert any(b"rlf.api.judges.worker" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in below)
+        assert any(b"--strict" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in below)
         process.send_signal(number)
         process.communicate(timeout=60)
     assert metrics.keys() >= {"rewards/writing/tokens", "rewards/writing/cost_usd", "rewards/writing/unscorable"}
@@ -174,7 +174,8 @@ def test_vllm_serves_where_it_is_installed_and_never_a_builtin_model(monkeypatch
         *("--middleware", "rlf.endpoints.visitors.VisitorGuard"),
         *("--tensor-parallel-size", "2", "--max-model-len", "8192"),
     ]
-    assert "rlf.api.judges.worker" in _command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)
+    own = _command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)
+    assert own[1:4] == ["-m", "rlf", "serve"] and "--strict" in own
 
 
 def test_a_vllm_whose_package_has_another_name_is_started_without_its_command_line(

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from rlf.api.judges.model_server import serving
 from rlf.api.lineage import open_lineage
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.core.supervise import descendants
@@ -26,6 +25,7 @@ from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Score, ScoreState
+from tests.serving.served import serving_model
 
 from ..rewards.scoring import score_with
 from .test_judge_serve import are_gone
@@ -139,7 +139,7 @@ def test_a_reply_that_is_no_verdict_is_unscorable(served: Served) -> None:
 
 def test_the_expected_value_over_logprobs_is_that_of_the_same_model_by_transformers(served: Served) -> None:
     async def by_transformers() -> list[Score]:
-        async with serving(str(CHECKPOINT), "tiny") as url:
+        async with serving_model() as url:
             keys = {"endpoints": [{"url": url, "model": "tiny"}], **EXPECTED}
             term = Term.model_validate({"kind": "judge", "name": "good", **keys})
             return await asyncio.to_thread(scores_of, term)

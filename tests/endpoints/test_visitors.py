@@ -11,9 +11,12 @@ import pytest
 from aiohttp import web
 
 from rlf.api.tools.search import search_app
-from rlf.endpoints.server import ModelServer
+from rlf.builtin.tiny import CHECKPOINT
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.endpoints.visitors import VisitorGuard, own_names, refusal
 from rlf.engines.openrlhf.follow.receive import Receiver
+from rlf.serving.app import Server
+from rlf.serving.settings import ServeSettings
 
 NAMES = own_names("judge.lan")
 
@@ -63,8 +66,7 @@ def test_a_name_of_the_environment_is_the_servers_own(monkeypatch):
 def _applications():
     corpus = SimpleNamespace(num_passages=1, search=lambda query, topk: [])
     yield "search", search_app(corpus, ThreadPoolExecutor(1), "127.0.0.1"), "/retrieve", {"queries": ["q"]}
-    nothing = SimpleNamespace()
-    server = ModelServer(nothing, nothing, nothing, "judge", ends=(), max_tokens=10).app("127.0.0.1")
+    server = Server(SimpleNamespace(num_slots=1), load_tokenizer(str(CHECKPOINT)), ServeSettings(name="judge")).app()
     yield "judge", server, "/v1/chat/completions", {"model": "another", "messages": []}
     yield "ingest", Receiver(SimpleNamespace(run_id="r"), "word").app("127.0.0.1"), "/r/0/a.jsonl", {}
 

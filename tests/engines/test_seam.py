@@ -11,7 +11,6 @@ from rlf.spec.engine import ENGINES
 ROOT = Path(rlf.__file__).parent
 ALLOWED = {
     "spec/engine.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
-    "api/judges/model_server.py": ["from rlf.engines.local.host import load_host"],  # a policy host that serves
     "api/running/provenance.py": ['"openrlhf",'],  # a package whose version is recorded, like torch's
     "spec/meaning/algorithm_names.py": ["openrlhf: str"],  # a column of names of other libraries
     "spec/meaning/reference.py": ["row.openrlhf"],

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rlf.api.judges.model_server import serving as serving_model
-from rlf.builtin.tiny import CHECKPOINT
 from rlf.core import SpecError
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall, ToolResult
 from rlf.types.written import read, write
 from tests.endpoints.servers import Handler, closed_port, serving
+from tests.serving.served import serving_model
 
 FOLDER = Path(__file__).parent
 SCHEMA = {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}
@@ -196,7 +195,7 @@ def test_a_real_model_searches_a_real_encyclopedia() -> None:
     search = {**ECHO, "name": "search", "target": {"kind": "python", "callable": "rlf.builtin.encyclopedia:search"}}
 
     async def main() -> ToolResult:
-        async with serving_model(str(CHECKPOINT), "tiny") as base:
+        async with serving_model() as base:
             target = {"prompt": "{{ task }}", "sampling": {"temperature": 0, "max_tokens": 40}, "max_turns": 4}
             agent = declared(base.removesuffix("/v1"), [search], target, limits={"timeout_s": 60})
             async with Executor([validated(agent)]) as executor:

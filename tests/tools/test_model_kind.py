@@ -11,12 +11,11 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from rlf.api.judges.model_server import serving as serving_model
-from rlf.builtin.tiny import CHECKPOINT
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Image, Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import Handler, closed_port, serving
+from tests.serving.served import serving_model
 
 SCHEMA = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03\x08\x02\0\0\0"
@@ -168,7 +167,7 @@ def test_the_source_is_the_same_until_what_is_asked_changes() -> None:
 
 def test_a_real_model_answers() -> None:
     async def main() -> None:
-        async with serving_model(str(CHECKPOINT), "tiny") as base:
+        async with serving_model() as base:
             url = base.removesuffix("/v1")
             sampling = {"temperature": 0, "max_tokens": 8}
             chat = declared(url, {"sampling": sampling}, limits={"timeout_s": 60})

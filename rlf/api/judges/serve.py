@@ -31,6 +31,8 @@ __all__ = ["JudgeEndpoints", "Serve", "ServedModel", "judges_of", "serve_judges"
 _GUARDED = ("--middleware", f"{VisitorGuard.__module__}.{VisitorGuard.__qualname__}")
 """vLLM's own server answers any Host and Origin."""
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
+_PATIENT = ("--strict", "--max-concurrency", "32", "--max-queue", "1000000", "--request-s", "86400")
+"""Of a server that answers judges alone: who asks has limits of its own."""
 _POLL_S = 0.2
 _END_S = 15.0
 _MAX_SAID_CHARS = 600
@@ -195,7 +197,8 @@ def _command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str]:
             raise RlfError(
                 f"serve.args: {' '.join(serve.args)} is for `vllm serve`; {serve.model} is served without it."
             )
-        return [sys.executable, "-m", "rlf.api.judges.worker", path, serve.model, host, str(port)]
+        own = ["--name", serve.model, "--host", host, "--port", str(port)]
+        return [sys.executable, "-m", "rlf", "serve", path, *own, *_PATIENT]
     parallel = ["--tensor-parallel-size", str(num_gpus)] if num_gpus > 1 else []
     named = ["--served-model-name", serve.model, "--host", host, "--port", str(port)]
     return [sys.executable, "-m", *_vllm(path), *named, *_GUARDED, *parallel, *serve.args]

@@ -1,0 +1,82 @@
+"""`rlf serve`: a model behind the OpenAI protocol."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, split_arguments
+from rlf.cli.completion import complete_run, complete_spec
+from rlf.cli.envelope import print_result
+
+if TYPE_CHECKING:
+    from rlf.api.serve import ServedEndpoint
+
+
+def serve(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="A run, RUN@STEP, a folder, a Hugging Face id or a `builtin:` name.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SPEC|KEY=VALUE]...",
+            help="How it is used, where that is not as its run says.",
+            show_default=False,
+            autocompletion=complete_spec,
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
+    name: Annotated[
+        str, typer.Option("--name", help="What requests call the model.", show_default="TARGET as it is written")
+    ] = "",
+    api_key: Annotated[
+        str | None,
+        typer.Option("--api-key", envvar="RLF_API_KEY", help="What requests must bring.", show_default=False),
+    ] = None,
+    num_slots: Annotated[
+        int, typer.Option("--max-concurrency", min=1, max=4096, help="Answers that are sampled at once.")
+    ] = 64,
+    max_queue: Annotated[
+        int, typer.Option("--max-queue", min=0, help="Answers that may wait; further requests get 429.")
+    ] = 256,
+    request_s: Annotated[float, typer.Option("--request-s", min=1, help="Time for a request.")] = 600.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Take only what judges send, and no spec: the model alone.")
+    ] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a model behind the OpenAI protocol until Ctrl-C, with the chat format it was trained with."""
+    import asyncio
+
+    from rlf.api.serve import ServeSettings, serve_model, used_alone, used_as_trained
+
+    settings = ServeSettings(
+        name=name or target,
+        host=host,
+        port=port,
+        api_key=api_key or None,
+        strict=strict,
+        max_queue=max_queue,
+        request_s=request_s,
+    )
+    files, overrides = split_arguments(arguments or [], need_file=False)
+    used = used_alone(target) if strict else used_as_trained(target, files, overrides, runs_folder)
+
+    def tell(served: ServedEndpoint) -> None:
+        print_result("serve", served, as_json, f"{served.model} answers at {served.url}")
+        sys.stdout.flush()
+
+    with used as model:
+        asyncio.run(serve_model(model, settings, num_slots=num_slots, tell=tell))
+    raise KeyboardInterrupt  # nothing else ends it

@@ -1,0 +1,247 @@
+"""The application: routes, who is let in, what goes wrong, and streams that notice when nobody listens any more."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from pydantic import Field
+
+from rlf.core.errors import RlfError
+from rlf.core.models import StrictModel
+from rlf.endpoints.visitors import guard_visitors
+from rlf.serving.dialects import DIALECTS
+from rlf.serving.dialects.dialect import Dialect
+from rlf.serving.dialogue import Dialogue
+from rlf.serving.generation import Answers, Gate
+from rlf.serving.metrics import Metrics
+from rlf.serving.model import ServedModel
+from rlf.serving.refusal import Refusal
+from rlf.serving.requests import Tool, read_json, read_request
+from rlf.serving.settings import ServeSettings
+from rlf.serving.tokens import token_text
+from rlf.types.policy import Host
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+logger = logging.getLogger(__name__)
+_OPEN = frozenset({"/health"})
+"""Paths that need no key."""
+_LARGE_BYTES = 50_000
+"""A body above which reading and rendering leave the event loop free."""
+_CUT_OFF = 499
+"""The status that a request is counted with whose client went away."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class TokenizeRequest(StrictModel):
+    """`/tokenize`: a text, or a conversation up to where the model speaks."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
+    tools: tuple[Tool, ...] = ()
+    return_token_strs: bool = False
+    add_special_tokens: bool = True
+
+
+class DetokenizeRequest(StrictModel):
+    """`/detokenize`."""
+
+    model: str | None = None
+    tokens: tuple[int, ...]
+
+
+class Server:
+    """The handlers of one model. `app` makes the application."""
+
+    def __init__(
+        self,
+        host: Host,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: ServeSettings,
+        chat_format: str = "auto",
+        thinking_tag: str | None = None,
+    ) -> None:
+        self._settings = settings
+        self._metrics = Metrics()
+        self._gate = Gate(host, settings.max_queue, self._metrics)
+        self._model = ServedModel(self._gate, Dialogue(tokenizer, chat_format, thinking_tag), settings)
+        self._metrics.gauges["rlf_answers_running"] = ("Answers that are sampled.", lambda: self._gate.num_running)
+        self._metrics.gauges["rlf_answers_waiting"] = ("Answers that wait.", lambda: self._gate.num_waiting)
+        self._tokenizer = tokenizer
+        self._started = int(time.time())
+
+    def app(self) -> web.Application:
+        """The application, for visitors that come by one of the server's names or by an address."""
+        guards = [guard_visitors(self._settings.host), self._report, self._let_in]
+        app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=guards)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._show_metrics)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models/{name:.+}", self._show_model)
+        app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/detokenize", self._detokenize)
+        for path, dialect in DIALECTS.items():
+            app.router.add_post(path, self._answering(dialect))
+        return app
+
+    @web.middleware
+    async def _report(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Counts the request; what goes wrong becomes an answer in the form that the path's clients read."""
+        started, status = time.perf_counter(), _CUT_OFF
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource is not None else "other"
+        try:
+            response = await handler(request)
+            status = response.status
+        except Refusal as refused:
+            response = _error_response(request, refused)
+            status = refused.status
+        except web.HTTPException as error:
+            fault = Refusal(error.status, _WORDS.get(error.status, error.reason))
+            response, status = _error_response(request, fault), error.status
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            logger.exception("a defect of rlf, met by a request of %s", path)
+            response, status = _error_response(request, Refusal(500, "the server failed; its log says why")), 500
+        finally:
+            self._metrics.count_request(path, status, time.perf_counter() - started)
+        return response
+
+    @web.middleware
+    async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        key = self._settings.api_key
+        if key is not None and request.path not in _OPEN:
+            scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+            given = token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+            if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
+                raise Refusal(401, "this server wants its key: `Authorization: Bearer KEY`", code="invalid_api_key")
+        return await handler(request)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "id": self._settings.name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "rlf",
+            "max_model_len": self._model.max_tokens,
+        }
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [self._described()]})
+
+    async def _show_model(self, request: web.Request) -> web.Response:
+        self._model.check_name(request.match_info["name"])
+        return web.json_response(self._described())
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        async with self._deadline():
+            asked = read_request(TokenizeRequest, read_json(await self._body(request)))
+        if (asked.prompt is None) == (asked.messages is None):
+            raise Refusal(400, "expected either `prompt` or `messages`")
+        if asked.messages is not None:
+            tools = tuple(tool.function.described for tool in asked.tools)
+            tokens, _ = self._model.dialogue.encode(asked.messages, tools)
+        else:
+            tokens = self._tokenizer.encode(asked.prompt or "", add_special_tokens=asked.add_special_tokens)
+        answer = {"count": len(tokens), "max_model_len": self._model.max_tokens, "tokens": tokens}
+        if asked.return_token_strs:
+            answer["token_strs"] = [token_text(self._tokenizer, token) for token in tokens]
+        return web.json_response(answer)
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        async with self._deadline():
+            asked = read_request(DetokenizeRequest, read_json(await self._body(request)))
+        if any(not 0 <= token < len(self._tokenizer) for token in asked.tokens):
+            raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")
+        return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})
+
+    def _answering(self, dialect: type[Dialect]) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            async with self._deadline():
+                data = await self._body(request)
+                asked = dialect.read(read_json(data), strict=self._settings.strict)
+                with self._gate.enter(asked.num_answers):
+                    prepared = await asked.prepare(self._model)
+                    answers = Answers(self._gate, prepared, live=asked.stream)
+                    if not asked.stream:
+                        return web.json_response(asked.whole(await answers.whole()))
+                    return await self._stream(request, asked, answers)
+
+        return answer
+
+    async def _stream(self, request: web.Request, asked: Dialect, answers: Answers) -> web.StreamResponse:
+        """Sends chunks as they come. When the client goes away, writing fails or this task is cancelled."""
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
+        await response.prepare(request)
+        await response.write(_events(asked.begin()))
+        batches = answers.batches(self._settings.flush_s, self._settings.keep_alive_s)
+        try:
+            async for batch in batches:
+                await response.write(_events(asked.chunks(batch)) if batch else b": keep-alive\n\n")
+            await response.write(_events(asked.end()))
+        except TimeoutError:
+            raise
+        except RlfError as error:  # the status is sent already
+            await response.write(_events([asked.error(Refusal(500, str(error)))]))
+        finally:
+            await batches.aclose()
+        await response.write_eof()
+        return response
+
+    async def _body(self, request: web.Request) -> bytes:
+        try:
+            async with asyncio.timeout(self._settings.body_s):
+                return await request.read()
+        except TimeoutError as error:
+            raise Refusal(408, f"the body did not arrive within {self._settings.body_s:g} s") from error
+
+    @asynccontextmanager
+    async def _deadline(self) -> AsyncIterator[None]:
+        """Raises Refusal where a request takes longer than it may."""
+        try:
+            async with asyncio.timeout(self._settings.request_s):
+                yield
+        except TimeoutError as error:
+            raise Refusal(504, f"not answered within {self._settings.request_s:g} s", code="timeout") from error
+
+
+_WORDS = {
+    404: "there is nothing at this path",
+    405: "this path takes another method",
+    413: "the body is larger than this server takes",
+}
+
+
+def _error_response(request: web.Request, refused: Refusal) -> web.Response:
+    dialect = DIALECTS.get(request.path)
+    headers = {"Retry-After": str(refused.retry_s)} if refused.retry_s is not None else None
+    return web.json_response((dialect or Dialect).error(refused), status=refused.status, headers=headers)
+
+
+def _events(items: Iterable[Any]) -> bytes:
+    """Server-sent events: a mapping as JSON, named by its `type` where the dialect names events, or text as it is."""
+    parts = []
+    for item in items:
+        name, data = item if isinstance(item, tuple) else ("", item)
+        event = f"event: {name}\n" if name else ""
+        parts.append(f"{event}data: {data if isinstance(data, str) else json.dumps(data, separators=(',', ':'))}\n\n")
+    return "".join(parts).encode()

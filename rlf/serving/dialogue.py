@@ -1,0 +1,227 @@
+"""How conversations become tokens, and what a turn says: the model's own template and chat format.
+
+A conversation that goes on from a turn that was sampled here keeps the tokens of that turn: they are continued, never
+rendered again. Any other history is rendered by the template. What users and tools say is data in both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from rlf.chat import ChatFormat, encode_data, encode_template
+from rlf.chat.encoding import decode
+from rlf.chat.format import open_format
+from rlf.core import RlfError
+from rlf.serving.memory import Memory, Sampled
+from rlf.serving.refusal import Refusal
+from rlf.types import Message, ToolDescription
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_SENTINEL = re.compile(r"@@rlf:(\d+)@@")
+_DATA_ROLES = frozenset({"user", "tool"})
+"""Roles whose contents may come from anybody: no byte of them becomes a special token."""
+_ROLES = {"developer": "system", "function": "tool"}
+"""Other names of roles."""
+Messages = Sequence[Mapping[str, Any]]
+Tools = tuple[ToolDescription, ...]
+
+
+class Dialogue:
+    """Writes conversations by the model's own template and reads turns by its chat format."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, chat_format: str = "auto", thinking_tag: str | None = None
+    ) -> None:
+        """Takes a tokenizer.
+
+        Args:
+            chat_format: of its turns; `auto`: the one that its template shows, where it shows one.
+            thinking_tag: as a spec names it.
+
+        Raises:
+            RlfError: a named format cannot be used with the tokenizer.
+        """
+        self.tokenizer = tokenizer
+        self.memory = Memory()
+        try:
+            self._bound = lru_cache(maxsize=64)(partial(_bind, chat_format, tokenizer, thinking_tag))
+            self._has_format = bool(self._bound("[]"))
+        except RlfError:
+            if chat_format != "auto":
+                raise
+            self._has_format = False
+        self._special = frozenset(t for t, added in tokenizer.added_tokens_decoder.items() if added.special)
+
+    def chat(self, tools: Tools) -> ChatFormat | None:
+        """The format of turns that may call these tools; None where the model's template is of no known one."""
+        return self._bound(_as_json(tools)) if self._has_format else None
+
+    def encode(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
+        """Tokens up to where the model speaks, and whether they continue those of a turn that was sampled here.
+
+        Raises:
+            Refusal: they cannot be written.
+        """
+        checked = [_checked(message, at) for at, message in enumerate(messages)]
+        if tools and not self._has_format:
+            raise Refusal(
+                400, "tools: the model's chat template is of no known chat format that calls them", key="tools"
+            )
+        try:
+            continued = self._continued(checked, tools)
+            return (self._rendered(checked, tools), False) if continued is None else (continued, True)
+        except (RlfError, ValueError, RecursionError) as error:
+            raise Refusal(400, f"messages: {error}", key="messages") from error
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """What tokens say, without special ones."""
+        return decode(self.tokenizer, [token for token in tokens if token not in self._special])
+
+    def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: Sampled) -> None:
+        """Keeps the tokens of a turn, for the conversation that goes on from it."""
+        checked = [_checked(message, at) for at, message in enumerate([*messages, answer])]
+        self.memory.put(_key(checked, tools), sampled)
+
+    def _continued(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
+        """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
+        said = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=None)
+        chat = self.chat(tools)
+        if said is None or chat is None:
+            return None
+        sampled = self.memory.get(_key(messages[: said + 1], tools))
+        after = messages[said + 1 :]
+        if sampled is None or not after:
+            return None
+        if all(message["role"] == "tool" for message in after):
+            observed = _in_order(messages[said], after) if len(after) == sampled.num_observed else None
+            if observed is None:
+                return None
+            closed = sampled.tokens[-1] in chat.stop_token_ids
+            return [*sampled.tokens, *chat.observation(observed, closed=closed, turn=sampled.text)]
+        is_closed = sampled.tokens[-1] == chat.stop_token_ids[0]
+        if len(after) == 1 and after[0]["role"] == "user" and not sampled.num_observed and is_closed:
+            return [*sampled.tokens, *chat.reply(after[0]["content"])]
+        return None
+
+    def _rendered(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:
+        """A whole conversation by the template: a question as training renders it, or one with turns."""
+        chat = self.chat(tools)
+        if chat is not None and all(message["role"] in ("system", "user") for message in messages):
+            return chat.prompt([Message(message["role"], message["content"]) for message in messages], tools)
+        written = [_written(message, at) for at, message in enumerate(messages)]
+        parts = _SENTINEL.split(self._render(written, tools))
+        if [int(at) for at in parts[1::2]] != [at for at, m in enumerate(messages) if m["role"] in _DATA_ROLES]:
+            raise ValueError("the model's chat template does not keep each of them, once and in order")
+        tokens: list[int] = []
+        for place, part in enumerate(parts):
+            if place % 2:
+                tokens += encode_data(self.tokenizer, messages[int(part)]["content"])
+            elif part:
+                tokens += encode_template(self.tokenizer, part, first=not place)
+        return tokens
+
+    def _render(self, messages: list[dict[str, Any]], tools: Tools) -> str:
+        from jinja2 import TemplateError
+
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages,
+                tools=[tool.as_openai() for tool in tools] or None,
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+        except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"the model's chat template cannot write them: {error}") from error
+        assert isinstance(text, str), f"the template rendered to {type(text).__name__}"
+        return text
+
+
+def _bind(chat_format: str, tokenizer: PreTrainedTokenizerBase, thinking_tag: str | None, tools: str) -> ChatFormat:
+    described = [ToolDescription(*values) for values in json.loads(tools)]
+    return open_format(chat_format, tokenizer, described, thinking_tag)
+
+
+def _as_json(tools: Tools) -> str:
+    return json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
+
+
+def _checked(message: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """A message in the one form that the rest takes: a role, a text, calls. Raises Refusal for what is none."""
+    where, role = f"messages.{at}", message.get("role")
+    if not isinstance(role, str):
+        raise Refusal(400, f"{where}.role: expected a role in each of the messages", key="messages")
+    role = _ROLES.get(role, role)
+    if role not in ("system", "user", "assistant", "tool"):
+        raise Refusal(400, f"{where}.role: got {role!r:.40}; expected system, user, assistant or tool", key="messages")
+    checked: dict[str, Any] = {"role": role, "content": _text(message.get("content"), where)}
+    if message.get("tool_calls") is not None:
+        checked["tool_calls"] = _calls(message["tool_calls"], where)
+    for key in ("name", "tool_call_id", "reasoning_content"):
+        if isinstance(message.get(key), str):
+            checked[key] = message[key]
+    return checked
+
+
+def _text(content: Any, where: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        other = next((p for p in content if not isinstance(p, dict) or p.get("type") not in _TEXT_PARTS), None)
+        if other is not None:
+            kind = other.get("type") if isinstance(other, dict) else other
+            raise Refusal(400, f"{where}.content: a part of type {kind!r:.40}; expected parts of text", key="messages")
+        content = "".join(part["text"] if isinstance(part.get("text"), str) else "" for part in content)
+    if not isinstance(content, str):
+        raise Refusal(400, f"{where}.content: expected messages with a content of text", key="messages")
+    return content
+
+
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+
+
+def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    """Calls with arguments as objects. Raises Refusal for what is none."""
+    checked = []
+    for call in calls if isinstance(calls, list) else [None]:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise Refusal(400, f"{where}.tool_calls: expected a function with a name in each", key="messages")
+        id_, arguments = call.get("id"), _arguments(function.get("arguments"), where)
+        described = {"name": function["name"], "arguments": arguments}
+        checked.append({"id": id_ if isinstance(id_, str) else "", "type": "function", "function": described})
+    return checked
+
+
+def _arguments(arguments: Any, where: str) -> dict[str, Any]:
+    """Arguments as an object, in whichever form they come."""
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) and arguments.strip() else arguments or {}
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"{where}.tool_calls: arguments that are not JSON: {error}", key="messages") from error
+    if not isinstance(value, dict):
+        raise Refusal(400, f"{where}.tool_calls: expected arguments that are a JSON object", key="messages")
+    return value
+
+
+def _written(message: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """A message as the template is given it: a sentinel in place of data."""
+    return {**message, "content": f"@@rlf:{at}@@" if message["role"] in _DATA_ROLES else message["content"]}
+
+
+def _in_order(said: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """The results of a turn's calls in the order of the calls; None where they are not each answered once."""
+    ids = [call["id"] for call in said.get("tool_calls", ())]
+    by_id = {result.get("tool_call_id"): result["content"] for result in results}
+    return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(results) == len(ids) else None
+
+
+def _key(messages: Messages, tools: Tools) -> str:
+    """What a history says, whatever else stands in it."""
+    said = [(m["role"], m["content"], m.get("tool_calls", ())) for m in messages]
+    return json.dumps([said, _as_json(tools)], sort_keys=True)

@@ -1,0 +1,147 @@
+"""A model that is served: requests as prompts and settings of the sampler."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import cached_property
+
+from rlf.chat import ChatFormat
+from rlf.chat.parsed import Parsed
+from rlf.core.seeds import derive_seed
+from rlf.serving.dialogue import Dialogue, Tools
+from rlf.serving.forcing import Opening, choose_opening
+from rlf.serving.generation import Delta, Gate, Prepared
+from rlf.serving.memory import Sampled
+from rlf.serving.refusal import Refusal
+from rlf.serving.requests import ChatRequest, CompletionRequest, NamedTool, SampledRequest
+from rlf.serving.settings import ServeSettings
+from rlf.serving.turns import TurnReader, calls_of
+from rlf.types.policy import Sample, Sampling
+
+
+class ServedModel:
+    """One model with what reads and writes for it."""
+
+    def __init__(self, gate: Gate, dialogue: Dialogue, settings: ServeSettings) -> None:
+        self.gate = gate
+        self.dialogue = dialogue
+        self.settings = settings
+        self.tokenizer = dialogue.tokenizer
+
+    @property
+    def max_tokens(self) -> int:
+        """Of the longest prompt and answer together."""
+        return self.gate.host.max_tokens
+
+    def check_name(self, name: str) -> None:
+        """Raises Refusal for another model."""
+        if name != self.settings.name:
+            words = f"the model {name!r:.100} does not exist; this server has {self.settings.name!r}"
+            raise Refusal(404, words, key="model", code="model_not_found")
+
+    async def prepare_chat(self, asked: ChatRequest) -> list[Prepared]:
+        """What is to be sampled for a conversation. Raises Refusal."""
+        self.check_name(asked.model)
+        tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
+        prompt, is_continued = self.dialogue.encode(asked.messages, tools)
+        if any(message.get("role") == "assistant" for message in asked.messages):
+            self.gate.metrics.count_prompt(is_continued=is_continued)
+        chat = self.dialogue.chat(tools)
+        chat = None if chat is None else chat.after(prompt)
+        seeds = self._seeds(asked)
+        self._room(asked, len(prompt))
+        opening = await self._force(asked, prompt, chat, seeds[0])
+        tokens = [*prompt, *opening.tokens]
+        room = self._room(asked, len(tokens))
+        sampling = self._sampling(asked, chat, has_tools=bool(tools))
+        decode = self.dialogue.text if chat is None else chat.decode
+
+        def prepare(index: int, seed: int) -> Prepared:
+            reader = TurnReader(chat, calls=bool(tools), opening=opening.text, name=opening.name, stops=asked.stops)
+
+            def done(sample: Sample, last: Delta, parsed: Parsed | None) -> None:
+                is_whole = last.finish != "length" and last.stop is None and not asked.ignore_eos
+                if parsed is not None and is_whole and not parsed.failures:
+                    answer = {"role": "assistant", "content": reader.text, "tool_calls": calls_of(last.calls)}
+                    text = opening.text + decode(sample.tokens)
+                    turn = Sampled((*tokens, *sample.tokens), text, len(parsed.observed))
+                    self.dialogue.remember(asked.messages, tools, answer, turn)
+
+            return Prepared(index, tokens, room, sampling, seed, reader, decode, done)
+
+        return [prepare(index, seed) for index, seed in enumerate(seeds)]
+
+    def prepare_completion(self, asked: CompletionRequest) -> list[Prepared]:
+        """What is to be sampled for texts. Raises Refusal."""
+        self.check_name(asked.model)
+        prompts = [self._tokens_of(prompt) for prompt in asked.prompts]
+        if not prompts:
+            raise Refusal(400, "prompt: expected at least one", key="prompt")
+        sampling = self._sampling(asked, None, has_tools=False)
+        prepared: list[Prepared] = []
+        for tokens in prompts:
+            room = self._room(asked, len(tokens))
+            for seed in self._seeds(asked):
+                reader = TurnReader(None, calls=False, stops=asked.stops)
+                prepared.append(Prepared(len(prepared), tokens, room, sampling, seed, reader, self.dialogue.text))
+        return prepared
+
+    def _tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            begin = self.tokenizer.bos_token_id
+            tokens: list[int] = self.tokenizer.encode(prompt) or ([begin] if begin is not None else [])
+        else:
+            tokens = list(prompt)
+            if any(not 0 <= token < len(self.tokenizer) for token in tokens):
+                raise Refusal(400, f"prompt: expected token ids below {len(self.tokenizer)}", key="prompt")
+        if not tokens:
+            raise Refusal(400, "prompt: expected some text; this model has no token for an empty one", key="prompt")
+        return tokens
+
+    async def _force(self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int) -> Opening:
+        """What the turn begins with, where the request demands a call."""
+        choice, tools = asked.tool_choice, [tool.function.described for tool in asked.tools]
+        if isinstance(choice, str) and choice != "required":
+            return Opening()
+        if not tools or chat is None:
+            raise Refusal(400, "tool_choice: a call is demanded and there are no `tools`", key="tool_choice")
+        if isinstance(choice, NamedTool):
+            known = ", ".join(tool.name for tool in tools)
+            tools = [tool for tool in tools if tool.name == choice.function.name]
+            if not tools:
+                words = f"tool_choice: no tool {choice.function.name!r:.80} (known: {known})"
+                raise Refusal(400, words, key="tool_choice")
+        return await choose_opening(self.gate.host, chat, prompt, tools, asked.temperature, seed)
+
+    def _sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
+        ends = self._ends if chat is None else tuple(dict.fromkeys((*chat.stop_token_ids, *self._ends)))
+        stops = [*asked.stops, *(chat.stop_strings if chat is not None else ())]
+        if chat is not None and has_tools and isinstance(asked, ChatRequest) and not asked.parallel_tool_calls:
+            stops += chat.call_ends  # a format without them has one call a turn anyway
+        return Sampling(
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            top_k=max(0, asked.top_k),
+            min_p=asked.min_p,
+            stop_token_ids=() if asked.ignore_eos else (*ends, *asked.stop_token_ids),
+            stop_strings=tuple(stops),
+            num_top=asked.num_top,
+        )
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        return self.gate.host.end_tokens(self.tokenizer)
+
+    def _room(self, asked: SampledRequest, num_prompt: int) -> int:
+        """Tokens that may be sampled. Raises Refusal where there is no room for them."""
+        room, limit = self.max_tokens - num_prompt, asked.limit
+        if room < 1 or (self.settings.strict and limit is not None and room < limit):
+            words = f"{num_prompt} prompt tokens and {limit or 1} more are over the model's {self.max_tokens}"
+            raise Refusal(400, words, key="messages", code="context_length_exceeded")
+        return min(room, limit or room)
+
+    def _seeds(self, asked: SampledRequest) -> list[int]:
+        """One for each answer: the first has the request's own."""
+        seed = secrets.randbits(63) if asked.seed is None else asked.seed
+        return [derive_seed(seed, "choice", index) if index else seed for index in range(asked.n)]

@@ -1,0 +1,259 @@
+"""Requests of the OpenAI protocol as values.
+
+Three sorts of keys: those that are honoured are fields below; those that change no answer are taken and have no effect;
+those that cannot be honoured are taken with the value that asks for nothing. Any other key is refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_core import from_json
+
+from rlf.core.models import StrictModel
+from rlf.serving.refusal import Refusal
+from rlf.types import ToolDescription
+
+R = TypeVar("R", bound=StrictModel)
+
+WITHOUT_EFFECT = frozenset(
+    {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"}
+)
+"""Keys that change no answer, whatever they hold."""
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "chat_template_kwargs": ({},),
+    "store": (False,),
+    "modalities": (["text"],),
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "echo": (False,),
+    "suffix": ("",),
+    "min_tokens": (0,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "include_stop_str_in_output": (False,),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "add_special_tokens": (False, True),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "verbosity": ("medium",),
+    "reasoning_effort": (),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "structured_outputs": (),
+}
+"""Keys that cannot be honoured, with the values that ask for nothing; null is one of each."""
+_WHY = {
+    "response_format": "the sampler follows no grammar. Ask for the form in the prompt and check the answer",
+    "reasoning_effort": "the model's template decides whether it thinks",
+    "chat_template_kwargs": "the template is rendered as training rendered it",
+    "store": "nothing is kept after the answer",
+    "functions": "write `tools`",
+    "function_call": "write `tool_choice`",
+}
+_STRICT = frozenset({"model", "messages", "prompt", "tools", "tool_choice", "max_tokens", "max_completion_tokens"}) | {
+    *("temperature", "top_p", "stop", "seed", "n", "stream", "user", "logprobs", "top_logprobs"),
+}
+"""Keys that a strict server takes."""
+
+
+class StreamOptions(StrictModel):
+    """What a stream holds beside the answer."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: Literal[False] | None = None
+    include_obfuscation: bool | None = None
+
+
+class SampledRequest(StrictModel):
+    """The keys that both kinds of request share."""
+
+    model: str
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=-1)
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    stop: str | tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    n: int = Field(default=1, ge=1, le=128)
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    return_token_ids: bool = False
+    request_id: str | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Strings that end an answer, each of them something."""
+        return tuple(filter(None, (self.stop,) if isinstance(self.stop, str) else self.stop))
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens of an answer at most; None: as many as fit."""
+        return self.max_tokens
+
+    @property
+    def num_top(self) -> int | None:
+        """Likeliest tokens that come with each sampled one; None: no log-probabilities are wanted."""
+        raise NotImplementedError
+
+
+class Function(StrictModel):
+    """A tool, as the model is told of it."""
+
+    name: str = Field(min_length=1, max_length=256, pattern=r"^[\w.:-]+$")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: Literal[False] | None = None
+    """Arguments that are sure to fit the schema need a sampler that follows a grammar, which this one does not."""
+
+    @property
+    def described(self) -> ToolDescription:
+        """In rlf's own words."""
+        return ToolDescription(self.name, self.description or "", self.parameters or {})
+
+
+class Tool(StrictModel):
+    """An element of `tools`."""
+
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class NamedFunction(StrictModel):
+    """A tool by its name."""
+
+    name: str
+
+
+class NamedTool(StrictModel):
+    """`tool_choice` that names the tool to be called."""
+
+    type: Literal["function"] = "function"
+    function: NamedFunction
+
+
+class ChatRequest(SampledRequest):
+    """`/v1/chat/completions`."""
+
+    messages: tuple[dict[str, Any], ...] = Field(min_length=1)
+    tools: tuple[Tool, ...] = ()
+    tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool = True
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(default=0, ge=0, le=20)
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens of an answer at most; None: as many as fit."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def num_top(self) -> int | None:
+        """Likeliest tokens that come with each sampled one; None: no log-probabilities are wanted."""
+        return self.top_logprobs if self.logprobs else None
+
+
+class CompletionRequest(SampledRequest):
+    """`/v1/completions`."""
+
+    prompt: str | tuple[int, ...] | tuple[str, ...] | tuple[tuple[int, ...], ...]
+    max_tokens: int | None = Field(default=16, ge=1)
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+
+    @property
+    def num_top(self) -> int | None:
+        """Likeliest tokens that come with each sampled one; None: no log-probabilities are wanted."""
+        return self.logprobs
+
+    @property
+    def prompts(self) -> tuple[str | tuple[int, ...], ...]:
+        """Each text, or its tokens."""
+        prompt: Any = self.prompt
+        return (prompt,) if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else tuple(prompt)
+
+
+def read_json(data: bytes) -> dict[str, Any]:
+    """The object of a body. Raises Refusal where it is none."""
+    try:
+        body = from_json(data)
+    except ValueError as error:
+        raise Refusal(400, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Refusal(400, f"the body is a JSON {type(body).__name__}; expected an object")
+    return body
+
+
+def read_request(kind: type[R], body: Mapping[str, Any], *, strict: bool = False) -> R:
+    """A request of a kind.
+
+    Args:
+        strict: whether only the keys that judges send are taken.
+
+    Raises:
+        Refusal: a key is unknown, has a value that it cannot have, or asks for what cannot be honoured.
+    """
+    wanted = {key: value for key, value in body.items() if value is not None}
+    if strict:
+        _refuse_unstrict(wanted)
+    try:
+        return kind.model_validate({key: value for key, value in wanted.items() if not _is_empty(key, value, kind)})
+    except ValidationError as error:
+        raise _refusal_of(error, kind, wanted) from error
+
+
+def _is_empty(key: str, value: Any, kind: type[StrictModel]) -> bool:
+    """Whether a key asks for nothing that changes an answer. Raises Refusal where it asks for what is not honoured."""
+    if key in kind.model_fields:
+        return False
+    if key in WITHOUT_EFFECT or (key in NEUTRAL and value in NEUTRAL[key]):
+        return True
+    if key not in NEUTRAL:
+        return False
+    why = _WHY.get(key, "this server does not have it")
+    raise Refusal(400, f"{key}: {_short(value)} cannot be honoured: {why}. Leave the key out.", key=key)
+
+
+def _refuse_unstrict(wanted: Mapping[str, Any]) -> None:
+    unknown = sorted(wanted.keys() - _STRICT)
+    if wanted.get("stream"):
+        unknown.append("stream")
+    if wanted.get("n", 1) != 1:
+        unknown.append("n")
+    if unknown:
+        raise Refusal(400, f"{unknown[0]}: this server is strict and does not take it. Leave it out.", key=unknown[0])
+
+
+def _refusal_of(error: ValidationError, kind: type[StrictModel], wanted: Mapping[str, Any]) -> Refusal:
+    """The first fault of a request, in words."""
+    fault = error.errors()[0]
+    key = ".".join(map(str, fault["loc"])) or "body"
+    if fault["type"] != "extra_forbidden":
+        found = "" if fault["type"] == "missing" else f" (got {_short(fault['input'])})"
+        return Refusal(400, f"{key}: {fault['msg']}{found}", key=key)
+    known = [*kind.model_fields, *WITHOUT_EFFECT, *NEUTRAL]
+    near = difflib.get_close_matches(str(fault["loc"][-1]), known, 1)
+    meant = f"; did you mean {near[0]!r}?" if near and len(fault["loc"]) == 1 else "."
+    return Refusal(400, f"{key}: this server does not know the key{meant} Leave it out.", key=key)
+
+
+def _short(value: Any) -> str:
+    return f"{value!r:.60}"

@@ -1,0 +1,31 @@
+"""What a server is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """How one model is served."""
+
+    name: str
+    """What requests call the model."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes any that is free."""
+    api_key: str | None = field(default=None, repr=False)
+    """What a request must bring as `Authorization: Bearer KEY` or `x-api-key: KEY`; None: nothing."""
+    strict: bool = False
+    """Whether only the keys that judges send are taken, and a limit that does not fit is refused, not lowered."""
+    max_queue: int = 256
+    """Answers that may wait beside those that are sampled; further requests get 429."""
+    max_body_bytes: int = 16_000_000
+    request_s: float = 600.0
+    """Time for one request, from its first byte to the last of its answer."""
+    body_s: float = 30.0
+    """Time for the body of a request to arrive."""
+    keep_alive_s: float = 10.0
+    """Silence in a stream before a comment is sent, so that no client or proxy takes the connection for dead."""
+    flush_s: float = 0.03
+    """Least time between two chunks of a stream: what is sampled meanwhile goes into one."""

@@ -1,0 +1,144 @@
+"""What a turn says while it is being sampled, and when it is over.
+
+Both are read by the model's chat format. What is shown of an unfinished turn is what it would say if it ended there, as
+far as nothing that follows can turn it into something else; so the pieces add up to what the finished turn says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlf.chat import ChatFormat
+from rlf.chat.parsed import Parsed
+from rlf.endpoints import RequestedCall
+from rlf.types import FailureClass
+
+_UNSETTLED = re.compile(r"[<\[{`|⟨【＜\ufffd]\S{0,80}\Z|\s+\Z")
+"""The end of a text that may become a mark, or is a character that is not whole yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a turn says beyond what was shown of it."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[RequestedCall, ...] = ()
+
+
+class TurnReader:
+    """Reads one turn as it grows."""
+
+    def __init__(
+        self,
+        chat: ChatFormat | None,
+        *,
+        calls: bool,
+        opening: str = "",
+        name: str | None = None,
+        stops: Sequence[str] = (),
+    ) -> None:
+        """Takes what reads the turn.
+
+        Args:
+            chat: as it reads the turn that follows the prompt; None: a turn is plain text.
+            calls: whether the turn may call.
+            opening: text that stands at the beginning of the turn and was not sampled.
+            name: the tool that the opening calls.
+            stops: strings that end the turn before them.
+        """
+        self._chat = chat
+        self._calls = calls
+        self._opening = opening
+        self._name = name
+        self._stops = stops
+        self._said = self._thought = ""
+        """What was shown."""
+
+    @property
+    def text(self) -> str:
+        """What was shown so far, without what was thought."""
+        return self._said
+
+    def advance(self, sampled: str) -> Piece:
+        """What an unfinished turn says so far."""
+        text = self._settled(self._opening + cut(sampled, self._stops))
+        if self._chat is None:
+            return self._grow(text, "")
+        parsed = self._chat.parse(text[: self._call_place(text)], truncated=False)
+        return self._grow(parsed.answer or "", parsed.thinking)
+
+    def finish(self, sampled: str, *, truncated: bool) -> tuple[Piece, Parsed | None]:
+        """The rest of what a turn says, and how it was parsed; None where its format is not known."""
+        text = self._opening + cut(sampled, self._stops)
+        if self._chat is None:
+            return self._grow(text, ""), None
+        parsed = self._chat.parse(text, truncated=truncated)
+        if parsed.calls and self._calls:
+            before = self._chat.parse(text[: self._call_place(text)], truncated=False).answer
+            piece = self._grow(before or "", parsed.thinking)
+            calls = tuple(RequestedCall(new_call_id(), c.name, json.dumps(c.arguments)) for c in parsed.calls)
+            return Piece(piece.text, piece.reasoning, calls), parsed
+        if self._name is not None:  # the call that was demanded: its arguments are for the client to check
+            written = self._without_end(text[len(self._opening) :])
+            return Piece("", "", (RequestedCall(new_call_id(), self._name, written),)), parsed
+        whole = self._chat.parse(text, truncated=False)  # what was cut off is shown as far as it goes
+        if whole.answer is not None:
+            return self._grow(whole.answer, whole.thinking), parsed
+        only_thought = any(failure.kind is FailureClass.UNCLOSED_THINKING for failure in whole.failures)
+        return self._grow("" if only_thought else self._without_end(text), whole.thinking), parsed
+
+    def stop_of(self, sampled: str) -> str | None:
+        """The stop string that ended the turn; None where none did."""
+        return min((stop for stop in self._stops if stop in sampled), key=sampled.find, default=None)
+
+    def _grow(self, text: str, reasoning: str) -> Piece:
+        """What is new; what was shown otherwise stays as it was shown."""
+        said = text[len(self._said) :] if text.startswith(self._said) else ""
+        thought = reasoning[len(self._thought) :] if reasoning.startswith(self._thought) else ""
+        self._said += said
+        self._thought += thought
+        return Piece(said, thought)
+
+    def _settled(self, text: str) -> str:
+        """A text without its end, as far as that may become something else."""
+        text = text[: len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)]
+        found = _UNSETTLED.search(text, max(0, len(text) - 100))
+        return text if found is None else text[: found.start()]
+
+    def _call_place(self, text: str) -> int:
+        assert self._chat is not None, "plain text calls nothing"
+        place = self._chat.find_call(text)
+        return len(text) if place is None else place
+
+    def _without_end(self, text: str) -> str:
+        assert self._chat is not None, "plain text has no end"
+        for stop in map(self._chat.decode, ([token] for token in self._chat.stop_token_ids)):
+            text = text.removesuffix(stop)
+        return text
+
+
+def cut(text: str, stops: Sequence[str]) -> str:
+    """A text up to the first stop string."""
+    found = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return text[: min(found)] if found else text
+
+
+def calls_of(calls: Sequence[RequestedCall]) -> list[dict[str, Any]]:
+    """Calls as an OpenAI message has them."""
+    return [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls]
+
+
+def new_call_id() -> str:
+    """Nine letters and digits: what every family's template takes."""
+    return secrets.token_hex(5)[:9]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How much of a text's end a stop string may begin with."""
+    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
