@@ -19,9 +19,10 @@ from typer.core import TyperGroup
 
 from rlf import __version__
 from rlf.cli import elsewhere
-from rlf.core.callables import import_from
+from rlf.cli.summaries import SECTIONS
 from rlf.core.errors import RlfError, RunError
 from rlf.core.logs import configure
+from rlf.core.search_path import import_from
 from rlf.core.stops import heed_signals
 
 COMMANDS = {
@@ -51,6 +52,13 @@ class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """All names, in the order of the help."""
         return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands by what they are for, without loading those that have a summary."""
+        width = max(map(len, COMMANDS))
+        for title, summaries in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summaries[name]) for name in summaries if name in COMMANDS])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command; a name that is none loads them all, since the message names those that are near."""
@@ -85,11 +93,22 @@ class _Commands(TyperGroup):
         return result
 
 
+class _Group(TyperGroup):
+    """Commands of one word, each with the whole first paragraph of its help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes names and first paragraphs; typer would cut them to one line."""
+        commands = [(name, self.commands[name]) for name in self.list_commands(ctx) if not self.commands[name].hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join((one.help or "").split("\n\n")[0].split())) for name, one in commands])
+
+
 def _load(name: str) -> Any:
     found = getattr(importlib.import_module(f"rlf.cli.{name}"), COMMANDS[name])
     if isinstance(found, typer.Typer):
+        found.info.cls, found.rich_markup_mode = _Group, None
         return typer.main.get_group(found)
-    alone = typer.Typer(add_completion=False)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(name)(found)
     return typer.main.get_command(alone)
 
@@ -132,6 +151,7 @@ app = typer.Typer(
     epilog="`rlf run specs/search.yaml` trains the built-in example end to end.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 

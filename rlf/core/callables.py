@@ -27,6 +27,7 @@ from rlf.core.errors import RlfError
 from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_bytes, hash_path
 from rlf.core.registry import nearest
+from rlf.core.search_path import extend_path
 
 _DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 _NAME = re.compile(rf"(?:{_DOTTED}|.+\.py):{_DOTTED}")
@@ -54,22 +55,6 @@ CallableName = Annotated[str, AfterValidator(_resolved)]
 """A field that names a callable; validated with `context={"folder": Path}`, files resolve against that folder."""
 
 
-_FOLDERS: list[str] = []
-"""Folders beside Python's own path in which modules are looked for; see `import_from`."""
-
-
-def import_from(folder: Path) -> None:
-    """Has callables found in a folder too, as `python -m` would there. No import of rlf's own looks into it before the
-    first callable is loaded: a folder that only lies in the way must not replace a library."""
-    if str(folder) not in _FOLDERS:
-        _FOLDERS.append(str(folder))
-
-
-def search_folders() -> list[str]:
-    """Where modules of callables are looked for, in order."""
-    return list(dict.fromkeys([*_FOLDERS, *sys.path]))
-
-
 def load_module(place: str) -> ModuleType:
     """Imports a module or a file. Raises RlfError that says what to fix."""
     return _load(place, place)
@@ -91,7 +76,7 @@ def load_callable(name: str) -> Callable[..., Any]:
 def _load(place: str, name: str) -> ModuleType:
     if place.partition(".")[0] != "rlf":
         about_to_run(f"import {_shown(place)}")
-        sys.path[:0] = [folder for folder in _FOLDERS if folder not in sys.path]
+        extend_path()
     known = set(sys.modules)
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
