@@ -132,7 +132,7 @@ async def main(arguments):
     ours = load_model(inputs.model_path, dtype=torch.float32, device=torch.device("cpu"))
     theirs = AutoModelForCausalLM.from_pretrained(inputs.model_path, attn_implementation="sdpa")
     theirs.generation_config.max_length = None
-    async with harness.tools, harness.reward:
+    async with harness.opened():
         tools = SlowTools(harness.tools, arguments.tool_latency)
         played = {"rlf": [], "barrier": []}
         for round_ in range(arguments.rounds + 1):

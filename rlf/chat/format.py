@@ -173,12 +173,18 @@ class ChatFormat(ABC):
         tokens = self._renderer.observation(results, calls, after_calls=False, images=images)
         return tokens[1:] if closed else tokens
 
-    def reply(self, text: str) -> list[int]:
-        """Tokens fed after a turn that calls nothing, up to where the model speaks: what the user says next.
+    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
+        """Tokens fed after a turn that calls nothing, up to where the policy samples again: the user speaks, as data.
 
-        The turn ended with the first of `stop_token_ids`. The text is data.
+        Args:
+            closed: as for `observation`.
+            turn: the text of the turn, for formats whose end of a turn says who is next.
+
+        Raises:
+            RlfError: the model's template cannot render a user's message after an assistant's.
         """
-        return self._renderer.reply(text, self._ends.texts[0])[1:]
+        tokens = self._renderer.reply(text, self._ends.texts[0])
+        return tokens[1:] if closed else tokens
 
     def find_call(self, text: str) -> int | None:
         """Where a text first looks like a call, in whatever syntax."""

@@ -41,6 +41,16 @@ class PlainRenderer:
         tokens = encode_data(self._tokenizer, text)
         return [*begin, *tokens] if begin == [self._tokenizer.bos_token_id] else tokens
 
+    def user_turn(self, text: str, *, closed: bool) -> list[int]:
+        """Tokens of the user's next message after a turn that calls nothing. Raises RlfError for a base model."""
+        if self._renderer is None:
+            raise RlfError(
+                "chat.format: a base model's text has no user who could speak after an answer. Use a chat model, or a "
+                "world that does not speak."
+            )
+        tokens = self._renderer.reply(text, self._end)
+        return tokens[1:] if closed else tokens
+
     def follow(self, pieces: Sequence[tuple[str, str]], *, closed: bool) -> list[int]:
         """Tokens after a sampled turn: what follows in the same text, or the user's words once the turn is closed.
 

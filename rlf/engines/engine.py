@@ -51,7 +51,7 @@ class Inputs:
 
 def load_inputs(plan: Plan) -> Inputs:
     """Loads the datasets. Raises SpecError where a row or column is wrong."""
-    data, declared = plan.spec.data, [tool.name for tool in plan.spec.tools]
+    data, declared = plan.spec.data, plan.spec.tool_names
     train = load_tasks(**data.train.model_dump(), declared=declared)
     evaluation = [] if data.eval is None else load_tasks(**data.eval.model_dump(), declared=declared)
     return Inputs.of(plan.spec, train, evaluation)

@@ -19,6 +19,8 @@ from rlf.types import Message, Task, Trajectory
 from rlf.types.written import NUMBERS, VERSION, write
 
 _HEAD = struct.Struct("<BI")
+_TURNS_ARE_OBJECTS = 3
+"""First version without lists."""
 _ZLIB = 0x78
 """First byte of a payload of version 1."""
 _COLUMNS = ("id", "task", "sample_index", "stop", "answer", "error", "duration_s", "images")
@@ -47,7 +49,7 @@ def decode(data: bytes) -> dict[str, Any]:
     assert 1 <= version <= VERSION, f"payload of version {version}, expected at most {VERSION}"
     body = struct.unpack_from(f"<{num_tokens}I{num_tokens}?{num_tokens}f", raw, _HEAD.size)
     known: dict[str, Any] = json.loads(raw[_HEAD.size + 9 * num_tokens :])
-    if version < VERSION:
+    if version < _TURNS_ARE_OBJECTS:
         known["turns"] = [_old_turn(*turn) for turn in known["turns"]]
     numbers = [list(body[place * num_tokens : (place + 1) * num_tokens]) for place in range(len(NUMBERS))]
     return known | dict(zip(NUMBERS, numbers, strict=True))

@@ -15,6 +15,7 @@ from rlf.plan.features import find_feature_faults
 from rlf.plan.judges import find_judge_faults
 from rlf.plan.verifiers import find_verify_faults
 from rlf.rewards.composition import complaints
+from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
 from rlf.spec.checks import reads
@@ -123,6 +124,23 @@ def _answers_are_there(loaded: LoadedSpec) -> Iterator[Fault]:
         if needing and source is not None and source.answer is None:
             message = f"got null; the reward term {needing[0]!r} compares with gold answers. Name the column with them."
             yield loaded.fault(("data", name, "answer"), message)
+
+
+@reads("env", "rewards[]")
+def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
+    env = loaded.spec.env
+    for position, term in enumerate(loaded.spec.rewards):
+        if not isinstance(term, EnvTerm):
+            continue
+        if env is None:
+            message = (
+                "there is no world that scores. Declare one, e.g. `env: {kind: python, callable: world.py:World}`."
+            )
+            yield loaded.fault(("rewards", position, "kind"), message)
+        elif term.score is not None and env.score_names is not None and term.score not in env.score_names:
+            known = list(env.score_names)
+            message = f"the world gives no score {term.score!r}{nearest(term.score, known)} (known: {', '.join(known)})"
+            yield loaded.fault(("rewards", position, "score"), f"{message}. Write one of these.")
 
 
 @reads("train.critic", "train.algorithm")
@@ -236,6 +254,7 @@ CHECKS: tuple[Finder, ...] = (
     _rewards_weigh_something,
     _terms_hang_together,
     _answers_are_there,
+    _scores_have_a_world,
     find_algorithm_faults,
     find_judge_faults,
     find_verify_faults,

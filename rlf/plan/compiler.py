@@ -61,6 +61,8 @@ def canonical(
     for item in (*values["tools"], *values["rewards"]):
         item.pop("tests", None)
     _drop_empty_files(values["tools"])
+    if spec.env is None:
+        del values["env"]  # plans without a world keep the hash that they had before there were any
     for tool in values["tools"]:
         tool["target"].get("server", {}).pop("cwd", None)  # where an MCP server starts is this machine's
     values["code"] = sorted({file.sha256 for file in files if file.role == "code"})

@@ -17,9 +17,10 @@ from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import repaired
 from rlf.rollout.builder import TokenRecord
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
-from rlf.types.task import Task
+from rlf.types.task import Message, Task
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Repair, StopReason, Trajectory, Turn
+from rlf.types.world import WorldFailure, Worlds, WorldStep
 
 _DEFAULT = ChatPolicy()
 
@@ -50,7 +51,7 @@ class Prefix:
     """Whether tokens that were sampled in it stay actions; else they are masked, as observations are."""
     replays_calls: bool = True
     """Whether its calls are made again first, so that tools are in the state they were in. Without that they must keep
-    no state: it is the caller who declares so."""
+    no state: it is the caller who declares so. Where there is a world they always are."""
 
     def __post_init__(self) -> None:
         kept = self.trajectory.turns[: self.num_turns]
@@ -97,6 +98,8 @@ class Setting:
     sampling: Sampling
     handling: ChatPolicy = _DEFAULT
     """What is repaired, what follows a failure, where sampling of a turn stops."""
+    worlds: Worlds | None = None
+    """Where each trajectory's world comes from; None: there are only tools."""
 
 
 async def play(
@@ -107,12 +110,16 @@ async def play(
     Args:
         cut_off: takes what there is of a trajectory that is cancelled after its first turn was sampled.
     """
+    playing = _Play(rollout, setting)
     try:
-        await _make_ready(setting.chat, rollout.task.images)
-        return await _Play(rollout, setting).run(cut_off)
+        return await playing.run(cut_off)
     finally:
         setting.policy.release(rollout.id)
-        await setting.tools.end_trajectory(rollout.id)
+        try:
+            await setting.tools.end_trajectory(rollout.id)
+        finally:
+            if playing.world is not None:
+                await playing.world.close()
 
 
 async def _make_ready(chat: ChatFormat, images: Sequence[str]) -> None:
@@ -135,10 +142,8 @@ class _Play:
         self.images = list(rollout.task.images)
         """What the tokens hold places of."""
         self.prefix = rollout.prefix
-        if self.prefix is None:
-            self.record = TokenRecord(setting.chat.prompt(rollout.task.messages, self.tools))
-        else:
-            self.record = self.prefix.record()
+        self.record = TokenRecord(())
+        self.world = None if setting.worlds is None else setting.worlds.open(rollout.id, rollout.task)
         self.turns: list[Turn] = [] if self.prefix is None else [*self.prefix.turns]
         self.num_prefix_turns = len(self.turns)
         self.num_calls = 0
@@ -149,32 +154,83 @@ class _Play:
 
     async def run(self, cut_off: Callable[[Trajectory], None] | None) -> Trajectory:
         try:
-            stop = None if self.prefix is None else await self._go_through(self.prefix)
+            stop = await self._begin()
             while stop is None:
                 stop = await self._turn()
+            stop = await self._score(stop)
         except asyncio.CancelledError:
             if cut_off is not None and len(self.turns) > self.num_prefix_turns:
                 cut_off(self._trajectory(StopReason.CANCELLED))
             raise
         return self._trajectory(stop)
 
+    async def _begin(self) -> StopReason | None:
+        """Resets the world, and puts down the prompt or the prefix."""
+        await _make_ready(self.setting.chat, self.rollout.task.images)
+        messages, stop = self.rollout.task.messages, None
+        try:
+            observation = None if self.world is None else await self.world.reset()
+            messages = _with_observation(messages, observation)
+        except WorldFailure as failure:
+            stop = self._break(failure)
+        if self.prefix is None:
+            self.record = TokenRecord(self.chat.prompt(messages, self.tools))
+            return stop
+        self.record = self.prefix.record()
+        return stop or await self._go_through(self.prefix)
+
+    async def _score(self, stop: StopReason) -> StopReason:
+        """Lets the world score its final state; why the trajectory ended."""
+        if self.world is None or stop is StopReason.INFRA_FAILURE:
+            return stop
+        self.setting.policy.release(self.rollout.id)
+        try:
+            await self.world.score()
+        except WorldFailure as failure:
+            return self._break(failure)
+        return stop
+
+    def _break(self, failure: WorldFailure) -> StopReason:
+        """Records a failure of the world."""
+        self.error = str(failure)
+        return StopReason.INFRA_FAILURE
+
     async def _go_through(self, prefix: Prefix) -> StopReason | None:
         """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to go on from."""
         for turn in prefix.turns:
             records = [CallRecord(record.call, _NOT_RUN) for record in turn.calls]
-            if prefix.replays_calls:
+            replays = prefix.replays_calls or self.world is not None
+            if replays:
                 await self._invoke(records)
             else:
                 self.num_calls += sum(record.result.outcome is not Outcome.LIMIT_REACHED for record in turn.calls)
             self.num_sampled += turn.end - turn.start
             self.num_failed_turns += bool(turn.failures and not turn.calls)
             self.images += [image for shown in self._images(turn.calls) for image in shown]
-            for before, now in zip(turn.calls, records, strict=True) if prefix.replays_calls else ():
+            for before, now in zip(turn.calls, records, strict=True) if replays else ():
                 if (before.result.outcome, before.result.text) != (now.result.outcome, now.result.text):
                     self.error = _difference(before, now)
                     return StopReason.INFRA_FAILURE
+            if stop := await self._step_again(turn):
+                return stop
         await _make_ready(self.chat, self.images)
         return None
+
+    async def _step_again(self, turn: Turn) -> StopReason | None:
+        """Lets the world answer a turn of a prefix again, and compares what that did to it."""
+        if self.world is None or turn.world is None:
+            return None
+        if turn.world.reply is not None:
+            parsed = self.chat.after(self.record.tokens[: turn.start]).parse(turn.text, truncated=False)
+            try:
+                await self.world.reply(parsed.answer or "")
+            except WorldFailure as failure:
+                return self._break(failure)
+        step = self.world.take_step()
+        if step == turn.world:
+            return None
+        self.error = f"world: played again for the trajectory's prefix: {step!r:.200}; before: {turn.world!r:.200}"
+        return StopReason.INFRA_FAILURE
 
     def _trajectory(self, stop: StopReason) -> Trajectory:
         return Trajectory(
@@ -192,6 +248,7 @@ class _Play:
             forks=tuple(self.record.forks),
             images=tuple(self.images),
             num_prefix_turns=self.num_prefix_turns,
+            world=None if self.world is None else self.world.record,
         )
 
     async def _turn(self) -> StopReason | None:
@@ -236,17 +293,45 @@ class _Play:
         self.turns.append(turn)
         records = [CallRecord(call, _NOT_RUN) for call in parsed.calls]
         started = time.perf_counter()
+        is_run = stop is None or (stop is StopReason.MAX_TURNS and self.world is not None)
         try:
-            if stop is None:
+            if is_run:
                 await self._invoke(records)
         finally:
             turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started if records else 0.0)
             self.turns[-1] = turn
-        stop = stop or self._infrastructure_stop(records)
+        stop = (self._infrastructure_stop(records) if is_run else None) or stop
+        if self.world is not None and stop is not StopReason.INFRA_FAILURE:
+            stop, step = await self._step_world(parsed, stop)
+            turn = replace(turn, world=step)
+            if stop is None and step is not None and step.reply is not None:
+                stop = self._hear(step.reply, sample, turn.text)
+                self.turns[-1] = replace(turn, observation_end=len(self.record))
+                return stop
         if stop is None:
             stop = await self._observe(parsed, records, sample, turn.text)
         self.turns[-1] = replace(turn, observation_end=len(self.record))
         return stop
+
+    async def _step_world(self, parsed: Parsed, stop: StopReason | None) -> tuple[StopReason | None, WorldStep | None]:
+        """What the turn did to the world, which may answer an answer; whether the trajectory then ends."""
+        assert self.world is not None, "a step without a world"
+        try:
+            if stop is StopReason.ANSWERED and self.world.speaks:
+                await self.world.reply(parsed.answer or "")
+        except WorldFailure as failure:
+            return self._break(failure), None
+        step = self.world.take_step()
+        if step.is_over:
+            return StopReason.ENV_DONE, step
+        if stop is StopReason.ANSWERED and step.reply is not None:
+            return (StopReason.MAX_TURNS if len(self.turns) >= self.limits.max_turns else None), step
+        return stop, step
+
+    def _hear(self, reply: str, sample: Sample, text: str) -> StopReason | None:
+        """Feeds back what the world says to an answer, as the user's next words."""
+        words = self.chat.user_turn(reply, closed=self._is_closed(sample), turn=text)
+        return self._feed(words)
 
     def _stop_before_tools(self, parsed: Parsed, sample: Sample) -> StopReason | None:
         """Why the trajectory ends with this turn as it stands; None when its calls are to be run."""
@@ -318,11 +403,22 @@ class _Play:
         records[num_allowed:] = [CallRecord(record.call, _OVER_LIMIT) for record in records[num_allowed:]]
         if num_allowed == 1:
             return await self._call_into(records, 0)
-        calls = [self._call_into(records, place) for place in range(num_allowed)]
+        calls = [self._call_in_order(records, places) for places in self._lines(records[:num_allowed])]
         for fault in await asyncio.gather(*calls, return_exceptions=True):  # which waits for all that are cancelled
             if fault is not None:
                 raise fault
         return None
+
+    def _lines(self, records: Sequence[CallRecord]) -> list[list[int]]:
+        """Places of calls, those together that are made one after the other: the world's own."""
+        world = self.world
+        own = [] if world is None else [place for place, one in enumerate(records) if world.owns(one.call.name)]
+        others = [[place] for place in range(len(records)) if place not in own]
+        return [own, *others] if own else others
+
+    async def _call_in_order(self, records: list[CallRecord], places: Sequence[int]) -> None:
+        for place in places:
+            await self._call_into(records, place)
 
     async def _call_into(self, records: list[CallRecord], place: int) -> None:
         """Runs the call at `place` and puts down what it came to, also when it is cancelled."""
@@ -361,12 +457,20 @@ class _Play:
         of_each = iter(of_calls)
         images = [next(of_each) if isinstance(item, ToolCall) else [] for item in parsed.observed] if of_calls else []
         await _make_ready(self.chat, shown)
-        closed = bool(sample.tokens) and sample.tokens[-1] in self.chat.stop_token_ids
-        observation = self.chat.observation(texts, closed=closed, turn=text, images=images)
+        observation = self.chat.observation(texts, closed=self._is_closed(sample), turn=text, images=images)
+        if stop := self._feed(observation):
+            return stop
+        self.images += shown
+        return None
+
+    def _is_closed(self, sample: Sample) -> bool:
+        return bool(sample.tokens) and sample.tokens[-1] in self.chat.stop_token_ids
+
+    def _feed(self, observation: Sequence[int]) -> StopReason | None:
+        """Puts an observation down where it leaves room for another turn."""
         if self.record.stretch_size + len(observation) >= self.limits.max_total_tokens:
             return StopReason.LENGTH
         self.record.observe(observation)
-        self.images += shown
         return None
 
     def _images(self, records: Sequence[CallRecord]) -> list[list[str]]:
@@ -379,6 +483,17 @@ class _Play:
             images.append([image.reference for image in record.result.images[:left]])
             left -= len(images[-1])
         return images
+
+
+def _with_observation(messages: Sequence[Message], observation: str | None) -> tuple[Message, ...]:
+    """A prompt with what the world says first: at the end of the last user message, or as one of its own."""
+    if observation is None:
+        return tuple(messages)
+    if not messages or messages[-1].role != "user":
+        return (*messages, Message("user", observation))
+    last = messages[-1]
+    content = f"{last.content}\n\n{observation}" if last.content else observation
+    return (*messages[:-1], replace(last, content=content))
 
 
 def _difference(before: CallRecord, now: CallRecord) -> str:

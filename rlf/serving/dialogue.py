@@ -106,7 +106,7 @@ class Dialogue:
             return [*sampled.tokens, *chat.observation(observed, closed=closed, turn=sampled.text)]
         is_closed = sampled.tokens[-1] == chat.stop_token_ids[0]
         if len(after) == 1 and after[0]["role"] == "user" and not sampled.num_observed and is_closed:
-            return [*sampled.tokens, *chat.reply(after[0]["content"])]
+            return [*sampled.tokens, *chat.user_turn(after[0]["content"], closed=True, turn=sampled.text)]
         return None
 
     def _rendered(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:

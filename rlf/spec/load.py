@@ -46,12 +46,12 @@ class LoadedSpec:
 
     @property
     def interpolated(self) -> tuple[Interpolated, ...]:
-        """The values that were filled in from `${...}` where credentials and addresses are: tools, rewards, lineage ...
+        """The values that were filled in from `${...}` where credentials and addresses are: tools, env, rewards ...
 
         Everywhere else such a value is a setting like any other, stored and hashed as it is.
         """
         filled = [(path, node.written) for path, node in walk(self.tree) if node.written is not None]
-        return tuple(Interpolated(path, text) for path, text in filled if path[0] in (*ITEM_LISTS, *OUTSIDE))
+        return tuple(Interpolated(path, text) for path, text in filled if path[0] in (*ITEM_LISTS, "env", *OUTSIDE))
 
     def is_sound(self, *keys: KeyPath) -> bool:
         """Whether no key, nor anything around or below it, has a fault; `tools` and `rewards` are whole lists."""

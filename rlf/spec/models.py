@@ -16,12 +16,13 @@ from rlf.algo.kl import KlKind
 from rlf.algo.loss_config import PolicyLossConfig
 from rlf.algo.schedule import LrSchedule
 from rlf.chat.policy import FailurePolicy, HistoryPolicy, RepairPolicy
+from rlf.environments.kind import EnvSpec
 from rlf.rewards.term import Term
 from rlf.spec.engine import EngineSpec, default_engine
 from rlf.spec.section import Section
 from rlf.tools.declaration import ToolDeclaration
 from rlf.trackers import Tracker
-from rlf.types import FailureClass
+from rlf.types import FailureClass, ToolDescription
 
 
 class LoraSpec(Section):
@@ -309,6 +310,8 @@ class RunSpec(Section):
     data: DataSpec
     tools: tuple[ToolDeclaration, ...] = ()
     """Tools that the policy may call: files, or declarations in place."""
+    env: EnvSpec | None = None
+    """The world that every trajectory has one of, with tools and scores of its own. None: there are only tools."""
     rewards: tuple[Term, ...] = Field(min_length=1)
     """Terms of the reward, summed by weight; the first one is what counts as success."""
     rollout: RolloutSpec = RolloutSpec()
@@ -324,3 +327,21 @@ class RunSpec(Section):
     engine: EngineSpec = Field(default_factory=default_engine)
     seed: int = Field(0, ge=0)
     """Every random number of the run derives from it."""
+
+    @property
+    def shown_tools(self) -> tuple[ToolDescription, ...]:
+        """What the model is told of: the declared tools but for hidden ones, then the world's. Raises RlfError."""
+        declared = tuple(tool.description_for_model for tool in self.tools if not tool.hidden)
+        return declared if self.env is None else (*declared, *self.env.tools)
+
+    @property
+    def most_at_once(self) -> int:
+        """Trajectories sampled at once: no more than there may be worlds, since a logical order must wait for none."""
+        most = self.rollout.max_concurrency
+        return most if self.env is None else min(most, self.env.limits.max_concurrency)
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """Names that the rows of a dataset may list: of declared tools, and of the world's. Raises RlfError."""
+        declared = tuple(tool.name for tool in self.tools)
+        return declared if self.env is None else (*declared, *(tool.name for tool in self.env.tools))

@@ -1,9 +1,10 @@
-"""What both engines build from a plan: chat format, tool executor, reward function, limits. One implementation."""
+"""What both engines build from a plan: chat format, worlds, tools, rewards, limits. One implementation."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from rlf.chat.format import ChatFormat, open_format
 from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
 from rlf.core.meter import Meter
+from rlf.environments.pool import WorldPool
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Limits, Setting
@@ -28,13 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """Everything of a run that is not the policy."""
+    """Everything of a run that is not the policy. Engines work within `opened`."""
 
     chat: ChatFormat
     tools: Executor
-    """To be entered as an async context manager by the engine."""
     reward: RewardFunction
-    """To be entered after `tools`, which its terms may call."""
+    worlds: WorldPool | None
+    """None: there are only tools."""
     limits: Limits
     training: Sampling
     evaluation: Sampling
@@ -45,7 +47,17 @@ class Harness:
 
     def setting(self, policy: Policy, sampling: Sampling) -> Setting:
         """The setting of a collection."""
-        return Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling)
+        return Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling, self.worlds)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Harness]:
+        """Opens worlds, tools and rewards; leaving the context closes them. Raises RlfError."""
+        async with AsyncExitStack() as stack:
+            if self.worlds is not None:
+                await stack.enter_async_context(self.worlds)
+            await stack.enter_async_context(self.tools)
+            await stack.enter_async_context(self.reward)
+            yield self
 
 
 def _redact() -> Callable[[str], str]:
@@ -98,8 +110,13 @@ def build_harness(
         plain, temperature=rollout.temperature, top_p=rollout.top_p, top_k=rollout.top_k, min_p=rollout.min_p
     )
     traffic = traffic or Traffic()
+    worlds = None
+    if spec.env is not None:
+        if traffic.replay is not None:
+            raise RlfError("env: a recording holds results of calls and no worlds, so that it cannot be played back.")
+        worlds = WorldPool(spec.env, seed=spec.seed, redact=traffic.redact)
     tools = Executor(
-        spec.tools,
+        (*spec.tools, *(() if worlds is None else worlds.declarations)),
         seed=spec.seed,
         max_concurrency=rollout.max_tool_concurrency,
         count_tokens=lambda text: len(tokenizer.encode(text, add_special_tokens=False)),
@@ -113,6 +130,7 @@ def build_harness(
         chat=chat,
         tools=tools,
         reward=RewardFunction(spec.rewards, RewardContext(tools.for_rewards, spec.seed, notify, traffic.meter)),
+        worlds=worlds,
         limits=limits,
         training=training,
         evaluation=replace(plain, temperature=spec.eval.temperature),
@@ -138,5 +156,4 @@ def _handling(spec: RunSpec, chat: ChatFormat) -> ChatPolicy:
 
 def build_chat(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> ChatFormat:
     """The chat format that the spec names, or that the model's template shows."""
-    tools = [tool.description_for_model for tool in spec.tools if not tool.hidden]
-    return open_format(spec.chat.format, tokenizer, tools, spec.chat.thinking_tag)
+    return open_format(spec.chat.format, tokenizer, spec.shown_tools, spec.chat.thinking_tag)

@@ -36,11 +36,13 @@ from rlf.types.trajectory import (
     Trajectory,
     Turn,
 )
+from rlf.types.world import Episode, Phase, StateChange, WorldFailure, WorldRecord, Worlds, WorldStep
 
 __all__ = [
     "Attempt",
     "CallRecord",
     "CheckpointSaved",
+    "Episode",
     "EvaluationFinished",
     "EventSink",
     "FailureClass",
@@ -54,6 +56,7 @@ __all__ = [
     "Notice",
     "Outcome",
     "ParseFailure",
+    "Phase",
     "Policy",
     "Repair",
     "RepairKind",
@@ -67,6 +70,7 @@ __all__ = [
     "ScoreState",
     "ScoreUsage",
     "Scored",
+    "StateChange",
     "StepFinished",
     "StopReason",
     "Task",
@@ -78,4 +82,8 @@ __all__ = [
     "Trajectory",
     "Turn",
     "Watch",
+    "WorldFailure",
+    "WorldRecord",
+    "WorldStep",
+    "Worlds",
 ]

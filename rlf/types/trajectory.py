@@ -13,6 +13,7 @@ from itertools import pairwise
 from rlf.core.plain_json import Jsonable
 from rlf.types.task import Task
 from rlf.types.tool import ToolCall, ToolResult
+from rlf.types.world import WorldRecord, WorldStep
 
 
 class StopReason(StrEnum):
@@ -20,8 +21,10 @@ class StopReason(StrEnum):
 
     ANSWERED = "answered"
     """The model gave a final answer."""
+    ENV_DONE = "env_done"
+    """The world ended the episode."""
     MAX_TURNS = "max_turns"
-    """The last allowed turn still called a tool."""
+    """The last allowed turn still called a tool, or the world still spoke."""
     LENGTH = "length"
     """The per-turn or total token budget ran out."""
     PARSE_FAILURE_LIMIT = "parse_failure_limit"
@@ -140,6 +143,8 @@ class Turn:
     """Mends of calls that were run, in the order of the text; a call with two has two."""
     num_penalised: int = 0
     """Failures that the reward rule `unpenalised` counts."""
+    world: WorldStep | None = None
+    """What it did to the world; None where there is none, or the trajectory broke before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,8 @@ class Trajectory(Jsonable):
     """The pictures that `tokens` hold places of, in order: those of the prompt, then those of tools' results."""
     num_prefix_turns: int = 0
     """Turns that it began with: they were played in another trajectory, which paid for them."""
+    world: WorldRecord | None = None
+    """What is kept of its world; None where there is none."""
 
     @property
     def stretches(self) -> list[tuple[int, int]]:

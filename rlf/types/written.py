@@ -19,8 +19,9 @@ from rlf.types.score import Scored
 
 T = TypeVar("T")
 
-VERSION = 3
-"""Before it, attempts and images of results were lists, and calls of agents had no object for the call alone."""
+VERSION = 4
+"""Before 4 there were no worlds; before 3 attempts and images of results were lists, and calls of agents had no object
+for the call alone."""
 NUMBERS = ("tokens", "action_mask", "rollout_logprobs")
 """Fields of a trajectory with a number per token."""
 _ATTEMPT = ("outcome", "run_s", "error", "usage")

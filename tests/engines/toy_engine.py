@@ -46,7 +46,7 @@ class ToyRun:
         """Nothing outlives the process."""
 
     async def run(self):
-        async with self.harness.tools, self.harness.reward:
+        async with self.harness.opened():
             for step in range(self.step + 1, self.spec.train.steps + 1):
                 found = await self.collector.collect(step, (step - 1) * self.spec.train.prompts_per_step)
                 metrics = step_metrics(found.collected, found.kept, num_groups=found.num_groups, own={"toy": step})

@@ -16,6 +16,7 @@ import rlf
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.chat.on_disk import read_chat_template
 from rlf.core.hashing import hash_bytes, hash_json, hash_path
+from rlf.environments import EnvSpec
 from rlf.lineage.records import FileRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan
@@ -23,6 +24,7 @@ from rlf.spec.looking.model_folder import folder_on_disk, named_folder
 from rlf.spec.reading.dotenv import mentioned
 from rlf.spec.reading.layers import absolute
 from rlf.spec.reading.paths import identity
+from rlf.tools.kind import ToolKind
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 """A commit without `+dirty`."""
@@ -63,15 +65,17 @@ def recorded_files(plan: Plan, cwd: Path) -> tuple[FileRecord, ...]:
 
 
 def source_files(plan: Plan, cwd: Path) -> list[FileRecord]:
-    """The tools of a plan by what decides their answers, as far as that can be known: what an import leads to, say.
+    """The tools and the world of a plan by what decides their answers, as far as it can be known.
 
     Those that name files of the user's are left out: the plan has these, with paths that start at `cwd`.
     """
     named = {str(absolute(Path(file.path), cwd)) for file in plan.files if file.role == "code"}
+    parts: dict[str, ToolKind | EnvSpec] = {f"tools.{tool.name}": tool.target for tool in plan.spec.tools}
+    parts |= {} if plan.spec.env is None else {"env": plan.spec.env}
     return [
-        FileRecord("source", f"tools.{tool.name}", tool.target.source_hash())
-        for tool in plan.spec.tools
-        if not any(path in tool.target.model_dump_json() for path in named)
+        FileRecord("source", name, part.source_hash())
+        for name, part in parts.items()
+        if not any(path in part.model_dump_json() for path in named)
     ]
 
 
@@ -113,8 +117,9 @@ def hide_secrets(store: Store, plans: Sequence[Plan]) -> None:
 
 
 def declared(plan: Plan) -> list[Any]:
-    """The tools and rewards as JSON values, filled in: what their headers and addresses hold is secret."""
-    return [item.model_dump(mode="json") for item in (*plan.spec.tools, *plan.spec.rewards)]
+    """The tools, rewards and the world as JSON values, filled in: what their headers and addresses hold is secret."""
+    env = () if plan.spec.env is None else (plan.spec.env,)
+    return [item.model_dump(mode="json") for item in (*plan.spec.tools, *plan.spec.rewards, *env)]
 
 
 def made_here(

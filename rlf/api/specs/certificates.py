@@ -36,7 +36,7 @@ def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) 
     """
     from rlf.rollout.certificate import Certificate, certify
 
-    name, tools = format_name(spec, chat), [tool.description_for_model for tool in spec.tools]
+    name, tools = format_name(spec, chat), spec.shown_tools
     system = spec.data.train.system
     if runs_folder is None:
         return certify(chat, name, tools, history=spec.chat.history, system=system)

@@ -70,10 +70,15 @@ class Glm4Format(ChatFormat):
     ) -> list[int]:
         """`<|observation|>\\n<tool_response>...`; what follows a turn that gave the word to the user is the user's."""
         if closed and turn.endswith(_USER) and not self.parse(turn, truncated=False).calls:
-            return self._renderer.reply("\n".join(results), _USER)[1:]
+            return self.user_turn("\n".join(results), closed=True, turn=turn)
         # Some templates write `<|observation|>` after a turn that shows its calls alone.
         tokens = self._renderer.observation(results, [CallId("call")] * len(results), images=images)
         return tokens[1:] if closed and (not turn or turn.endswith(_OBSERVATION)) else tokens
+
+    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
+        """`<|user|>` is the end of the turn before it, where the model has sampled it."""
+        tokens = self._renderer.reply(text, _USER)
+        return tokens[1:] if closed and turn.endswith(_USER) else tokens
 
     @cached_property
     def _schemas(self) -> Mapping[str, Mapping[str, Any]]:

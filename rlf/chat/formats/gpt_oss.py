@@ -83,16 +83,20 @@ class GptOssFormat(ChatFormat):
         observed = self._read(scan).observed[: len(results)]
         names = [item.name if isinstance(item, ToolCall) else scan.names.get(item.position, "") for item in observed]
         if turn and not any(names):
-            tokens = self._renderer.reply("\n".join(results), _END)
-            return tokens[1:] if closed else tokens
+            return self.user_turn("\n".join(results), closed=closed)
         names += [""] * (len(results) - len(names))
-        tokens, speak = [], encode_template(self.tokenizer, self._generation_prompt)
+        tokens, speak = list[int](), encode_template(self.tokenizer, self._generation_prompt)
         # The template shows one call a turn, so each result is rendered as that of its own turn.
         for name, result, shown_with in zip(names, results, images or [()] * len(results), strict=True):
             tokens = tokens[: -len(speak)] if tokens else []
             shown = self._renderer.observation([result], [CallId(name or _UNKNOWN)], images=[shown_with])
             tokens += shown[1:] if tokens or closed else shown
         return tokens
+
+    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
+        """The template ends the turns of a history with `<|end|>`, whatever was sampled."""
+        tokens = self._renderer.reply(text, _END)
+        return tokens[1:] if closed else tokens
 
     def _scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(text, truncated)

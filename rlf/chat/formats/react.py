@@ -81,6 +81,10 @@ class ReactFormat(ChatFormat):
         pieces[0] = (" " if stopped else pieces[0][0], pieces[0][1])
         return self._plain.follow([*pieces, ("\n", "")], closed=closed)
 
+    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
+        """As the model's own template has it; a base model has no user."""
+        return self._plain.user_turn(text, closed=closed)
+
     def _scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._plain.ends.cut_from(text), truncated, self._bare)
 

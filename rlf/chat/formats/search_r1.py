@@ -76,6 +76,10 @@ class SearchR1Format(ChatFormat):
             pieces += [(f"\n\n{opening}", neutral(result, RESULT_TAGS)), (closing, "")]
         return self._plain.follow([*pieces, ("\n\n", "")], closed=closed)
 
+    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
+        """As the model's own template has it; a base model has no user."""
+        return self._plain.user_turn(text, closed=closed)
+
     def _scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._plain.ends.cut_from(text), truncated, self._tool)
 

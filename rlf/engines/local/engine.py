@@ -61,7 +61,7 @@ class LocalEngine:
         self._host = PolicyHost(
             model,
             self._harness.chat.decode,
-            num_slots=min(spec.rollout.max_concurrency, max(per_step, per_evaluation)),
+            num_slots=min(spec.most_at_once, max(per_step, per_evaluation)),
             max_tokens=spec.rollout.max_total_tokens,
             logical=spec.rollout.schedule is Schedule.LOGICAL,
         )
@@ -124,7 +124,7 @@ class LocalEngine:
     async def run(self) -> None:
         """Runs to the last step. When cancelled, saves what is complete and re-raises."""
         try:
-            async with self._harness.tools, self._harness.reward, self._host:
+            async with self._harness.opened(), self._host:
                 await self._trainer.run()
                 publish_folder(
                     self._folder / "model", lambda place: save_model(self._host.model, self._tokenizer, place)

@@ -60,7 +60,7 @@ def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> Rehearsed:
     run = OpenRlhfRun(plan, load_inputs(plan), folder, emit=events, place=place, opening_calls=True)
     asyncio.run(run.run())
     reach("end", "the job has ended by itself, and all its processes")
-    tools = [tool.name for tool in plan.spec.tools if not tool.hidden]
+    tools = [tool.name for tool in plan.spec.shown_tools]
     reach("tools", "; ".join(_tool_words(name, events.calls[name]) for name in tools) or "the spec has none")
     reach("model saved", _changed(path=Path(model), saved=folder / "job" / "model"))
     shutil.rmtree(folder)

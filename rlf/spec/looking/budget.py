@@ -81,8 +81,10 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     name = detect_format(tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
     if name not in FORMATS.names():
         return None
-    tools = [tool.description_for_model for tool in spec.tools if not tool.hidden]
+    tools = spec.shown_tools
     chat = open_format(name, tokenizer, tools, spec.chat.thinking_tag)
+    if spec.env is not None and spec.env.speaks:
+        chat.user_turn("a", closed=True)
 
     def num_tokens(task: Task) -> int:
         return len(chat.prompt(task.messages, [tool for tool in tools if task.may_use(tool.name)]))

@@ -32,7 +32,7 @@ from rlf.spec.looking.near_files import missing_file
 from rlf.spec.looking.weights import read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
 from rlf.spec.reading.nodes import KeyPath, find
-from rlf.spec.reading.paths import declared_files, is_local
+from rlf.spec.reading.paths import declared_files, env_files, is_local
 from rlf.spec.reading.reader import shown_path
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
@@ -72,7 +72,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     if not about_model and train and loaded.is_sound(*MEASURED):
         about_model, sizes = check_budget(loaded, train)
     faults += about_model
-    for check in (_context, _adapted_modules, _trackers, _tool_files, _foreign, _keys):
+    for check in (_context, _adapted_modules, _trackers, _tool_files, _env_files, _foreign, _world, _keys):
         faults += check(loaded)
     for name, tasks in (("train", train), ("eval", evaluation)):
         faults += [*_columns(loaded, name, tasks), *_images(loaded, name, tasks)]
@@ -89,7 +89,7 @@ def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -
         node, _ = find(loaded.tree, (*here, "path"))
         faults.append(node.fault(missing_file(node, Path(source.path))))
         return []
-    declared = tuple(tool.name for tool in loaded.spec.tools) if loaded.is_sound(("tools",)) else None
+    declared = _declared_names(loaded)
     key = (source.model_dump_json(), declared)
     if key not in read:
         try:
@@ -101,6 +101,16 @@ def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -
         faults += [_about_data(loaded, name, fault) for fault in found.faults]
         return []
     return found
+
+
+def _declared_names(loaded: LoadedSpec) -> tuple[str, ...] | None:
+    """Names that rows may list; None where they are not known, so that any will do."""
+    if not loaded.is_sound(("tools",), ("env",)):
+        return None
+    try:
+        return loaded.spec.tool_names
+    except RlfError:  # reported where the world itself is looked at
+        return None
 
 
 def _about_data(loaded: LoadedSpec, name: str, fault: Fault) -> Fault:
@@ -202,6 +212,13 @@ def _tool_files(loaded: LoadedSpec) -> list[Fault]:
     return folders + [node.fault(missing_file(node, file)) for node, file in found if not file.exists()]
 
 
+@reads("env")
+def _env_files(loaded: LoadedSpec) -> list[Fault]:
+    """Files that the world names, and that are not there."""
+    found = [(find(loaded.tree, path)[0], Path(file)) for path, file in env_files(loaded.spec.env)]
+    return [node.fault(missing_file(node, file)) for node, file in found if not file.exists()]
+
+
 @reads("tools[]", "rewards[]")
 def _foreign(loaded: LoadedSpec) -> list[Fault]:
     """Tools and reward terms: first all that their source says, then what only running it shows."""
@@ -232,6 +249,25 @@ def _tool(loaded: LoadedSpec, index: int, complaints_of: Callable[[Mapping[str, 
     except RlfError as error:
         return [loaded.fault(path, str(error))]
     return [loaded.fault(path, f"{complaint}.") for complaint in complaints]
+
+
+@reads("env", "tools[]")
+def _world(loaded: LoadedSpec) -> list[Fault]:
+    """What keeps worlds from being made, tools that cannot be described, or have the name of a declared one."""
+    env = loaded.spec.env
+    if env is None:
+        return []
+    try:
+        complaints = env.static_complaints() or env.complaints()
+        names = [] if complaints else [tool.name for tool in env.tools]
+    except NotRun:
+        return []
+    except RlfError as error:
+        return [loaded.fault(("env",), str(error))]
+    taken = [(index, tool.name) for index, tool in enumerate(loaded.spec.tools) if tool.name in names]
+    words = "the name of a tool of the world. Rename or remove one of them."
+    faults = [loaded.item_fault(("tools", index), f"got {name!r}, {words}") for index, name in taken]
+    return [*faults, *(loaded.fault(("env",), f"{complaint}.") for complaint in complaints)]
 
 
 def _examples(loaded: LoadedSpec, index: int) -> list[Fault]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from rlf.algo import ESTIMATORS, Estimator
 from rlf.chat import FORMATS
 from rlf.core import Registry
+from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
 from rlf.spec.engine import ENGINES, EngineSpec
@@ -33,6 +34,7 @@ _ELSEWHERE: dict[type[BaseModel], str] = {
     ToolDeclaration: "Keys: [tool files](tool.md).",
     Term: "Keys: [reward files](reward.md).",
     Estimator: "Kinds: [estimators](estimators.md).",
+    EnvSpec: "Keys: [worlds](env.md).",
 }
 """Models whose keys another page tells."""
 
@@ -79,6 +81,7 @@ def pages() -> dict[str, str]:
     made = {
         "spec.md": _spec(),
         "tool.md": _tool(),
+        "env.md": _env(),
         "reward.md": _reward(),
         "estimators.md": _estimators(),
         "chat-formats.md": _chat_formats(),
@@ -110,6 +113,11 @@ def _tool() -> str:
     servers = [f"## Servers in `tools`\n\n{_words(ToolServer)}\n", *_table(key_facts(ToolServer))]
     declared = [f"# Tool files\n\n{_words(ToolDeclaration)}\n", *_sections(ToolDeclaration, "", 2)]
     return "\n".join([*declared, *kinds, *servers])
+
+
+def _env() -> str:
+    kinds = _kinds(ENV_KINDS, EnvSpec, "env: {{kind: {}}}")
+    return "\n".join([f"# Worlds\n\n{_words(EnvSpec)}\n", *_sections(EnvSpec, "", 2), *kinds])
 
 
 def _reward() -> str:

@@ -12,6 +12,7 @@ from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
 from rlf.data.source import READERS
 from rlf.data.template import TEMPLATE_SUFFIXES
+from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.judging.settings import is_folder_name
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.looking.code import project_code
@@ -48,6 +49,7 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
             root = edit(root, ("data", name, key), partial(_resolve_file, suffixes=suffixes))
     for key in ITEM_LISTS:
         root = edit(root, (key,), resolve_callables)
+    root = edit(edit(root, ("env",), resolve_callables), ("env",), _resolve_env_files)
     return edit(edit(root, ("tools",), resolve_tool_files), ("rewards",), partial(_each, change=_resolve_judge_files))
 
 
@@ -64,6 +66,28 @@ def _resolve_name(node: Node, faults: list[Fault], *, is_data: bool) -> Node:
 
 def _resolve_file(node: Node, suffixes: tuple[str, ...]) -> Node:
     return replace(_absolute(node), written=None) if str(node.value).endswith(suffixes) else node
+
+
+def _resolve_env_files(env: Node) -> Node:
+    """With the files that a world's kind names made absolute."""
+    kind = env.get("kind")
+    if kind is None or kind.value not in ENV_KINDS.names():
+        return env
+    for key in ENV_KINDS.get(str(kind.value)).FILES:
+        env = edit(
+            env, (key,), lambda node: _each(node, _absolute) if isinstance(node.value, list) else _absolute(node)
+        )
+    return env
+
+
+def env_files(env: EnvSpec | None) -> Iterator[tuple[KeyPath, str]]:
+    """Files that a world's kind names, each with the key that names it."""
+    for key in () if env is None else env.FILES:
+        value = getattr(env, key)
+        if isinstance(value, str):
+            yield ("env", key), value
+        elif value is not None:
+            yield from ((("env", key, place), file) for place, file in enumerate(value))
 
 
 def _resolve_judge_files(item: Node) -> Node:
@@ -113,14 +137,14 @@ def declared_files(tools: Sequence[ToolDeclaration], path: KeyPath = ("tools",))
 def local_inputs(spec: RunSpec) -> list[InputFile]:
     """The code, data and model that a spec names on this machine, with their hashes; what is missing is left out."""
     sources = [spec.data.train, *([spec.data.eval] if spec.data.eval else [])]
-    declarations = spec.model_dump(mode="json", include={"tools", "rewards"})
+    declarations = spec.model_dump(mode="json", include={"tools", "rewards", "env"})
     named = [("code", str(path)) for path in project_code(declarations)]
     named += [("code", argument) for tool in spec.tools for argument in _server_files(tool)]
     named += [("data", source.path) for source in sources]
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
     named += [("data", t.sentinels.file) for t in spec.rewards if isinstance(t, JudgeTerm) and t.sentinels is not None]
-    named += [("data", file) for _, file in declared_files(spec.tools)]
+    named += [("data", file) for _, file in (*declared_files(spec.tools), *env_files(spec.env))]
     named += [("model", spec.model.path)]
     local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]
     hashes = [(role, path, identity(path)) for role, path in local]

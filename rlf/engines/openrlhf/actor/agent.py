@@ -218,7 +218,9 @@ class Agent:
         """vLLM, and in a rehearsal a written call before it."""
         if not self._attempt.opening_calls or row.purpose is not Purpose.TRAIN:
             return policy
-        tools = [tool for tool in self._spec.tools if row.task.may_use(tool.name)]
+        worlds = parts.harness.worlds
+        declared = (*self._spec.tools, *(() if worlds is None else worlds.declarations))
+        tools = [tool for tool in declared if row.task.may_use(tool.name)]
         number = row.index * self._spec.rollout.num_generations + sample
         return OpeningCalls(policy, parts.harness.chat, tools, number)
 
@@ -249,7 +251,7 @@ class Agent:
             return self._parts
 
     async def _build(self, tokenizer: PreTrainedTokenizerBase) -> _Parts:
-        spec, sender = _with_contained_tools(self._spec), None
+        spec, sender = _with_contained_parts(self._spec), None
         if (ingest := openrlhf_settings(spec).ingest) is not None:
             sender = partial(Sender, ingest=ingest, attempt=self._attempt)
         spool = SpoolWriter(Path(self._attempt.spool), self._secrets, sender)
@@ -268,8 +270,7 @@ class Agent:
             filtering=spec.train.dynamic_filtering,
             tally=self._tally,
         )
-        await self._stack.enter_async_context(harness.tools)
-        await self._stack.enter_async_context(harness.reward)
+        await self._stack.enter_async_context(harness.opened())
         return _Parts(harness, spool, steps, Outages(openrlhf_settings(spec).outage_s, notify))
 
     async def _start_first_evaluation(self, parts: _Parts, policy: EnginePolicy) -> None:
@@ -291,10 +292,11 @@ class Agent:
         await asyncio.gather(*(self._play_evaluation(parts, policy, row, step=0) for row in rows))
 
 
-def _with_contained_tools(spec: RunSpec) -> RunSpec:
-    """The spec with tools that cannot end the actor, and with it the job."""
+def _with_contained_parts(spec: RunSpec) -> RunSpec:
+    """The spec with tools and a world that cannot end the actor, and with it the job."""
     tools = [tool.model_copy(update={"target": tool.target.contained()}) for tool in spec.tools]
-    return spec.model_copy(update={"tools": tools})
+    env = None if spec.env is None else spec.env.contained()
+    return spec.model_copy(update={"tools": tools, "env": env})
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ def find_cluster_warnings(loaded: LoadedSpec, address: str) -> Iterator[Fault]:
     if named_folder(loaded.spec.model.path) is not None:
         message = f"got {shown_path(Path(loaded.spec.model.path))}; every node of {address} must find it there. "
         yield loaded.fault(("model", "path"), f"{message}Put it on a shared disk, or write a Hugging Face id.")
-    values = loaded.spec.model_dump(mode="json", by_alias=True, include={"tools", "rewards"})
+    values = loaded.spec.model_dump(mode="json", by_alias=True, include={"tools", "rewards", "env"})
     for path, text in _texts(values):
         said = _complaint(path, text)
         if said is not None:

@@ -1,0 +1,241 @@
+"""The life of one world: made and reset, called, spoken to, scored, closed; each within its time.
+
+What a world does is bounded by its deadlines whatever it does, and what it raises becomes a `WorldFailure` that names
+the world and the phase. A world that failed once is asked for nothing more than to close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, TypeVar
+
+from rlf.core.timers import Timers
+from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.state import describe_difference, hash_state, plain_state
+from rlf.environments.world import Step, World
+from rlf.tools.execution.detached import Detached
+from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.results import clean, to_output
+from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolOutput, WorldFailure, WorldRecord, WorldStep
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_CLOSE_S = 5.0
+"""Time that a world has to close."""
+
+
+class WorldEpisode:
+    """The world of one trajectory. An `Episode`."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        task: Task,
+        seed: int,
+        *,
+        maker: WorldMaker,
+        permits: asyncio.Semaphore,
+        detached: Detached,
+        timers: Timers,
+        redact: Callable[[str], str],
+        forget: Callable[[], object],
+    ) -> None:
+        """Takes what the worlds of a run share.
+
+        Args:
+            permits: one for each world that there may be.
+            redact: strikes secrets out of what the world says.
+            forget: called when the episode is closed.
+        """
+        self._spec, self._task, self._seed, self._maker = spec, task, seed, maker
+        self._permits, self._detached, self._timers = permits, detached, timers
+        self._redact, self._forget = redact, forget
+        self._names = frozenset(tool.name for tool in spec.tools)
+        self._world: World | None = None
+        self._has_permit = False
+        self._state: Any = None
+        self._changes: list[StateChange] = []
+        self._reward: float | None = None
+        self._reply: str | None = None
+        self._is_over = False
+        self._num_calls = 0
+        """Calls since the last step was taken."""
+        self.speaks = spec.speaks
+        self.record = WorldRecord(spec.kind)
+
+    def owns(self, tool: str) -> bool:
+        """Whether a tool is the world's."""
+        return tool in self._names
+
+    async def reset(self) -> str | None:
+        """Waits for a permit, then makes the world and resets it. Raises WorldFailure."""
+        await self._permits.acquire()
+        self._has_permit = True
+        observation = await self._within(Phase.RESET, self._start(), self._spec.limits.reset_s)
+        self.record = replace(self.record, observation=observation)
+        return observation
+
+    async def _start(self) -> str | None:
+        world = self._world = await self._maker.make()
+        said = await world.reset(self._task, self._seed)
+        if world.shows_state:
+            self._state = plain_state(await world.state())
+            self.record = replace(self.record, first_state=hash_state(self._state))
+        return self._text(said)
+
+    async def call(self, call: ToolCall) -> ToolOutput:
+        """Runs a call. Raises ToolFailure for one that is refused, and with the outcome `infra` for a failed world."""
+        place, self._num_calls = self._num_calls, self._num_calls + 1
+        try:
+            return await self._within(Phase.STEP, self._step(call, place), self._spec.limits.step_s)
+        except WorldFailure as failure:
+            raise ToolFailure(Outcome.INFRA, str(failure)) from failure
+
+    async def _step(self, call: ToolCall, place: int) -> ToolOutput:
+        world = self._open_world()
+        try:
+            step = await world.call(call)
+        except ToolFailure:
+            await self._note_state(world, place)
+            raise
+        await self._note_state(world, place)
+        self._note(step)
+        return to_output(step.said)
+
+    async def reply(self, text: str) -> None:
+        """Lets the world answer a turn that calls nothing. Raises WorldFailure."""
+        self._reply = await self._within(Phase.REPLY, self._answer(text), self._spec.limits.step_s)
+
+    async def _answer(self, text: str) -> str | None:
+        world = self._open_world()
+        step = await world.reply(text)
+        await self._note_state(world, None)
+        self._note(step)
+        return self._text(step.said)
+
+    def take_step(self) -> WorldStep:
+        """What calls and the reply did since it was last asked."""
+        step = WorldStep(tuple(self._changes), self._reward, self._reply, self._is_over)
+        self._changes, self._reward, self._reply, self._num_calls = [], None, None, 0
+        return step
+
+    async def score(self) -> None:
+        """Scores the final state. Raises WorldFailure."""
+        scores = await self._within(Phase.SCORE, self._scores(), self._spec.limits.score_s)
+        kept = self._state if self._spec.keep_state else None
+        self.record = replace(self.record, scores=scores, final_state=kept)
+
+    async def _scores(self) -> Mapping[str, float]:
+        scores = {name: float(value) for name, value in (await self._open_world().score()).items()}
+        for name, value in scores.items():
+            if not math.isfinite(value):
+                raise ValueError(f"got {value} for {name!r}; expected a finite number")
+        return scores
+
+    async def close(self) -> None:
+        """Closes the world within a time of its own; what goes wrong there is logged."""
+        world, self._world = self._world, None
+        try:
+            if world is not None:
+                fault = await self._detached.fault_of(world.close(), _CLOSE_S, f"world {self._spec.kind}")
+                if fault is not None:
+                    logger.warning("world %s: %s: %s", self._spec.kind, Phase.CLOSE, self._redact(describe(fault)))
+        finally:
+            self._forget()
+            if self._has_permit:
+                self._has_permit = False
+                self._permits.release()
+
+    def _open_world(self) -> World:
+        if self._world is None:
+            raise RuntimeError("it is not reset, or closed")
+        return self._world
+
+    def _note(self, step: Step) -> None:
+        if step.reward is not None:
+            reward = float(step.reward)
+            if not math.isfinite(reward):
+                raise ValueError(f"got {reward} as the reward of a step; expected a finite number")
+            self._reward = (self._reward or 0.0) + reward
+        self._is_over |= bool(step.done)
+
+    async def _note_state(self, world: World, call: int | None) -> None:
+        """Records a change of the state, where there is one; a refused call may have made one too."""
+        if not world.shows_state:
+            return
+        state = plain_state(await world.state())
+        if state != self._state:
+            difference = self._redact(describe_difference(self._state, state))
+            self._changes.append(StateChange(call, hash_state(state), difference))
+            self._state = state
+
+    def _text(self, said: Any) -> str | None:
+        """What the world says as a text that a prompt can hold."""
+        if said is not None and not isinstance(said, str):
+            raise TypeError(f"got {type(said).__name__}; expected text or None")
+        return None if said is None else clean(self._redact(said))
+
+    async def _within(self, phase: Phase, work: Coroutine[Any, Any, T], limit_s: float) -> T:
+        """Runs work of the world within its time. Raises WorldFailure; a ToolFailure of a call as it is."""
+        left_s = self._spec.limits.episode_s - self.record.world_s
+        if self.record.failed is not None or left_s <= 0:
+            work.close()
+            words = f"episode_s of {self._spec.limits.episode_s:g} s is used up" if left_s <= 0 else "failed before"
+            raise self._failure(phase, words)
+        started = perf_counter()
+        try:
+            return await self._bounded(work, min(limit_s, left_s))
+        except (asyncio.CancelledError, WorldFailure):
+            raise
+        except TimeoutError as late:
+            name = f"{phase}_s" if phase is not Phase.REPLY else "step_s"
+            words = f"no end within {name} of {limit_s:g} s" if limit_s <= left_s else "episode_s is used up"
+            raise self._failure(phase, words) from late
+        except ToolFailure as refusal:
+            if phase is Phase.STEP and not refusal.outcome.is_infrastructure:
+                raise
+            raise self._failure(phase, refusal.text) from refusal
+        except BaseException as fault:  # SystemExit on a task would stop the loop itself
+            raise self._failure(phase, describe(fault)) from fault
+        finally:
+            self.record = replace(self.record, world_s=self.record.world_s + perf_counter() - started)
+
+    async def _bounded(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
+        """The work's result. Raises TimeoutError when time is up, whatever the work does."""
+        if self._world is not None and self._world.ends_when_cancelled:
+            with self._timers.within(limit_s):
+                done = await _catch(work)
+        else:
+            done = await self._detached.run(_catch(work), limit_s, f"world {self._spec.kind}")
+        if isinstance(done, _Raised):
+            raise done.fault
+        return done
+
+    def _failure(self, phase: Phase, reason: str) -> WorldFailure:
+        self.record = replace(self.record, failed=self.record.failed or phase)
+        return WorldFailure(self._spec.kind, phase, self._redact(reason))
+
+
+class _Raised:
+    """What work raised."""
+
+    def __init__(self, fault: BaseException) -> None:
+        self.fault = fault
+
+
+async def _catch(work: Coroutine[Any, Any, T]) -> T | _Raised:
+    """The result, or what was raised: a task that ends in TimeoutError of the world's own is not late."""
+    try:
+        return await work
+    except asyncio.CancelledError:
+        raise
+    except TimeoutError as fault:
+        return _Raised(RuntimeError(describe(fault)))
+    except BaseException as fault:  # noqa: BLE001 - raised again by who waits
+        return _Raised(fault)

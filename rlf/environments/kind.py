@@ -1,0 +1,113 @@
+"""What a kind of world is: the keys of `env:`, what its tools are called, and how worlds are made.
+
+A kind is one file of `rlf.environments.kinds`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import ClassVar, Protocol, Self
+
+from pydantic import Field, PrivateAttr
+
+from rlf.core import Registry
+from rlf.core.kinds import Kind
+from rlf.core.models import StrictModel
+from rlf.environments.world import World
+from rlf.tools.limits import Limits
+from rlf.types import ToolDescription
+
+
+class EnvLimits(StrictModel):
+    """What one world may take, and how many there are. Waiting for a permit and for the policy is not counted."""
+
+    reset_s: float = Field(30.0, gt=0, allow_inf_nan=False)
+    """Time to make a world and bring it to its first state."""
+    step_s: float = Field(10.0, gt=0, allow_inf_nan=False)
+    """Time of one call, and of one reply."""
+    score_s: float = Field(30.0, gt=0, allow_inf_nan=False)
+    """Time to score the final state."""
+    episode_s: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """The world's own time of a whole episode: reset, steps, replies and scoring together."""
+    max_concurrency: int = Field(256, ge=1)
+    """Worlds that there are at once; further trajectories wait for one in their order."""
+    max_output_chars: int = Field(Limits().max_output_chars, ge=100)
+    """Longest result of a call that the model is shown, the marker of a cut included."""
+
+
+class WorldMaker(Protocol):
+    """What an open kind makes worlds with."""
+
+    async def make(self) -> World:
+        """A new world, which is then reset once. Counts as a part of the reset."""
+        ...
+
+
+class EnvSpec(Kind, ABC, allow_inf_nan=False):
+    """The world that every trajectory has one of. Fields are its YAML keys; a mapping gives the class of its `kind`."""
+
+    chosen_by: ClassVar[str] = "kind"
+    FILES: ClassVar[tuple[str, ...]] = ()
+    """Keys whose text, or list of texts, names files or folders: relative to the file that says it, recorded with their
+    hashes."""
+
+    kind: str
+    """How the world is made."""
+    limits: EnvLimits = EnvLimits()
+    keep_state: bool = False
+    """Whether the lineage keeps the final state whole, where the world shows one; hashes it always has."""
+    _described: tuple[ToolDescription, ...] | None = PrivateAttr(default=None)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether worlds may answer turns that call nothing."""
+        return False
+
+    @property
+    def score_names(self) -> tuple[str, ...] | None:
+        """Names of all scores; None where only playing shows them."""
+        return None
+
+    @property
+    def tools(self) -> tuple[ToolDescription, ...]:
+        """What the model is told of the world's tools. Raises RlfError where it cannot be known."""
+        if self._described is None:
+            self._described = tuple(self.describe_tools())
+        return self._described
+
+    def describe_tools(self) -> Sequence[ToolDescription]:
+        """Looks what tools worlds have, which may take a while. Raises RlfError where it cannot be known."""
+        return ()
+
+    def static_complaints(self) -> list[str]:
+        """What `complaints` can say without running code of others: nothing, where all of it runs some."""
+        return []
+
+    def complaints(self) -> list[str]:
+        """What keeps worlds from being made, each a sentence without its full stop; empty when all is well.
+
+        Raises:
+            RlfError: the world cannot even be looked at.
+        """
+        return []
+
+    @abstractmethod
+    def source_hash(self) -> str:
+        """sha256 of what decides how worlds behave, as far as it can be known."""
+
+    def contained(self) -> Self:
+        """The same where no world can end this process, unless the spec asks for another place."""
+        return self
+
+    @abstractmethod
+    def open(self) -> AbstractAsyncContextManager[WorldMaker]:
+        """Makes ready what all worlds of a run share; leaving the context gives it back. Raises RlfError."""
+
+
+ENV_KINDS: Registry[EnvSpec] = Registry(
+    "world kind",
+    "rlf.environments.kinds",
+    EnvSpec,  # type: ignore[type-abstract]  # compared with, never instantiated
+)

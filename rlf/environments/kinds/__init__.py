@@ -1,0 +1,1 @@
+"""Kinds of worlds, one file each."""

@@ -1,0 +1,145 @@
+"""All worlds of a run: opened once, one world for each trajectory, their tools declared to the executor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from pydantic import PrivateAttr
+
+from rlf.core import RlfError, derive_seed
+from rlf.core.timers import Timers
+from rlf.environments.episode import WorldEpisode
+from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.execution.detached import Detached
+from rlf.tools.failure import ToolFailure
+from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
+from rlf.tools.limits import Limits
+from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
+
+logger = logging.getLogger(__name__)
+
+
+class WorldPool:
+    """Worlds of one kind: `async with WorldPool(spec, seed=0) as worlds`. A `Worlds`.
+
+    To be entered before the executor that has its `declarations`.
+    """
+
+    def __init__(self, spec: EnvSpec, *, seed: int, redact: Callable[[str], str] = str) -> None:
+        """Takes the kind; nothing is opened yet.
+
+        Args:
+            seed: the run's. A world's own follows from it and its task: rollouts of one task begin equal.
+            redact: strikes secrets out of what worlds say.
+        """
+        self.spec = spec
+        self._seed = seed
+        self._redact = redact
+        self._episodes: dict[str, WorldEpisode] = {}
+        self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
+        self._stack = AsyncExitStack()
+        self._maker: WorldMaker | None = None
+        self.declarations = tuple(self._declare(tool) for tool in spec.tools)
+        """The tools of the worlds, for the executor."""
+
+    async def __aenter__(self) -> Self:
+        """Opens what all worlds share. Raises RlfError."""
+        self._maker = await self._stack.enter_async_context(self.spec.open())
+        self._detached, self._timers = Detached(), Timers()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes every world that is still open, then what they share."""
+        for episode in list(self._episodes.values()):
+            await episode.close()
+        await self._detached.close()
+        await self._stack.aclose()
+
+    def open(self, trajectory_id: str, task: Task) -> WorldEpisode:
+        """The world of a trajectory."""
+        assert self._maker is not None, "the pool is not entered"
+        assert trajectory_id not in self._episodes, f"trajectory {trajectory_id} has a world already"
+        episode = self._episodes[trajectory_id] = WorldEpisode(
+            self.spec,
+            task,
+            derive_seed(self._seed, "world", task.id),
+            maker=self._maker,
+            permits=self._permits,
+            detached=self._detached,
+            timers=self._timers,
+            redact=self._redact,
+            forget=partial(self._episodes.pop, trajectory_id, None),
+        )
+        return episode
+
+    async def call(self, call: ToolCall, trajectory_id: str) -> ToolOutput:
+        """Runs a call in a trajectory's world. Raises ToolFailure."""
+        episode = self._episodes.get(trajectory_id)
+        if episode is None:
+            raise ToolFailure(Outcome.INFRA, f"trajectory {trajectory_id} has no world {self.spec.kind}")
+        return await episode.call(call)
+
+    def _declare(self, tool: ToolDescription) -> ToolDeclaration:
+        limits = self.spec.limits
+        target = WorldTool(name=tool.name)
+        target._pool = self
+        try:
+            return ToolDeclaration(
+                name=tool.name,
+                description=tool.description,
+                inputSchema=dict(tool.input_schema),
+                target=target,
+                limits=Limits(
+                    timeout_s=limits.step_s,
+                    max_concurrency=limits.max_concurrency,
+                    max_output_chars=limits.max_output_chars,
+                    breaker=None,
+                ),
+            )
+        except ValueError as fault:
+            raise RlfError(f"env: its tool {tool.name!r} cannot be declared: {fault}") from fault
+
+
+class WorldTool(ToolKind):
+    """A tool of the world of whichever trajectory calls it. No file can name it."""
+
+    kind: Literal["world"] = "world"
+    name: str
+    _pool: WorldPool | None = PrivateAttr(default=None)
+
+    def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+        """Nothing: the world itself says what its tools take."""
+        return []
+
+    def source_hash(self) -> str:
+        """The world's."""
+        assert self._pool is not None, "a world's tool without its pool"
+        return self._pool.spec.source_hash()
+
+    async def open(self, limits: Limits) -> ToolRuntime:
+        """What calls into the trajectory's world."""
+        assert self._pool is not None, "a world's tool without its pool"
+        return _WorldRuntime(self.name, self._pool)
+
+
+class _WorldRuntime(ToolRuntime):
+    """Calls one tool of worlds, which keep their own deadlines."""
+
+    isolation = "world"
+    ends_in_time = True
+
+    def __init__(self, name: str, pool: WorldPool) -> None:
+        self._name, self._pool = name, pool
+
+    async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
+        """Runs one call."""
+        return await self._pool.call(ToolCall(self._name, arguments), context.trajectory_id)

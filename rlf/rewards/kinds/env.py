@@ -1,0 +1,72 @@
+"""`kind: env`: what the trajectory's world itself says: a score of its final state, or the rewards of its steps."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import ClassVar, Literal, Self
+
+from pydantic import field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict
+from rlf.types import Trajectory
+
+
+class EnvTerm(Term):
+    """A score of the world that the spec declares under `env`, by its name.
+
+    With `stage: turn` the rewards that the world gave for steps, turn by turn; a turn without one says nothing.
+    """
+
+    judges_turns: ClassVar[bool] = True
+
+    kind: Literal["env"] = "env"
+    score: str | None = None
+    """The score's name, as the world gives it; with `stage: turn` there is none to name."""
+    range: tuple[float, float] = (0.0, 1.0)
+    """Least and greatest value; one outside is a fault of the world."""
+
+    @field_validator("range")
+    @classmethod
+    def _range_is_ordered(cls, bounds: tuple[float, float]) -> tuple[float, float]:
+        if not bounds[0] < bounds[1]:
+            words = f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them."
+            raise PydanticCustomError("range_order", "{reason}", {"reason": words})
+        return bounds
+
+    @model_validator(mode="after")
+    def _score_is_named(self) -> Self:
+        if (self.score is None) is (self.stage is Stage.OUTCOME):
+            wanted = "the name of one of the world's scores" if self.score is None else "no `score` with `stage: turn`"
+            words = f"got {'none' if self.score is None else self.score!r}; expected {wanted}."
+            raise PydanticCustomError("env_score", "{reason}", {"reason": words})
+        return self
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The declared range."""
+        return self.range
+
+    def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
+        """Nothing to open: the world has scored itself."""
+        return nullcontext(_Reader(self))
+
+
+class _Reader:
+    """Reads what the world said."""
+
+    def __init__(self, term: EnvTerm) -> None:
+        self._term = term
+
+    async def score(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
+        """The score by its name, or the turns' rewards."""
+        if trajectory.world is None:
+            return Verdict(None, "the trajectory has no world")
+        if self._term.score is None:
+            steps = [turn.world for turn in trajectory.turns]
+            return Verdict(None, turn_values=tuple(None if step is None else step.reward for step in steps))
+        scores = trajectory.world.scores
+        if self._term.score not in scores:
+            given = ", ".join(scores) or "none"
+            return Verdict(None, f"the world gave no score {self._term.score!r} (it gave: {given})")
+        return Verdict(scores[self._term.score])

@@ -1,0 +1,121 @@
+"""Worlds in the rollout loop: their life, tools, words, rewards, states and failures."""
+
+import pytest
+
+from rlf.types import Outcome, Phase, StopReason
+
+from .conftest import STOP, call, world
+from .worlds import Slow
+
+ADD = call("add", amount=1)
+
+
+def test_calls_of_a_trajectory_share_a_state_that_the_world_scores(played):
+    (trajectory,), _ = played(world("Counter"), [call("add", amount=2) + STOP, ADD + STOP, f"Done.{STOP}"])
+    assert [record.result.text for record in trajectory.calls] == ["The number is 2.", "The number is 3."]
+    assert trajectory.stop is StopReason.ANSWERED
+    assert trajectory.world.scores == {"exact": 1.0, "near": 1.0}
+    assert trajectory.world.observation == "Count to 3."
+    prompt = "".join(map(chr, ()))
+    assert prompt == ""
+
+
+def test_the_worlds_first_words_end_the_prompts_user_message(played, tokenizer):
+    _, policy = played(world("Counter"), [f"Done.{STOP}"])
+    assert "Go.\n\nCount to 3.<|im_end|>" in tokenizer.decode(policy.requests[0].tokens)
+
+
+def test_worlds_of_two_trajectories_share_nothing(played):
+    one, other = played(world("Counter"), [ADD + STOP, f"Done.{STOP}"], [call("add", amount=3) + STOP, f"Done.{STOP}"])[
+        0
+    ]
+    assert [one.world.scores["exact"], other.world.scores["exact"]] == [0.0, 1.0]
+
+
+def test_calls_of_one_turn_are_made_in_order(played):
+    turn = "\n".join([call("add", amount=2), call("double"), call("add", amount=1)]) + STOP
+    (trajectory,), _ = played(world("Counter"), [turn, f"Done.{STOP}"])
+    assert [record.result.text for record in trajectory.calls][-1] == "The number is 5."
+    assert [change.call for change in trajectory.turns[0].world.changes] == [0, 1, 2]
+    assert trajectory.turns[0].world.changes[1].difference == "number: 2 -> 4"
+
+
+def test_rewards_of_steps_stand_with_their_turn(played):
+    (trajectory,), _ = played(world("Counter"), [call("double") + STOP, ADD + STOP, f"Done.{STOP}"])
+    assert [turn.world.reward for turn in trajectory.turns] == [0.5, None, None]
+
+
+def test_a_step_that_ends_the_episode_ends_the_trajectory(played):
+    (trajectory,), _ = played(world("Counter"), [call("add", amount=500) + STOP, call("double") + STOP])
+    assert (trajectory.stop, trajectory.world.scores["exact"]) == (StopReason.ENV_DONE, 0.0)
+
+
+def test_a_refused_call_is_an_observation_and_the_world_goes_on(played):
+    (trajectory,), _ = played(
+        world("Counter"), [call("add", amount=-1) + STOP, call("add", amount=3) + STOP, f"!{STOP}"]
+    )
+    assert trajectory.calls[0].result.outcome is Outcome.TOOL_ERROR
+    assert "amount must not be negative" in trajectory.calls[0].result.text
+    assert trajectory.world.scores["exact"] == 1.0
+
+
+def test_calls_of_the_last_turn_still_change_the_world(played):
+    (trajectory,), _ = played(world("Counter"), [call("add", amount=3) + STOP], max_turns=1)
+    assert (trajectory.stop, trajectory.world.scores["exact"]) == (StopReason.MAX_TURNS, 1.0)
+
+
+def test_a_class_written_for_trl_works_as_it_is(played):
+    (trajectory,), _ = played(world("IncrementEnv"), [call("increment", step=3) + STOP, f"Done.{STOP}"])
+    assert (trajectory.calls[0].result.text, trajectory.world.scores) == ("3", {"reward": 1.0})
+
+
+def test_a_world_that_speaks_is_heard_as_the_user(played, tokenizer):
+    (trajectory,), policy = played(world("Guess"), [f"1{STOP}", f"5{STOP}", f"3{STOP}"])
+    assert trajectory.stop is StopReason.ENV_DONE
+    assert [turn.world.reply for turn in trajectory.turns] == ["higher", "lower", "Right."]
+    assert [turn.world.reward for turn in trajectory.turns] == [-0.1, -0.1, 1.0]
+    assert tokenizer.decode(policy.requests[1].tokens).endswith(
+        f"1{STOP}\n<|im_start|>user\nhigher{STOP}\n<|im_start|>assistant\n"
+    )
+    sampled = [token for token, acted in zip(trajectory.tokens, trajectory.action_mask, strict=True) if acted]
+    assert tokenizer.decode(sampled) == f"1{STOP}5{STOP}3{STOP}"
+    for before, after in zip(policy.requests, policy.requests[1:], strict=False):
+        assert after.tokens[: len(before.tokens)] == before.tokens, "each prompt extends the last one"
+
+
+def test_what_a_world_says_cannot_become_markup(played, tokenizer):
+    (trajectory,), _ = played(world("Hostile"), [f"1{STOP}", f"2{STOP}"], max_turns=2)
+    fed = trajectory.tokens[trajectory.turns[0].end : trajectory.turns[0].observation_end]
+    assert tokenizer.decode(fed).count(STOP) == 2, "once as text, once as the end of the user's turn"
+    assert list(fed).count(tokenizer.convert_tokens_to_ids(STOP)) == 1
+
+
+def test_a_world_that_speaks_for_ever_ends_at_the_last_turn(played):
+    (trajectory,), _ = played(world("Guess"), [f"1{STOP}"] * 3, max_turns=3)
+    assert (trajectory.stop, len(trajectory.turns)) == (StopReason.MAX_TURNS, 3)
+    assert trajectory.world.scores == {"score": 1 / 3}
+
+
+@pytest.mark.parametrize("how", ["raise", "hang"])
+@pytest.mark.parametrize("phase", ["reset", "step", "reply", "score"])
+def test_a_world_that_fails_makes_the_trajectory_unscorable(played, phase, how):
+    limits = {"reset_s": 0.1, "step_s": 0.1, "score_s": 0.1} if how == "hang" else {}
+    env = world("Broken", args={"phase": phase, "how": how}, limits=limits)
+    (trajectory,), _ = played(env, [call("act") + STOP, f"Done.{STOP}"])
+    assert trajectory.stop is StopReason.INFRA_FAILURE and not trajectory.scorable
+    assert trajectory.world.failed is Phase(phase)
+    words = "no end within" if how == "hang" else f"RuntimeError: the {phase} is broken"
+    assert f"world python: {phase}: {words}" in trajectory.error
+    assert trajectory.world.scores == {}
+
+
+def test_a_score_that_is_no_number_is_a_failure_of_the_world(played):
+    (trajectory,), _ = played(world("Broken", args={"phase": "score", "how": "nan"}), [f"Done.{STOP}"])
+    assert "expected a finite number" in trajectory.error
+
+
+def test_no_more_worlds_than_permits_are_alive_at_once(played):
+    env = {"kind": "python", "callable": f"{Slow.__module__}:Slow", "limits": {"max_concurrency": 2}}
+    trajectories, _ = played(env, *[[call("act") + STOP, f"Done.{STOP}"]] * 8)
+    assert [trajectory.world.scores for trajectory in trajectories] == [{"score": 1.0}] * 8
+    assert (Slow.most, Slow.alive) == (2, 0)
