@@ -42,6 +42,7 @@ COMMANDS = {
     "tools": "tools_app",
     "rewards": "rewards_app",
     "judge": "judge_app",
+    "env": "env_app",
 }
 """What each command is in the module `rlf.cli.COMMAND`: a function, or a group of commands."""
 

@@ -12,6 +12,7 @@ from rlf.rewards.evidence import argument_text, finding, names
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
+from rlf.rewards.values import text_keys, value_key, value_keys
 from rlf.types import CallRecord, Trajectory, Turn
 
 EMPTY, MALFORMED = -0.5, -0.3
@@ -21,7 +22,9 @@ class Variant(StrEnum):
     """What calls are worth: q sub-questions solved by p calls."""
 
     F1 = "f1"
-    """2 q / (p + 1), the paper's."""
+    """2 q / (p + 1), the paper's, made for single turns: over a trajectory it runs to 2."""
+    SOLVE_F1 = "solve_f1"
+    """2 q / (p + n) for n sub-questions in all, from 0 to 1: for trajectories, where nothing else is paid."""
     PRECISION = "precision"
     """q / p."""
     COMPLETION = "completion"
@@ -37,6 +40,8 @@ class Match(StrEnum):
     """It is the answer once both are normalised."""
     WORDS = "words"
     """It holds the answer's words one after the other."""
+    VALUE = "value"
+    """It is the answer, or JSON that holds it as one value of its type: 1 is neither "1" nor in 2013."""
     SUBSTRING = "substring"
     """It holds the answer, case and commas aside: "1" is in "2013"."""
 
@@ -53,6 +58,9 @@ class Ftrl(Rule):
     from its paper, and this rule from the code: there 0.5 is given where everything was solved already and no call is
     made, a bad call beside a good one is forgiven (here it counts as a call), and answers match by substring (here by
     choice).
+
+    Of whole trajectories `variant: solve_f1` is the measure: with n sub-questions 2 q / (p + n), 0 without a call. The
+    paper's formula pays a trajectory that stops after its first right call as much as a solved task of one call.
     """
 
     needs_answer: ClassVar[bool] = True
@@ -75,8 +83,9 @@ class Ftrl(Rule):
     @property
     def bounds(self) -> tuple[float, float]:
         """From nothing to as much as any number of calls can solve."""
-        most = {Variant.F1: 2.0, Variant.PRECISION: 1.0}
-        return (EMPTY, most.get(self.variant, float("inf")))
+        most = {Variant.F1: 2.0, Variant.PRECISION: 1.0, Variant.SOLVE_F1: 1.0}
+        least = 0.0 if self.variant is Variant.SOLVE_F1 else EMPTY
+        return (least, most.get(self.variant, float("inf")))
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """All turns as one."""
@@ -100,14 +109,14 @@ class Ftrl(Rule):
         return Verdict(None, turn_values=tuple(values))
 
     def _value(
-        self, trajectory: Trajectory, turns: Sequence[Turn], unsolved: dict[str, list[str]], num_left: int, text: str
+        self, trajectory: Trajectory, turns: Sequence[Turn], unsolved: dict[str, list[Any]], num_left: int, text: str
     ) -> tuple[float, str]:
         """The reward of some turns; takes what they solve out of `unsolved`."""
         calls = [record for turn in turns for record in turn.calls]
         num_failures = sum(len(turn.failures) for turn in turns)
-        if calls:
+        if calls or self.variant is Variant.SOLVE_F1:
             p, q = len(calls) + num_failures, self._num_solved(calls, unsolved)
-            return _worth(self.variant, p, q), f"{p} calls solve {q} of {num_left} sub-questions"
+            return _worth(self.variant, p, q, num_left), f"{p} calls solve {q} of {num_left} sub-questions"
         last = bool(turns) and turns[-1] is trajectory.turns[-1]
         answer = trajectory.answer if last or not turns else None
         if not text.strip() and not (answer or "").strip():
@@ -118,7 +127,7 @@ class Ftrl(Rule):
             return 1 / (num_left + 1), f"right without a call, {num_left} sub-questions left"
         return 0.0, "neither a call nor the answer"
 
-    def _num_solved(self, calls: Sequence[CallRecord], unsolved: dict[str, list[str]]) -> int:
+    def _num_solved(self, calls: Sequence[CallRecord], unsolved: dict[str, list[Any]]) -> int:
         num_solved = 0
         for record in calls:
             answers = unsolved.get(record.call.name, [])
@@ -128,8 +137,12 @@ class Ftrl(Rule):
                 num_solved += 1
         return num_solved
 
-    def _solves(self, record: CallRecord, answer: str) -> bool:
+    def _solves(self, record: CallRecord, gold: Any) -> bool:
         text = finding(record)
+        if self.match is Match.VALUE:
+            key = value_key(gold)
+            return text is not None and key in text_keys(text) and key not in value_keys(record.call.arguments)
+        answer = str(gold)
         if text is None or not self._gives(text, answer):
             return False
         if self.match is Match.SUBSTRING:
@@ -138,7 +151,7 @@ class Ftrl(Rule):
 
     def _gives(self, text: str, answer: str) -> bool:
         match self.match:
-            case Match.EXACT:
+            case Match.EXACT | Match.VALUE:
                 return same(text, answer)
             case Match.WORDS:
                 return holds(text, answer)
@@ -146,8 +159,10 @@ class Ftrl(Rule):
         return plain != "" and plain in text.lower().replace(",", "")
 
 
-def _worth(variant: Variant, p: int, q: int) -> float:
+def _worth(variant: Variant, p: int, q: int, n: int) -> float:
     match variant:
+        case Variant.SOLVE_F1:
+            return 2 * q / (p + n) if p + n else 0.0
         case Variant.F1:
             return 2 * q / (p + 1)
         case Variant.PRECISION:
@@ -157,7 +172,7 @@ def _worth(variant: Variant, p: int, q: int) -> float:
     return q * q / p
 
 
-def _unsolved(column: Any) -> dict[str, list[str]] | None:
+def _unsolved(column: Any) -> dict[str, list[Any]] | None:
     """Answers by tool; None where the column holds something else."""
     if isinstance(column, str):
         try:
@@ -166,4 +181,4 @@ def _unsolved(column: Any) -> dict[str, list[str]] | None:
             return None
     if not isinstance(column, Mapping) or not all(isinstance(answers, list | tuple) for answers in column.values()):
         return None
-    return {str(tool): list(golds(answers)) for tool, answers in column.items()}
+    return {str(tool): [answer for answer in answers if answer is not None] for tool, answers in column.items()}

@@ -1,0 +1,1 @@
+"""Worlds as files: built, and looked at."""

@@ -1,0 +1,173 @@
+"""A world as a folder: tasks, tools, their code and database, a spec over them, and the certificate.
+
+world.db  tools.py  tools/NAME.yaml  train.jsonl  validation.jsonl  heldout.jsonl
+spec.yaml  build.yaml  certificate.json
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rlf.builder.certificate import Certificate, Tally, read_certificate
+from rlf.builder.kind import Maker, Part, read_part
+from rlf.builder.settings import BuildSettings
+from rlf.builder.task import Task, read_task
+from rlf.core import RlfError, hash_path
+from rlf.core.yaml_text import dump_yaml
+
+WORK = ".build"
+"""Folder within a world where parts are kept until it is whole."""
+CERTIFICATE, DATABASE, CODE, SPEC, BUILD = "certificate.json", "world.db", "tools.py", "spec.yaml", "build.yaml"
+SPLITS = ("train", "validation", "heldout")
+_VERSIONS_AT = slice(92, 100)
+"""Bytes of a database's header that hold the version of SQLite and a count of changes that goes with it."""
+
+Tell = Callable[[int, int, Tally], None]
+"""Takes the parts that are done, all there are, and the sums so far."""
+
+
+def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> Certificate:
+    """Builds a world, or completes one that was cut off, and writes it.
+
+    Args:
+        fresh: whether parts that an earlier build has left are made again.
+
+    Raises:
+        RlfError: nothing can be built, or something else is in the folder.
+    """
+    out = Path(settings.out)
+    _check_folder(out)
+    work = out / WORK / settings.sha256[:16]
+    if fresh:
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    tally = Tally()
+    with settings.build.open(settings, out / WORK) as maker:
+        for number, part in enumerate(_parts(maker, work)):
+            tally.add(part)
+            tell(number + 1, len(maker.names), tally)
+        if not tally.num_tasks:
+            reasons = "; ".join(f"{number} for {reason!r}" for reason, number in tally.dropped.items())
+            raise RlfError(f"{out}: every task was dropped: {reasons}. Correct the build file.")
+        _write(out, settings, [_saved(work, name) for name in maker.names])
+    files = {path.name if path.parent == out else f"tools/{path.name}": hash_path(path) for path in _files(out)}
+    certificate = tally.certificate(settings, files)
+    _write_json(out / CERTIFICATE, certificate.to_json())
+    shutil.rmtree(work)
+    return certificate
+
+
+def _parts(maker: Maker, work: Path) -> Iterator[Part]:
+    """The parts, those that were saved from there."""
+    for name in maker.names:
+        path = work / f"{name}.json"
+        if not path.is_file():
+            _write_json(path, maker.make(name).to_json())
+        yield _saved(work, name)
+
+
+def _saved(work: Path, name: str) -> Part:
+    return read_part(json.loads((work / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def _check_folder(out: Path) -> None:
+    """Raises RlfError where a folder holds something that is no world."""
+    if out.exists() and not out.is_dir():
+        raise RlfError(f"{out}: this is a file; a world is a folder. Name another one with `out`.")
+    found = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if found and not found & {CERTIFICATE, WORK}:
+        raise RlfError(f"{out}: the folder holds something else. Name another one with `out`, or empty it.")
+
+
+def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
+    tools = {tool["name"]: tool for part in parts for tool in part.tools}
+    tasks = [task for part in parts for task in part.tasks]
+    for split in SPLITS:
+        rows = [json.dumps(task.row(), ensure_ascii=False) + "\n" for task in tasks if task.split == split]
+        _write_text(out / f"{split}.jsonl", "".join(rows))
+    codes = dict.fromkeys(part.code for part in parts)
+    _write_text(out / CODE, "\n\n".join([settings.build.shared_code(), *codes]))
+    _write_database(out / DATABASE, [part.data for part in parts])
+    shutil.rmtree(out / "tools", ignore_errors=True)
+    (out / "tools").mkdir()
+    for name, tool in tools.items():
+        _write_text(out / "tools" / f"{name}.yaml", dump_yaml(_declaration(tool, settings)))
+    _write_text(out / SPEC, _spec(out.resolve().name, sorted(tools), tasks))
+    _write_text(out / BUILD, dump_yaml(settings.model_dump(mode="json", exclude={"out"})))
+
+
+def _declaration(tool: Mapping[str, Any], settings: BuildSettings) -> dict[str, Any]:
+    """A tool's file."""
+    target = settings.build.target(tool["name"], CODE)
+    return {**tool, "target": target, "idempotent": True, "files": [f"../{name}" for name in (DATABASE, BUILD)]}
+
+
+def _write_database(path: Path, data: Sequence[str]) -> None:
+    """A database file of SQL; without the version of SQLite that wrote it, so that its bytes are the data's alone."""
+    temporary = path.with_suffix(".part")
+    temporary.unlink(missing_ok=True)
+    with closing(sqlite3.connect(temporary)) as connection:
+        connection.executescript("BEGIN;\n" + "".join(dict.fromkeys(data)) + "COMMIT;\nVACUUM;\n")
+    content = bytearray(temporary.read_bytes())
+    content[_VERSIONS_AT] = bytes(8)
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def _spec(name: str, tools: Sequence[str], tasks: Sequence[Task]) -> str:
+    """A spec that trains on the world's tasks."""
+    columns = {"prompt": "question", "answer": "answer", "kind": "scenario", "tools": "tools"}
+    splits = {task.split for task in tasks}
+    train = next(split for split in SPLITS if split in splits)
+    evaluation = next((split for split in ("validation", "heldout") if split in splits), train)
+    most = max(len(task.steps) for task in tasks)
+    spec = {
+        "name": name,
+        "model": {"path": "builtin:tiny"},
+        "data": {"train": {"path": f"{train}.jsonl", **columns}, "eval": {"path": f"{evaluation}.jsonl", **columns}},
+        "tools": [f"tools/{tool}.yaml" for tool in tools],
+        "rewards": [
+            {"kind": "rule", "name": "solve", "rule": "ftrl", "variant": "solve_f1", "match": "value", "weight": 1.0},
+            {"kind": "rule", "name": "answer", "rule": "exact_match", "weight": 0.0},
+        ],
+        "rollout": {"num_generations": 8, "max_turns": most + 2, "max_total_tokens": 1024},
+        "train": {"algorithm": "grpo", "learning_rate": 3e-4, "steps": 40, "prompts_per_step": 16},
+        "eval": {"every": 10, "limit": 256},
+        "seed": 0,
+    }
+    return "# Made by `rlf env build`; lay your own file over it: `rlf run spec.yaml mine.yaml`.\n" + dump_yaml(spec)
+
+
+def _files(out: Path) -> list[Path]:
+    names = [*(f"{split}.jsonl" for split in SPLITS), DATABASE, CODE, SPEC, BUILD]
+    return [*(out / name for name in names), *sorted((out / "tools").glob("*.yaml"))]
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
+    """Writes a file as a whole, so that one that is cut off is not taken for one."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    temporary.replace(path)
+
+
+def read_world(folder: Path) -> tuple[Certificate, list[Task]]:
+    """The certificate and the tasks of a world. Raises RlfError where a folder is none."""
+    try:
+        certificate = read_certificate(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise RlfError(f"{folder}: no {CERTIFICATE} is there; `rlf env build` writes one. Name a world.") from None
+    tasks = []
+    for split in SPLITS:
+        lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+        tasks += [read_task(json.loads(line)) for line in lines]
+    return certificate, tasks

@@ -1,0 +1,127 @@
+"""A world as FTRL's rows: each with its tools' documents and self-contained code.
+
+A row has `messages`, `tools` (JSON in OpenAI's form), `codes` (JSON, source by tool), `unsolved_set` (JSON, golds by
+tool), `solve_rate`, `data_source`, `split`, `answer`. A tool's code holds the values of the row's own world that it
+may be asked for, so that it runs without the world's database.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlf.builder.folder import CODE, DATABASE, SPLITS, read_world
+from rlf.builder.task import Task
+from rlf.core.yaml_text import load_document
+
+_STORED = {"_connection", "_find", "_names", "_kind_of"}
+"""Functions of the shared code that read the database, in whose place a table in the code is read."""
+_INLINE = """
+def _find(kind, columns, key):
+    row = _TABLE.get(key)
+    return None if row is None else tuple(row[column] for column in columns)
+def _names(kind):
+    return [row["name"] for row in _TABLE.values()]
+def _kind_of(key):
+    return None
+"""
+
+
+def write_ftrl(folder: Path) -> Iterator[Path]:
+    """Writes a file of rows for each part of a world's split, into its folder `ftrl`."""
+    _, tasks = read_world(folder)
+    (folder / "ftrl").mkdir(exist_ok=True)
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        code_of = _code_maker((folder / CODE).read_text(encoding="utf-8"), connection)
+        describe = cache(lambda tool: _described(folder / "tools" / f"{tool}.yaml"))
+        for split in SPLITS:
+            path = folder / "ftrl" / f"{split}.jsonl"
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                for task in tasks:
+                    if task.split == split:
+                        row = ftrl_row(task, {tool: describe(tool) for tool in task.tools}, code_of)
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            yield path
+
+
+def ftrl_row(
+    task: Task, documents: Mapping[str, Mapping[str, Any]], code_of: Callable[[str, str], str]
+) -> dict[str, Any]:
+    """One row; `code_of` gives a tool's source for a world."""
+    tools = [{"type": "function", "function": document} for document in documents.values()]
+    return {
+        "id": task.id,
+        "messages": [{"role": "user", "content": task.question}],
+        "tools": json.dumps(tools, ensure_ascii=False),
+        "codes": json.dumps({tool: code_of(tool, task.world) for tool in task.tools}, ensure_ascii=False),
+        "unsolved_set": json.dumps(task.unsolved_set, ensure_ascii=False),
+        "solve_rate": 0.0,
+        "data_source": task.scenario.value,
+        "split": task.split,
+        "answer": task.answer,
+    }
+
+
+def _described(file: Path) -> dict[str, Any]:
+    tool = load_document(file.read_text(encoding="utf-8"))
+    return {"name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"]}
+
+
+def _code_maker(code: str, connection: sqlite3.Connection) -> Callable[[str, str], str]:
+    """Gives a tool's self-contained source for a world."""
+    module = ast.parse(code)
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    is_tool = {name: not name.startswith("_") for name in functions}
+    shared = ast.Module([node for node in module.body if not _is_left_out(node, is_tool)], [])
+    for node in ast.walk(shared):
+        _strip_docstring(node)
+    shared_source = f"{ast.unparse(ast.fix_missing_locations(shared))}\n{_INLINE}"
+
+    @cache
+    def code_of(tool: str, world: str) -> str:
+        function = functions[tool]
+        table = _table(ast.literal_eval(_settings_of(function)), world, connection)
+        return f"{shared_source}\n_TABLE = {table!r}\n{ast.unparse(function)}\n"
+
+    return code_of
+
+
+def _is_left_out(node: ast.stmt, is_tool: Mapping[str, bool]) -> bool:
+    match node:
+        case ast.FunctionDef(name=name):
+            return is_tool[name] or name in _STORED
+        case ast.Import(names=[ast.alias(name="sqlite3")]) | ast.ImportFrom(module="pathlib"):
+            return True
+        case ast.AnnAssign(target=ast.Name(id="_CONNECTIONS")) | ast.Expr():
+            return True
+    return False
+
+
+def _strip_docstring(node: ast.AST) -> None:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+        node.body = node.body[1:] or [ast.Pass()]
+
+
+def _settings_of(function: ast.FunctionDef) -> ast.expr:
+    """The mapping that a function passes to the shared code."""
+    statement = function.body[-1]
+    assert isinstance(statement, ast.Return) and isinstance(statement.value, ast.Call), (
+        f"{function.name} has other code"
+    )
+    return statement.value.args[0]
+
+
+def _table(settings: Mapping[str, Any], world: str, connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
+    """What a function may be asked for in a world: its columns by key."""
+    kind, relations = settings["kind"], [*settings["relations"].values()]
+    former = [f"{relation}__before" for relation in relations if settings["function"] == 3]
+    columns = ["name", *relations, *former]
+    chosen = ", ".join(f'"{kind}"."{column}"' for column in ["key", *columns])
+    query = f'SELECT {chosen} FROM "{kind}" JOIN things USING (key) WHERE world = ? ORDER BY key'
+    return {key: dict(zip(columns, row, strict=True)) for key, *row in connection.execute(query, (world,))}

@@ -1,0 +1,1 @@
+"""The offline builder: seeded worlds, graphs of relations, tools from a grammar."""

@@ -1,0 +1,191 @@
+"""The functions of a world: one for each relation, some of them integrated, scaled by the dials, named by a grammar."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlf.builder.pack import Family, Pack, Relation
+from rlf.builder.settings import Complexity
+
+SUBJECT, KEY = "subject", "key"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a function."""
+
+    role: str
+    """What of the shared code it is passed on as; `extra` for one that is not."""
+    name: str
+    schema: Mapping[str, Any]
+    default: Any = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One tool: it finds the values of one relation, or of several of one signature."""
+
+    name: str
+    description: str
+    kind: str
+    """What its subjects are."""
+    words: Mapping[str, str]
+    """What chooses each of its relations."""
+    field: str
+    """What its records call the value."""
+    level: int
+    """The dial of the function."""
+    parameters: tuple[Parameter, ...]
+
+    def declaration(self) -> dict[str, Any]:
+        """The tool in MCP's words, without a target."""
+        schema = {
+            "type": "object",
+            "properties": {each.name: dict(each.schema) for each in self.parameters},
+            "required": [each.name for each in self.parameters if each.required],
+        }
+        return {"name": self.name, "description": self.description, "inputSchema": schema}
+
+    def arguments(self, relation: str, subject: Any) -> dict[str, Any]:
+        """Those of a call that finds the value of a relation: what is required, and nothing else."""
+        values = {SUBJECT: subject, KEY: self.words[relation], "kind": self.kind, "extra": "none"}
+        return {each.name: _wrapped(each.schema, values[each.role]) for each in self.parameters if each.required}
+
+    def source(self) -> str:
+        """The Python function, over `_answer` of the shared code."""
+        ordered = sorted(self.parameters, key=lambda each: not each.required)
+        inputs = [each.name if each.required else f"{each.name}={each.default!r}" for each in ordered]
+        passed = [f"{each.role}={each.name}" for each in self.parameters if each.role not in (SUBJECT, "extra")]
+        subject = next(each.name for each in self.parameters if each.role == SUBJECT)
+        relations = {word: relation for relation, word in self.words.items()}
+        tool = {"kind": self.kind, "relations": relations, "field": self.field, "function": self.level}
+        call = ", ".join([repr(tool), subject, *passed])
+        return f"def {self.name}({', '.join(inputs)}):\n    return _answer({call})\n"
+
+
+def _wrapped(schema: Mapping[str, Any], value: Any) -> Any:
+    """A value in the objects and lists that a schema puts around it."""
+    if schema["type"] == "array":
+        return [_wrapped(schema["items"], value)]
+    if schema["type"] == "object":
+        ((name, inner),) = schema["properties"].items()
+        return {name: _wrapped(inner, value)}
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """All functions of a world."""
+
+    functions: tuple[Function, ...]
+    by_relation: Mapping[str, Function]
+    family_by_name: Mapping[str, int]
+    """The family of relations that each function is of."""
+
+
+def make_toolkit(pack: Pack, complexity: Complexity, integrate: float, used: set[str], rng: random.Random) -> Toolkit:
+    """Functions for every relation of a pack.
+
+    Args:
+        integrate: chance that the relations of a family have one function together.
+        used: names that are taken; gets those of the toolkit.
+    """
+    functions: list[Function] = []
+    families: dict[str, int] = {}
+    for place, family in enumerate(pack.families):
+        relations = [relation for relation in pack.relations if relation.family == place]
+        groups = [relations] if len(relations) > 1 and rng.random() < integrate else [[each] for each in relations]
+        for group in groups:
+            function = _function(pack, family, group, complexity, used, rng)
+            functions.append(function)
+            families[function.name] = place
+    by_relation = {relation: function for function in functions for relation in function.words}
+    return Toolkit(tuple(functions), by_relation, families)
+
+
+def _function(
+    pack: Pack, family: Family, group: Sequence[Relation], complexity: Complexity, used: set[str], rng: random.Random
+) -> Function:
+    kind = family.subject
+    words = {relation.name: rng.choice(relation.words.nouns) for relation in group}
+    docs = {relation.name: rng.choice(relation.words.docs) for relation in group}
+    nouns = family.nouns if len(group) > 1 else group[0].words.nouns
+    name = _free_name(pack, nouns, kind, used, rng)
+    choices = "; ".join(f"{words[name]} is {docs[name]}" for name in words)
+    key = rng.choice(family.keys)
+    if len(group) > 1:
+        description = rng.choice(pack.chooses).format(kind=kind, key=key, choices=choices)
+    else:
+        description = rng.choice(pack.returns).format(doc=docs[group[0].name])
+    parameters = [_subject(pack, kind, complexity.types, rng)]
+    if len(group) > 1:
+        parameters.append(_key(pack, key, [*words.values()], complexity.types, rng))
+    parameters += _more(kind, pack.kinds, complexity)
+    field = rng.choice(nouns)
+    return Function(name, description, kind, words, field, complexity.function, tuple(parameters))
+
+
+def _free_name(pack: Pack, nouns: Sequence[str], kind: str, used: set[str], rng: random.Random) -> str:
+    """A name that no other tool has; numbered where the grammar's are all taken."""
+    for number in range(2, 10_000):
+        for _ in range(12):
+            words = {"verb": rng.choice(pack.verbs), "noun": rng.choice(nouns), "kind": kind}
+            name = rng.choice(pack.names).format(**words).strip("_")
+            name = name if number == 2 else f"{name}_{number - 1}"
+            if name not in used:
+                used.add(name)
+                return name
+    raise AssertionError(f"no name is left for {nouns}")
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+def _listed(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": dict(item), "minItems": 1, "maxItems": 1}
+
+
+def _subject(pack: Pack, kind: str, types: int, rng: random.Random) -> Parameter:
+    name = rng.choice(pack.subjects).format(kind=kind)
+    schema = _text(rng.choice(pack.subject_docs).format(kind=kind))
+    if types >= 2:
+        inner = ("names", _listed(schema)) if types == 3 else ("name", schema)
+        schema = {"type": "object", "properties": dict([inner]), "required": [inner[0]]}
+    return Parameter(SUBJECT, name, schema, required=True)
+
+
+def _key(pack: Pack, name: str, words: Sequence[str], types: int, rng: random.Random) -> Parameter:
+    schema = _text(rng.choice(pack.key_docs).format(choices=", ".join(words)))
+    if types >= 1:
+        schema["enum"] = list(words)
+    return Parameter(KEY, name, _listed(schema) if types == 3 else schema, required=True)
+
+
+def _more(kind: str, kinds: Sequence[str], complexity: Complexity) -> Iterator[Parameter]:
+    """The parameters that the dial adds."""
+    if complexity.parameters >= 1:
+        schema = {"type": "boolean", "description": "Whether the name must be spelled as it is stored."}
+        yield Parameter("exact", "exact", {**schema, "default": False}, False)
+    if complexity.parameters >= 2:
+        yield Parameter("limit", "limit", {"type": "integer", "description": "Most records.", "default": 1}, 1)
+        date = _text("A day, as 2024-05-01; without it today.")
+        yield Parameter("as_of", "as_of", {**date, "format": "date"} if complexity.types else date)
+    if complexity.parameters >= 3:
+        schema = _text(f"What the name stands for: {', '.join(kinds)}.")
+        yield Parameter("kind", "kind", {**schema, "enum": list(kinds)} if complexity.types else schema, required=True)
+
+
+def renamed(toolkit: Toolkit, rename: Callable[[Function], Function]) -> Toolkit:
+    """The same functions under other names."""
+    functions = {each.name: rename(each) for each in toolkit.functions}
+    return replace(
+        toolkit,
+        functions=tuple(functions.values()),
+        by_relation={relation: functions[each.name] for relation, each in toolkit.by_relation.items()},
+        family_by_name={functions[name].name: family for name, family in toolkit.family_by_name.items()},
+    )

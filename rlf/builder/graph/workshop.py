@@ -1,0 +1,227 @@
+"""One world's tasks: drawn, proven, and counted."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from rlf.builder.graph import runtime
+from rlf.builder.graph.scenarios import Graph, Paths, sample_graph
+from rlf.builder.graph.toolkit import Function, Toolkit
+from rlf.builder.graph.world import make_world, open_database, to_sql
+from rlf.builder.kind import Part
+from rlf.builder.pack import Pack
+from rlf.builder.proof import Bench, Figures, Score, Unproven, answer_of, check_twin, policy_scores, prove
+from rlf.builder.settings import BuildSettings
+from rlf.builder.task import REFERENCE, Join, Scenario, Step, Task
+from rlf.core import RlfError
+from rlf.rewards.values import Finding
+
+_NUM_EXTRA = (0, 2, 4, 8)
+"""Distractors by the dial of the toolset."""
+_TRIES = 200
+"""Tasks made for one that is kept, at the most."""
+_WORD = re.compile(r"\w+")
+
+
+@cache
+def runtime_source() -> str:
+    """The code that all functions share, as it is deployed."""
+    return Path(runtime.__file__).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class WorldPlan:
+    """What one world is to hold."""
+
+    name: str
+    split: str
+    quota: Counter[Scenario]
+    names: Sequence[str]
+    toolkit: Toolkit
+    pack: Pack
+    seed: int
+    base_tools: int
+
+
+class WorldMaker:
+    """Makes a part for each world."""
+
+    def __init__(self, settings: BuildSettings, plans: Sequence[WorldPlan]) -> None:
+        self._settings = settings
+        self._plans = {plan.name: plan for plan in plans}
+        self.names: Sequence[str] = tuple(self._plans)
+
+    def make(self, name: str) -> Part:
+        """The tasks of one world."""
+        return Workshop(self._settings, self._plans[name]).part()
+
+
+class Workshop:
+    """Makes the tasks of one world."""
+
+    def __init__(self, settings: BuildSettings, plan: WorldPlan) -> None:
+        self._settings, self._plan, self._pack = settings, plan, plan.pack
+        self._paths = Paths(self._pack)
+        self._rng = random.Random(f"world:{plan.seed}:{plan.name}")
+        self._world = make_world(
+            plan.name, self._pack, plan.names, self._rng, with_former=settings.complexity.function == 3
+        )
+        self._functions = {function.name: function for function in plan.toolkit.functions}
+        self._code = "\n\n".join(function.source() for function in plan.toolkit.functions)
+        self._kind_by_name = {name: kind for kind, names in self._world.names_by_kind.items() for name in names}
+        self._tried: dict[tuple[str, str], list[Finding]] = {}
+        self._bench = self._open()
+
+    def part(self) -> Part:
+        """Every task of the world, proven."""
+        tasks: list[Task] = []
+        figures, dropped, questions = Figures(), Counter[str](), set[str]()
+        order = [scenario for scenario, number in self._plan.quota.items() for _ in range(number)]
+        self._rng.shuffle(order)
+        for scenario in order:
+            name = f"{self._plan.split}-{self._plan.name}-{len(tasks):05d}"
+            task, gold = self._proven(scenario, name, questions, dropped)
+            tasks.append(task)
+            figures.add(task, policy_scores(task, gold, self._attempts, self._rng))
+        return Part(
+            name=self._plan.name,
+            tasks=tuple(tasks),
+            tools=tuple(
+                {**each.declaration(), "tests": [self._example(each)]} for each in self._plan.toolkit.functions
+            ),
+            code=self._code,
+            data=to_sql(self._pack, self._world),
+            figures=figures.by_scenario,
+            dropped=dict(sorted(dropped.items())),
+        )
+
+    def _example(self, function: Function) -> dict[str, Any]:
+        """A call with what it must give, for `rlf tools test`."""
+        relation, name = next(iter(function.words)), self._world.names_by_kind[function.kind][0]
+        value = self._world.facts[relation, name]
+        return {"arguments": function.arguments(relation, name), "expect": {"contains": str(value)}}
+
+    def _proven(self, scenario: Scenario, name: str, questions: set[str], dropped: Counter[str]) -> tuple[Task, Score]:
+        for _ in range(_TRIES):
+            try:
+                task, graph = self._made(scenario, name)
+                if task.question in questions:
+                    raise Unproven("duplicate: the question is there already")
+                gold = prove(task, self._bench, self._documents)
+                check_twin(task, self._answer_in_twin(task, graph))
+            except Unproven as reason:
+                dropped[str(reason)] += 1
+            else:
+                questions.add(task.question)
+                return task, gold
+        raise RlfError(
+            f"{self._plan.name}: {_TRIES} tasks of the shape {scenario} in a row were dropped, most for "
+            f"{dropped.most_common(1)[0][0]!r}. Give the worlds more things (`build.entities`) or fewer tasks."
+        )
+
+    def _made(self, scenario: Scenario, name: str) -> tuple[Task, Graph]:
+        settings = self._settings
+        graph = sample_graph(self._paths, self._world, scenario, settings.hops, settings.parallel, self._rng)
+        values = [chain.follow(self._world.facts) for chain in graph.chains]
+        if fault := graph.fault(values):
+            raise Unproven(f"graph: {fault}")
+        steps = self._steps(graph, values)
+        ends = [found[-1] for found in values]
+        task = Task(
+            id=name,
+            split=self._plan.split,
+            world=self._plan.name,
+            scenario=scenario,
+            question=graph.question(self._pack, self._rng),
+            answer=graph.join.of(ends),
+            join=graph.join,
+            steps=tuple(steps),
+            tools=self._tools(steps),
+            names=tuple(chain.subject for chain in graph.chains),
+            guess=self._guess(graph),
+        )
+        return task, graph
+
+    def _steps(self, graph: Graph, values: list[list[str | int]]) -> list[Step]:
+        steps: list[Step] = []
+        for chain, found in zip(graph.chains, values, strict=True):
+            for hop, (relation, value) in enumerate(zip(chain.relations, found, strict=True)):
+                function = self._plan.toolkit.by_relation[relation.name]
+                before = len(steps) - 1
+                subject: Any = {REFERENCE: before} if hop else chain.subject
+                shown = found[hop - 1] if hop else chain.subject
+                asked = relation.words.phrases[0].format(x=shown)
+                arguments = function.arguments(relation.name, subject)
+                steps.append(Step(asked, function.name, arguments, value, (before,) if hop else ()))
+        return steps
+
+    def _tools(self, steps: list[Step]) -> tuple[str, ...]:
+        """The tools that are needed, others of other families, then distractors; in an order that says nothing."""
+        kit, rng = self._plan.toolkit, self._rng
+        needed = list(dict.fromkeys(step.tool for step in steps))
+        families = {kit.family_by_name[name] for name in needed}
+        others = [function.name for function in kit.functions if function.name not in needed]
+        near = [name for name in others if kit.family_by_name[name] in families]
+        far = [name for name in others if kit.family_by_name[name] not in families]
+        num_base = max(0, self._plan.base_tools - len(needed))
+        num_extra = _NUM_EXTRA[self._settings.complexity.toolset]
+        near = rng.sample(near, min(num_extra, len(near)))
+        far = rng.sample(far, min(num_base + num_extra - len(near), len(far)))
+        shown = [*needed, *near, *far]
+        rng.shuffle(shown)
+        return tuple(shown)
+
+    def _guess(self, graph: Graph) -> float:
+        """Chance that the best constant guess is right, at the most: of a list all values, else one."""
+        chances = [self._world.guesses[chain.relations[-1].name] for chain in graph.chains]
+        if graph.join is not Join.LIST:
+            return min(chances)
+        product = 1.0
+        for chance in chances:
+            product *= chance
+        return product
+
+    def _answer_in_twin(self, task: Task, graph: Graph) -> str | None:
+        """The answer by the same graph over the twin's values, which the same functions would return."""
+        golds = [value for chain in graph.chains for value in chain.follow(self._world.swapped)]
+        return answer_of(task, golds)
+
+    def _attempts(self, tool: str, name: str) -> list[Finding]:
+        """What a tool finds with a name, by each of its relations.
+
+        A name of another kind is refused whatever it is: one call for each kind shows so.
+        """
+        function, kind = self._functions[tool], self._kind_by_name[name]
+        name = name if function.kind == kind else self._world.names_by_kind[kind][0]
+        found = self._tried.get((tool, name))
+        if found is None:
+            calls = [function.arguments(relation, name) for relation in function.words]
+            found = self._tried[tool, name] = [self._bench.call(tool, arguments) for arguments in calls]
+        return found
+
+    @cached_property
+    def _documents(self) -> frozenset[str]:
+        texts = (json.dumps(function.declaration()) for function in self._functions.values())
+        return frozenset(word for text in texts for word in _WORD.findall(text.casefold()))
+
+    def _open(self) -> Bench:
+        """The deployed functions over a database in memory."""
+        namespace: dict[str, Any] = {"__name__": "deployed"}
+        exec(_compiled_runtime(), namespace)
+        exec(compile(self._code, "<tools>", "exec"), namespace)
+        namespace["_CONNECTIONS"].append(open_database(self._pack, self._world))
+        return Bench(lambda tool, arguments: namespace[tool](**arguments))
+
+
+@cache
+def _compiled_runtime() -> CodeType:
+    return compile(runtime_source(), "<runtime>", "exec")

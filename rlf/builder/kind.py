@@ -1,0 +1,99 @@
+"""What a builder is: the keys of `build:`, and the tasks it makes, world by world."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from rlf.builder.task import Task, read_task
+from rlf.core import Registry
+from rlf.core.kinds import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rlf.builder.settings import BuildSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Tasks that are built and proven together, with the tools they need: a world, or a batch of seeds."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    tools: tuple[Mapping[str, Any], ...]
+    """Declarations in MCP's words with `tests`, without `target`."""
+    code: str
+    """Python source of the tools' functions, without imports and what they share."""
+    data: str
+    """SQL that makes the part's tables."""
+    figures: Mapping[str, Mapping[str, float]]
+    """Sums over the tasks, by scenario: what each policy comes to."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Tasks that were made and not kept, by stage and reason."""
+    spent: Mapping[str, float] = field(default_factory=dict)
+    """What the part cost: requests, tokens, US dollars."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The part as JSON, which `read_part` reads."""
+        own = {name: getattr(self, name) for name in ("name", "tools", "code", "data", "figures", "dropped", "spent")}
+        return own | {"tasks": [task.row() for task in self.tasks]}
+
+
+def read_part(value: Mapping[str, Any]) -> Part:
+    """The part of a JSON value that `Part.to_json` made."""
+    tasks = tuple(read_task(row) for row in value["tasks"])
+    return Part(**{**value, "tasks": tasks, "tools": tuple(value["tools"])})
+
+
+class Maker(Protocol):
+    """A builder at work."""
+
+    names: Sequence[str]
+    """The parts, in order."""
+
+    def make(self, name: str) -> Part:
+        """A part, which depends on the settings alone. Raises RlfError."""
+        ...
+
+
+class BuildKind(Kind, ABC):
+    """The `build:` of a build file. Fields are its YAML keys."""
+
+    chosen_by: ClassVar[str] = "kind"
+    kind: str
+    """Who makes the tasks."""
+    seed: int = 0
+    """Where all that is drawn begins: the same seed builds the same tasks."""
+    count: int
+    """Number of tasks."""
+
+    @abstractmethod
+    def estimate(self, settings: BuildSettings) -> dict[str, float]:
+        """Counts and cost before anything is built, by name. Raises RlfError for what cannot be built."""
+
+    @abstractmethod
+    def open(self, settings: BuildSettings, folder: Path) -> AbstractContextManager[Maker]:
+        """What makes the parts. Raises RlfError.
+
+        Args:
+            folder: where work that is under way is kept, so that it is not done twice.
+        """
+
+    @abstractmethod
+    def target(self, tool: str, code: str) -> dict[str, Any]:
+        """The `target:` of a tool's file, which lies in a folder beside the file with the code."""
+
+    @abstractmethod
+    def shared_code(self) -> str:
+        """Python source of what all functions of the tools share."""
+
+
+BUILD_KINDS: Registry[BuildKind] = Registry(
+    "build kind",
+    "rlf.builder.kinds",
+    BuildKind,  # type: ignore[type-abstract]  # compared with, never instantiated
+)

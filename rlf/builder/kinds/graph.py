@@ -1,0 +1,133 @@
+"""`build: {kind: graph}`: tasks without a language model, from seeded worlds and a grammar."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from rlf.builder.graph.noise import add_noise
+from rlf.builder.graph.scenarios import Paths
+from rlf.builder.graph.toolkit import Toolkit, make_toolkit
+from rlf.builder.graph.workshop import WorldMaker, WorldPlan, runtime_source
+from rlf.builder.kind import BuildKind
+from rlf.builder.pack import Pack, load_pack
+from rlf.builder.settings import BuildSettings, shares_of
+from rlf.builder.task import Scenario
+from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.core import RlfError
+
+
+def _resolved(name: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder")
+    return str(folder / name) if folder is not None and name.endswith((".yaml", ".yml")) else name
+
+
+class GraphBuild(BuildKind):
+    """Tasks from seeded worlds and a grammar: no model, no network, the same bytes from the same seed."""
+
+    kind: Literal["graph"] = "graph"
+    count: int = Field(2000, ge=3)
+    """Number of tasks."""
+    pack: Annotated[str, AfterValidator(_resolved)] = "english"
+    """Language pack: `english`, `embedded`, or a YAML file of your own, relative to the build file."""
+    worlds: int | None = Field(None, ge=1)
+    """Number of worlds; None: one for each 400 tasks, and one for each part of the split at least."""
+    entities: int = Field(60, ge=10)
+    """Things of each kind in a world."""
+    integrate: float = Field(0.35, ge=0, le=1)
+    """Chance that the relations of one signature have one function together."""
+    base_tools: int = Field(6, ge=1)
+    """Tools that a task has at least, of other families than those it needs, before `complexity.toolset`."""
+
+    def estimate(self, settings: BuildSettings) -> dict[str, float]:
+        """Counts; it costs nothing."""
+        plans = self._plans(settings)
+        tools = {function.name for plan in plans for function in plan.toolkit.functions}
+        by_split = Counter[str]()
+        for plan in plans:
+            by_split[plan.split] += plan.quota.total()
+        counts = {f"tasks/{split}": float(number) for split, number in by_split.items()}
+        return {
+            "tasks": float(self.count),
+            **counts,
+            "worlds": float(len(plans)),
+            "tools": float(len(tools)),
+            "cost_usd": 0.0,
+        }
+
+    @contextmanager
+    def open(self, settings: BuildSettings, folder: Path) -> Iterator[WorldMaker]:
+        """A maker with a part for each world."""
+        yield WorldMaker(settings, self._plans(settings))
+
+    def target(self, tool: str, code: str) -> dict[str, Any]:
+        """A function that runs where the loop runs: it takes microseconds and is our own."""
+        return {"kind": "python", "callable": f"../{code}:{tool}", "isolation": "inline"}
+
+    def shared_code(self) -> str:
+        """The look-ups."""
+        return runtime_source()
+
+    def _plans(self, settings: BuildSettings) -> list[WorldPlan]:
+        """What each world is to hold; the toolkits' names are dealt here, so that none is given twice."""
+        pack = load_pack(self.pack)
+        self._check_hops(settings, pack)
+        counts = {name: count for name, count in shares_of(self.count, settings.split.shares).items() if count}
+        num_worlds = max(self.worlds or self.count // 400, len(counts))
+        worlds = _at_least_one(shares_of(num_worlds, {name: counts[name] for name in counts}))
+        used: set[str] = set()
+        kits: list[Toolkit] = []
+        plans: list[WorldPlan] = []
+        for split, number in worlds.items():
+            names = self._names(split, number, pack)
+            quotas = _deal(counts[split], number, settings.scenarios)
+            for at, quota in enumerate(quotas):
+                rng = random.Random(f"tools:{self.seed}:{len(plans)}")
+                if not kits or "tools" in settings.split.by:
+                    kit = make_toolkit(pack, settings.complexity, self.integrate, used, rng)
+                    kits.append(add_noise(kit, settings.noise, used, rng))
+                own = names[at * self.entities * len(pack.kinds) : (at + 1) * self.entities * len(pack.kinds)]
+                plans.append(
+                    WorldPlan(
+                        f"w{len(plans):03d}", split, quota, tuple(own), kits[-1], pack, self.seed, self.base_tools
+                    )
+                )
+        return plans
+
+    def _names(self, split: str, num_worlds: int, pack: Pack) -> list[str]:
+        names = list(split_names(Split(split)))
+        needed = num_worlds * self.entities * len(pack.kinds)
+        if needed > len(names):
+            most = len(names) // (self.entities * len(pack.kinds))
+            raise RlfError(
+                f"build: {num_worlds} worlds of {self.entities} things of {len(pack.kinds)} kinds need {needed} names "
+                f"for {split}; there are {len(names)}. Write `build.worlds` so that {split} has {most} at the most."
+            )
+        return random.Random(f"names:{self.seed}:{split}").sample(names, needed)
+
+    def _check_hops(self, settings: BuildSettings, pack: Pack) -> None:
+        longest = Paths(pack).longest(settings.hops[1])
+        if longest < settings.hops[1]:
+            raise RlfError(f"hops: the pack {self.pack!r} has chains of {longest} relations at the most. Write less.")
+
+
+def _at_least_one(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(1, count) for name, count in counts.items()}
+
+
+def _deal(count: int, num_worlds: int, weights: Mapping[Scenario, float]) -> list[Counter[Scenario]]:
+    """How many tasks of each shape each world gets: as even as can be."""
+    by_scenario = shares_of(count, {scenario.value: weight for scenario, weight in weights.items()})
+    quotas = [Counter[Scenario]() for _ in range(num_worlds)]
+    place = 0
+    for scenario, number in by_scenario.items():
+        for _ in range(number):
+            quotas[place % num_worlds][Scenario(scenario)] += 1
+            place += 1
+    return quotas
