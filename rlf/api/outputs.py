@@ -14,6 +14,7 @@ from rlf.api.chat.fuzz import ToolFuzz
 from rlf.api.chat.prompts import ShownPrompt
 from rlf.api.doctor.attacks import SandboxAttacks
 from rlf.api.doctor.findings import Examination
+from rlf.api.env.build import Built, Estimate, ShownWorld
 from rlf.api.judges.serve import JudgeEndpoints
 from rlf.api.projects import Project
 from rlf.api.python.specs import Check
@@ -71,6 +72,8 @@ OUTPUTS: dict[str, Any] = {
     "schema": SchemaFiles | Json,
     "doctor": Examination,
     "doctor.attack": SandboxAttacks,
+    "env build": Estimate | Built,
+    "env show": ShownWorld,
     "runs list": list[Overview],
     "runs show": Report | SweepReport | Graph | StoredTrajectory,
     "runs tail": Tailed,
