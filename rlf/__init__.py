@@ -9,6 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as of `typing`, which Ctrl-C would have to wait for
 if TYPE_CHECKING:
     from rlf.api.python.chat import parse, render
+    from rlf.api.python.evaluation import evaluate
     from rlf.api.python.rewards import score, try_rewards
     from rlf.api.python.rows import Rows
     from rlf.api.python.runs import Run, compare, list_runs, load_run, resume, run
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "api.python.specs": ("Check", "check", "plan_run"),
     "api.python.runs": ("Run", "compare", "list_runs", "load_run", "resume", "run"),
+    "api.python.evaluation": ("evaluate",),
     "api.python.rows": ("Rows",),
     "api.python.tools": ("Tool", "load_tools", "try_tools"),
     "api.python.rewards": ("score", "try_rewards"),
@@ -45,6 +47,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "evaluate",
     "list_runs",
     "load_run",
     "load_tools",

@@ -83,7 +83,8 @@ def stopped(trained):
 
 def test_the_public_names_are_these():
     functions = (
-        "check compare list_runs load_run load_tools parse plan_run render resume run score try_rewards try_tools"
+        "check compare evaluate list_runs load_run load_tools parse plan_run render resume run score try_rewards "
+        "try_tools"
     )
     types = "Check RlfError Rows Run RunError Scored SpecError Tool Trajectory"
     assert sorted(rlf.__all__) == sorted([*functions.split(), *types.split(), "__version__"])

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlf.api.chat.fuzz import ToolFuzz
-from rlf.api.chat.prompts import ShownPrompt
 from rlf.api.doctor.attacks import SandboxAttacks
 from rlf.api.doctor.findings import Examination
 from rlf.api.env.build import Built, Estimate, ShownWorld
+from rlf.api.evaluation.play import Progress
+from rlf.api.evaluation.run import Begun
+from rlf.api.formats.fuzz import ToolFuzz
+from rlf.api.formats.prompts import ShownPrompt
 from rlf.api.judges.serve import JudgeEndpoints
 from rlf.api.projects import Project
 from rlf.api.python.specs import Check
@@ -43,6 +45,7 @@ from rlf.lineage.graph import Graph, Node, NodeDifference
 from rlf.lineage.records import FoundCall, StoredTrajectory
 from rlf.lineage.salvage import Salvage
 from rlf.reports.compare.comparison import Comparison
+from rlf.reports.evaluations import EvaluationReport
 from rlf.reports.overview import Overview
 from rlf.reports.report import Report
 from rlf.reports.sweep import SeedReport, SweepReport
@@ -67,6 +70,7 @@ OUTPUTS: dict[str, Any] = {
     "run": RunOutcome | SweepReport,
     "resume": RunOutcome | SweepReport,
     "rehearse": Rehearsal | RunOutcome,
+    "eval": EvaluationReport,
     "export": Exported,
     "trace": list[Match] | list[FoundCall] | StoredTrajectory,
     "schema": SchemaFiles | Json,
@@ -75,7 +79,7 @@ OUTPUTS: dict[str, Any] = {
     "env build": Estimate | Built,
     "env show": ShownWorld,
     "runs list": list[Overview],
-    "runs show": Report | SweepReport | Graph | StoredTrajectory,
+    "runs show": Report | SweepReport | EvaluationReport | Graph | StoredTrajectory,
     "runs tail": Tailed,
     "runs compare": Comparison | SeedReport,
     "runs diff": list[NodeDifference],
@@ -90,9 +94,9 @@ OUTPUTS: dict[str, Any] = {
     "runs salvage": Salvage,
     "runs export": ExportedRuns,
     "runs import": ImportedRuns,
-    "chat show": ShownPrompt,
-    "chat parse": Parsed,
-    "chat certify": Certificate,
+    "format show": ShownPrompt,
+    "format parse": Parsed,
+    "format certify": Certificate,
     "tools list": list[ListedTool],
     "tools show": ShownTool,
     "tools test": list[ToolTrial] | CalledTool,
@@ -123,6 +127,11 @@ EVENTS: dict[str, dict[str, Any]] = {
     "run": {**_OF_RUN, "member": Member},
     "resume": {**_OF_RUN, "member": Member},
     "rehearse": {**_OF_RUN, "stage": Stage},
+    "eval": {
+        "started": Begun,
+        "progress": Progress,
+        **{name: _OF_RUN[name] for name in ("evaluation", "interrupted", "notice", "finished")},
+    },
     "runs fork": _OF_RUN,
     "runs reproduce": _OF_RUN,
     "runs tail": {name: _OF_RUN[name] for name in ("step", "evaluation", "notice")},

@@ -86,6 +86,7 @@ def open_target(
     runs_folder: Path,
     endpoint: EndpointSpec | None = None,
     needs_data: bool = True,
+    like: Run | None = None,
 ) -> Iterator[Target]:
     """A target, for as long as it is used.
 
@@ -94,18 +95,19 @@ def open_target(
         files: specs that say how it is used; none: as its run says.
         overrides: changes of that spec.
         needs_data: whether the data of a run's spec have to be there.
+        like: a run whose spec it is used by, in place of its own and of `files`.
 
     Raises:
         RlfError: the target is no model.
         SpecError: the spec is wrong, names what is gone, or does not fit the model.
     """
     with tempfile.TemporaryDirectory(prefix="rlf-model-") as temporary:
+        use = _Use(tuple(files), tuple(overrides), runs_folder, needs_data, like)
         if endpoint is not None:
-            yield _of_endpoint(endpoint, files, overrides)
+            yield use.of_endpoint(endpoint)
         else:
             assert name is not None, "neither a target nor an endpoint"
-            found = _find(name, runs_folder, Path(temporary) / "model")
-            yield _with_spec(found, files, overrides, runs_folder, needs_data=needs_data)
+            yield use.of_model(_find(name, runs_folder, Path(temporary) / "model"))
 
 
 def endpoint_of(url: str, model: str, api_key_env: str | None = None) -> EndpointSpec:
@@ -196,47 +198,63 @@ def _in_folder(name: str, path: Path, runs_folder: Path) -> _Found:
         return found  # of a run that is not in this lineage: a model like any other
 
 
-def _with_spec(
-    found: _Found, files: Sequence[Path], overrides: Sequence[str], runs_folder: Path, *, needs_data: bool
-) -> Target:
-    record = None if found.run is None else found.run.record
-    located = folder_on_disk(found.model)
-    target = Target(
-        found.name,
-        _plain_spec(found.model),
-        None,
-        model_location(found.model),
-        record=record,
-        step=found.step,
-        sha256=None if located is None else identity(located),
-    )
-    own = [f"model.path={json.dumps(found.model)}", *([] if files else ["~model.lora"])]
-    if files:
-        checked = check_spec(files, [*overrides, own[0]], runs_folder=runs_folder)
-    elif record is None or found.places is None:
-        if overrides:
-            raise RlfError(
-                f"{found.name}: has no spec that {overrides[0]} could change. Name one, e.g. specs/search.yaml."
-            )
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """How a model is to be used; the fields are as of `open_target`."""
+
+    files: tuple[Path, ...]
+    overrides: tuple[str, ...]
+    runs_folder: Path
+    needs_data: bool
+    like: Run | None
+
+    def of_model(self, found: _Found) -> Target:
+        """A model of this machine, or one to be fetched."""
+        located = folder_on_disk(found.model)
+        target = Target(
+            found.name,
+            _plain_spec(found.model),
+            None,
+            model_location(found.model),
+            record=None if found.run is None else found.run.record,
+            step=found.step,
+            sha256=None if located is None else identity(located),
+        )
+        path = f"model.path={json.dumps(found.model)}"
+        run, places = (self.like, None) if self.like is not None else (found.run, found.places)
+        if self.files:
+            return _used_by(target, check_spec(self.files, [*self.overrides, path], runs_folder=self.runs_folder))
+        if run is not None:
+            return self._as_recorded(target, run, places, path)
+        if self.overrides:
+            first = self.overrides[0]
+            raise RlfError(f"{found.name}: has no spec that {first} could change. Name one, e.g. specs/search.yaml.")
         return target
-    else:
-        own = own if record.plan["spec"]["model"].get("lora") else own[:1]
+
+    def of_endpoint(self, endpoint: EndpointSpec) -> Target:
+        """A model behind a server: its spec names some model, whose format is not used."""
+        target = Target(f"{endpoint.model} at {endpoint.url}", _plain_spec(endpoint.model), None, None, endpoint)
+        if self.files:
+            return _used_by(target, check_spec(self.files, self.overrides))
+        return target if self.like is None else self._as_recorded(target, self.like, None, None)
+
+    def _as_recorded(self, target: Target, run: Run, places: Places | None, path: str | None) -> Target:
+        """Args: path: the override that names the model; None where the spec's is not used."""
+        if places is None:
+            with open_reader(self.runs_folder) as reader:
+                places = Places.of(run.record, reader.store)
+        own = [] if path is None else [path, *(["~model.lora"] if run.record.plan["spec"]["model"].get("lora") else [])]
         try:
-            checked = check_changed(record, found.places, [*overrides, *own])
+            return _used_by(target, check_changed(run.record, places, [*self.overrides, *own]))
         except SpecError as error:
-            if needs_data or overrides or not all(fault.path.startswith("data") for fault in error.faults):
+            if self.needs_data or self.overrides or not all(fault.path.startswith("data") for fault in error.faults):
                 raise
-            plan = restore_plan(record, found.places)
+            plan = restore_plan(run.record, places)
             return replace(target, spec=plan.spec, plan=plan)
+
+
+def _used_by(target: Target, checked: Checked) -> Target:
     return replace(target, spec=checked.plan.spec, plan=checked.plan, checked=checked)
-
-
-def _of_endpoint(endpoint: EndpointSpec, files: Sequence[Path], overrides: Sequence[str]) -> Target:
-    name = f"{endpoint.model} at {endpoint.url}"
-    if not files:
-        return Target(name, _plain_spec(endpoint.model), None, None, endpoint)
-    checked = check_spec(files, overrides)
-    return Target(name, checked.plan.spec, checked.plan, None, endpoint, checked=checked)
 
 
 def _plain_spec(path: str) -> RunSpec:

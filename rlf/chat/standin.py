@@ -1,6 +1,6 @@
 """A format without its model: a tokenizer of single bytes with the family's special tokens and a small template.
 
-For the grammar alone (`rlf chat parse`, `rlf tools fuzz`, tests): nothing is rendered for a model with it. A stand-in
+For the grammar alone (`rlf format parse`, `rlf tools fuzz`, tests): nothing is rendered for a model with it. A stand-in
 stands beside the file of its format, as `NAME.jinja`, whose first line says which tokens the family adds.
 """
 

@@ -24,6 +24,8 @@ COMMANDS = {
     "help": "--help",
 }
 """Words that other programs have for what another command does here."""
+MOVED: dict[tuple[str, ...], str] = {("chat", word): f"format {word}" for word in ("show", "parse", "certify")}
+"""What commands of earlier versions are called now."""
 WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
 """What a command line that no command takes raises; typer has no name of its own for it."""
 _KEY = re.compile(r"--(seed|[a-z_]+\..+)")

@@ -10,6 +10,7 @@ import errno
 import importlib
 import io
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -32,13 +33,14 @@ COMMANDS = {
     "run": "run",
     "resume": "resume",
     "rehearse": "rehearse",
+    "eval": "evaluate",
     "serve": "serve",
     "export": "export",
     "trace": "trace",
     "schema": "schema",
     "doctor": "doctor",
     "runs": "runs_app",
-    "chat": "chat_app",
+    "format": "format_app",
     "tools": "tools_app",
     "rewards": "rewards_app",
     "judge": "judge_app",
@@ -70,6 +72,9 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A command; for a word that others have for one, what to write instead."""
+        if (moved := elsewhere.MOVED.get(tuple(args[:2]))) is not None:
+            again = shlex.join(["rlf", *moved.split(), *args[2:]])
+            _fail(f"`rlf {args[0]} {args[1]}` is `rlf {moved}` now. Write `{again}`.", RlfError.exit_code)
         if args[0] in elsewhere.COMMANDS:
             _fail(f"there is no `rlf {args[0]}`. Write `rlf {elsewhere.COMMANDS[args[0]]}`.", RlfError.exit_code)
         return super().resolve_command(ctx, args)

@@ -147,12 +147,16 @@ def _write_run(reader: Reader, run: Run, html: Path) -> None:
 
 def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
     from rlf.api.runs.openings import Openings
+    from rlf.reports.evaluations import evaluations_view, is_evaluation, read_evaluations
     from rlf.reports.report import read_report, report_view
     from rlf.reports.sweep import is_sweep, read_sweep, sweep_view
 
     if is_sweep(run):
         sweep = read_sweep(reader, run.record.id)
         return print_result("runs show", sweep, as_json, lambda: sweep_view(sweep))
+    if is_evaluation(run):
+        found = read_evaluations(reader, [run.record.id])
+        return print_result("runs show", found, as_json, lambda: evaluations_view(found))
     report = read_report(reader, run.record.id)
     if as_json:
         return print_envelope("runs show", report)

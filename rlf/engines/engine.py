@@ -17,6 +17,7 @@ from rlf.chat.format import ChatFormat
 from rlf.core import Fault, RlfError
 from rlf.core.hashing import hash_path
 from rlf.data import load_tasks
+from rlf.lineage.records import EVALUATION
 from rlf.plan import Plan
 from rlf.plan.engine import PlannedEngine
 from rlf.spec import LoadedSpec, RunSpec
@@ -275,9 +276,19 @@ def engine_of(spec: RunSpec) -> Engine:
 
 
 def recorded_engine(record: RunRecord) -> Engine:
-    """The engine of a recorded run, as it was set. Raises RlfError where it is not installed any more."""
+    """The engine of a recorded run, as it was set. Raises RlfError where it is not installed any more, or is none."""
+    refuse_evaluation(record)
     kind, settings = ENGINES.get(record.engine), record.plan.get("spec", {}).get("engine", {})
     known = {key: value for key, value in settings.items() if key in kind.model_fields}  # an older rlf had others too
     engine = kind.model_validate(known | {"kind": record.engine})
     assert isinstance(engine, Engine), f"{engine} opens no runs"
     return engine
+
+
+def refuse_evaluation(record: RunRecord) -> None:
+    """Raises RlfError for an evaluation, where a run that trains is needed."""
+    if record.engine == EVALUATION:
+        raise RlfError(
+            f"run {record.id}: is an evaluation, which trains no model. `rlf eval {record.id}` continues one that was "
+            "stopped, and repeats it else."
+        )

@@ -61,6 +61,17 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     return 1.0 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
 
 
+def pass_hat_k(num_samples: int, num_correct: int, k: int) -> float:
+    """The unbiased chance that all of k samples are correct: C(c, k) / C(n, k), Yao et al. 2024 (arXiv:2406.12045).
+
+    Raises:
+        ValueError: not 0 <= num_correct <= num_samples, or not 1 <= k <= num_samples.
+    """
+    if not 0 <= num_correct <= num_samples or not 1 <= k <= num_samples:
+        raise ValueError(f"got {num_correct} correct of {num_samples} samples and k = {k}; expected 1 <= k <= samples")
+    return math.comb(num_correct, k) / math.comb(num_samples, k)
+
+
 def mcnemar(num_gained: int, num_lost: int) -> float:
     """The exact two-sided p-value of McNemar's test on paired yes-or-no outcomes.
 

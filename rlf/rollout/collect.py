@@ -5,23 +5,41 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from rlf.core import RunError
 from rlf.rewards.function import RewardFunction
-from rlf.rollout.loop import Rollout, Setting, play
+from rlf.rollout.loop import Rollout
 from rlf.types.score import Scored
 from rlf.types.trajectory import Trajectory
 
 
+class Player(Protocol):
+    """What plays trajectories: the setting of a model that samples tokens, or a model behind a server."""
+
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        """Announces trajectories in their logical order, before any of them is played."""
+
+    async def play(self, rollout: Rollout, *, cut_off: Callable[[Trajectory], None] | None = None) -> Trajectory:
+        """Plays one trajectory to its end.
+
+        Args:
+            cut_off: takes what there is of a trajectory that is cancelled after its first turn was sampled.
+        """
+
+    def release(self, trajectory_id: str) -> None:
+        """Ends a trajectory and gives back what is kept for it. Safe to call twice."""
+
+
 async def collect(
     rollouts: Sequence[Rollout],
-    setting: Setting,
+    player: Player,
     reward: RewardFunction,
     *,
     step: int,
     cut_off: Callable[[list[Scored]], None] | None = None,
     halt: Halt | None = None,
+    on_scored: Callable[[Scored], None] | None = None,
 ) -> list[Scored]:
     """Plays and scores every rollout; the result keeps their order, which is also their logical order.
 
@@ -31,11 +49,11 @@ async def collect(
         step: the step that the trajectories are for, from 1; for an evaluation the updates before it.
         cut_off: takes what there is of those with a turn, where the collection is cancelled, fails or is halted.
         halt: ends the collection early.
+        on_scored: takes each trajectory as soon as it is scored.
 
     Raises:
         RunError: a reward term cannot go on.
     """
-
     sizes = Counter(rollout.task.id for rollout in rollouts)
     known: dict[str, Scored] = {}
 
@@ -43,13 +61,15 @@ async def collect(
         known[trajectory.id] = Scored(trajectory, scores=(), reward=None, success=None)
 
     async def play_and_score(rollout: Rollout) -> Scored:
-        trajectory = await play(rollout, setting, cut_off=keep)
+        trajectory = await player.play(rollout, cut_off=keep)
         keep(trajectory)
         scored = await reward.score(trajectory, step=step, group_size=sizes[rollout.task.id])
         known[rollout.id] = scored
+        if on_scored is not None:
+            on_scored(scored)
         return scored
 
-    setting.policy.open([rollout.id for rollout in rollouts])
+    player.open([rollout.id for rollout in rollouts])
     try:
         done = await _side_by_side([play_and_score(rollout) for rollout in rollouts], halt)
         over = {scored.trajectory.id for scored in done}
@@ -63,7 +83,7 @@ async def collect(
         raise
     finally:
         for rollout in rollouts:
-            setting.policy.release(rollout.id)
+            player.release(rollout.id)
 
 
 class Halt:

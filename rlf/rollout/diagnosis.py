@@ -237,7 +237,7 @@ def _never_parsed(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     kinds = Counter(kind for item in scored for kind in _unread(item.trajectory))
     (kind, number), *_ = kinds.most_common(1)
     seen = f"{len(found)} of {len(scored)} wrote what the chat format does not read as a call ({kind} {number} times)"
-    advice = "Compare what the policy writes with `rlf chat show SPEC`, and set `chat.format` to the form it knows."
+    advice = "Compare what the policy writes with `rlf format show SPEC`, and set `chat.format` to the form it knows."
     return Cause(CauseKind.NEVER_PARSED, seen, advice, found[0])
 
 
@@ -252,7 +252,9 @@ def _never_called(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     if _never_parsed(scored, setting) or _hides_calls(scored, setting):
         return None
     seen = f"no trajectory tried to call a tool ({', '.join(setting.tools)})"
-    advice = "See with `rlf chat show SPEC` that the prompt has the tools; ask for them in the system prompt, or start "
+    advice = (
+        "See with `rlf format show SPEC` that the prompt has the tools; ask for them in the system prompt, or start "
+    )
     advice += "from a model that calls tools."
     return Cause(CauseKind.NEVER_CALLED, seen, advice, 0)
 

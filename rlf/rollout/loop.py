@@ -101,6 +101,18 @@ class Setting:
     worlds: Worlds | None = None
     """Where each trajectory's world comes from; None: there are only tools."""
 
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        """Announces trajectories to the policy in their logical order, before any of them is played."""
+        self.policy.open(trajectory_ids)
+
+    async def play(self, rollout: Rollout, *, cut_off: Callable[[Trajectory], None] | None = None) -> Trajectory:
+        """Plays one trajectory to its end, as `play`."""
+        return await play(rollout, self, cut_off=cut_off)
+
+    def release(self, trajectory_id: str) -> None:
+        """Ends a trajectory. Safe to call twice."""
+        self.policy.release(trajectory_id)
+
 
 async def play(
     rollout: Rollout, setting: Setting, *, cut_off: Callable[[Trajectory], None] | None = None

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from rlf.reports.statistics import pass_at_k, wilson_interval
-from rlf.rollout.collect import Halt, collect
+from rlf.rollout.collect import Halt, Player, collect
+from rlf.rollout.loop import Rollout
 from rlf.rollout.metrics import rollout_metrics
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import counts, find_cause
 from rlf.training.harness import Harness
 from rlf.training.rollouts import evaluation_rollout
 from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice
-from rlf.types.policy import Policy
+from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
+
+SAMPLED, GREEDY = "sampled", "greedy"
 
 
 async def evaluate(
@@ -39,31 +43,82 @@ async def evaluate(
         step: updates that the policy has seen.
         max_usd: what tools and judges may cost in each mode, which ends early when that is spent.
     """
-    modes = [("sampled", harness.evaluation, settings.num_samples), ("greedy", harness.greedy, 1)]
     successes = []
-    for mode, sampling, num_samples in modes if settings.greedy else modes[:1]:
-        started, halt = time.perf_counter(), Halt()
-        rollouts = [evaluation_rollout(task, mode, at, seed, step) for task in tasks for at in range(num_samples)]
-        with harness.meter.bounded(max_usd, halt.call):
-            scored = await collect(
-                rollouts,
-                harness.setting(policy, sampling),
-                harness.reward,
-                step=step,
-                cut_off=lambda left: emit(Interrupted(step, left)),
-                halt=halt,
-            )
-        if halt.is_called:
-            what = f"evaluation after step {step}, {mode}: limits.max_usd_per_evaluation ({max_usd:g}) is spent"
-            text = f"{what}; it ends with {len(scored)} of {len(rollouts)} trajectories"
-            emit(Notice("warning", text, {"step": step, "num_done": len(scored), "num_planned": len(rollouts)}))
-        if (broken := [item for item in scored if not counts(item)]) and scored:
-            emit(_notice_of_broken(broken, len(scored), mode, step))
-        metrics = evaluation_metrics(scored, num_samples)
-        metrics["time/total_s"] = time.perf_counter() - started
-        emit(EvaluationFinished(step, mode, metrics, scored))
+    for mode in modes_of(harness, settings):
+        rollouts = [
+            evaluation_rollout(task, mode.name, at, seed, step) for task in tasks for at in range(mode.num_samples)
+        ]
+        started = time.perf_counter()
+        player = harness.setting(policy, mode.sampling)
+        scored = await play_mode(player, harness, rollouts, mode, step=step, emit=emit, max_usd=max_usd)
+        found = finish_mode(scored, mode, step=step, emit=emit)
+        metrics = {**found.metrics, "time/total_s": time.perf_counter() - started}
+        emit(replace(found, metrics=metrics))
         successes.append(metrics.get("success"))
     return successes[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way of trying every question."""
+
+    name: str
+    """`sampled` or `greedy`."""
+    sampling: Sampling
+    num_samples: int
+    """Of each question."""
+
+
+def modes_of(harness: Harness, settings: EvalSpec) -> list[Mode]:
+    """By sampling, and greedily if that is wanted."""
+    modes = [Mode(SAMPLED, harness.evaluation, settings.num_samples), Mode(GREEDY, harness.greedy, 1)]
+    return modes if settings.greedy else modes[:1]
+
+
+async def play_mode(
+    player: Player,
+    harness: Harness,
+    rollouts: Sequence[Rollout],
+    mode: Mode,
+    *,
+    step: int,
+    emit: EventSink,
+    max_usd: float | None,
+    on_scored: Callable[[Scored], None] | None = None,
+) -> list[Scored]:
+    """Plays rollouts of one mode: all of them, or those that are over when `max_usd` is spent.
+
+    Args:
+        on_scored: takes each trajectory as soon as it is scored.
+    """
+    halt = Halt()
+    with harness.meter.bounded(max_usd, halt.call):
+        scored = await collect(
+            rollouts,
+            player,
+            harness.reward,
+            step=step,
+            cut_off=lambda left: emit(Interrupted(step, left)),
+            halt=halt,
+            on_scored=on_scored,
+        )
+    if halt.is_called:
+        what = f"evaluation after step {step}, {mode.name}: limits.max_usd_per_evaluation ({max_usd:g}) is spent"
+        text = f"{what}; it ends with {len(scored)} of {len(rollouts)} trajectories"
+        emit(Notice("warning", text, {"step": step, "num_done": len(scored), "num_planned": len(rollouts)}))
+    return scored
+
+
+def finish_mode(scored: Sequence[Scored], mode: Mode, *, step: int, emit: EventSink) -> EvaluationFinished:
+    """What the trajectories of a mode came to; emits a notice of those that have no value."""
+    if (broken := [item for item in scored if not _has_value(item)]) and scored:
+        emit(_notice_of_broken(broken, len(scored), mode.name, step))
+    return EvaluationFinished(step, mode.name, evaluation_metrics(scored, mode.num_samples), scored)
+
+
+def _has_value(scored: Scored) -> bool:
+    """Whether a trajectory is part of an evaluation's figures; one of a model behind a server has turns, no tokens."""
+    return counts(scored) or (scored.reward is not None and not scored.trajectory.tokens)
 
 
 def _notice_of_broken(broken: Sequence[Scored], num_played: int, mode: str, step: int) -> Notice:

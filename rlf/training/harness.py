@@ -85,12 +85,14 @@ def build_harness(
     tokenizer: PreTrainedTokenizerBase,
     notify: Callable[[str, str], None],
     traffic: Traffic | None = None,
+    count_tokens: Callable[[str], int] | None = None,
 ) -> Harness:
     """Builds the parts from their declarations. Raises RlfError for what cannot be built.
 
     Args:
         notify: takes what tools and reward terms tell: a level and the words.
         traffic: None: tools are called, and nothing is recorded.
+        count_tokens: of a tool's result; None: by the tokenizer.
     """
     chat = build_chat(spec, tokenizer)
     rollout = spec.rollout
@@ -119,7 +121,7 @@ def build_harness(
         (*spec.tools, *(() if worlds is None else worlds.declarations)),
         seed=spec.seed,
         max_concurrency=rollout.max_tool_concurrency,
-        count_tokens=lambda text: len(tokenizer.encode(text, add_special_tokens=False)),
+        count_tokens=count_tokens or (lambda text: len(tokenizer.encode(text, add_special_tokens=False))),
         redact=traffic.redact,
         notify=notify,
         record=traffic.record,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlf.api.chat.prompts import open_chat
+from rlf.api.formats.prompts import open_chat
 from rlf.api.specs.certificates import certificate_notice
 
 

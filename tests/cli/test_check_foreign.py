@@ -47,7 +47,7 @@ def test_python_is_named_before_it_is_imported(rlf, strange):
     assert (strange / "ran").exists()
 
 
-LOOKS = (["plan"], ["tools", "list"], ["tools", "show", "look"], ["rewards", "list"], ["chat", "show"])
+LOOKS = (["plan"], ["tools", "list"], ["tools", "show", "look"], ["rewards", "list"], ["format", "show"])
 
 
 @pytest.mark.parametrize("command", LOOKS, ids=" ".join)

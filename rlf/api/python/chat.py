@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rlf.api.chat.turns import Prompt, parse_turn, render_prompt
+from rlf.api.formats.turns import Prompt, parse_turn, render_prompt
 from rlf.api.python.calls import as_command
 from rlf.api.python.tools import Tool
 from rlf.chat.parsed import Parsed

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.algo.health import Action
-from rlf.api.running.budgets import BudgetSpent
+from rlf.api.running.budgets import Budget, BudgetSpent
 from rlf.api.running.checkpoints import drop_checkpoints
 from rlf.api.running.sink import HealthStop, RunSink
 from rlf.api.running.tracking import Tracking
@@ -87,7 +87,7 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
             sink.shown = view(info)
             for event in sink.opening:
                 sink(event)
-            asyncio.run(_run_owned(store, engine, sink, info.run_id))
+            asyncio.run(run_owned(store, info.run_id, budget, recorder, engine.run, engine.leave_job))
             status = RunStatus.FINISHED
         except KeyboardInterrupt:
             status, error = RunStatus.INTERRUPTED, stops.reason()
@@ -126,28 +126,42 @@ def _report_verdict(store: Store, sink: RunSink, info: RunInfo) -> Verdict:
     return verdict
 
 
-async def _run_owned(store: Store, engine: EngineRun, sink: RunSink, run_id: str) -> None:
-    """Runs an engine while this process owns the run and its budget lasts. Raises LeaseLost, BudgetSpent soon after."""
-    task, loop, recorder = asyncio.current_task(), asyncio.get_running_loop(), sink.recorder
-    assert task is not None and recorder is not None, "a run outside of a task, or not registered"
+async def run_owned(
+    store: Store,
+    run_id: str,
+    budget: Budget,
+    recorder: Recorder,
+    work: Callable[[], Awaitable[None]],
+    leave_job: Callable[[], None] | None = None,
+) -> None:
+    """Does the work of a run while this process owns the run and its budget lasts.
+
+    Args:
+        leave_job: called where another process has taken the run over.
+
+    Raises:
+        LeaseLost, BudgetSpent: soon after it is so.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None, "a run outside of a task"
     lost: list[LeaseLost] = []
     spent: list[BudgetSpent] = []
 
     def stop_spending() -> None:
-        spent.append(sink.budget.spent())
+        spent.append(budget.spent())
         loop.call_soon_threadsafe(task.cancel)
 
     def lose(error: LeaseLost) -> None:
         recorder.fail(error)
         lost.append(error)
-        if error.is_taken_over:
-            engine.leave_job()
+        if error.is_taken_over and leave_job is not None:
+            leave_job()
         loop.call_soon_threadsafe(task.cancel)
 
     noting = loop.create_task(_note_spending(recorder))
     try:
-        with Heartbeat(store, run_id, lose), sink.budget.watched(stop_spending):
-            await engine.run()
+        with Heartbeat(store, run_id, lose), budget.watched(stop_spending):
+            await work()
     except asyncio.CancelledError:
         for reason in (*lost, *spent):
             raise reason from None

@@ -15,6 +15,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, SpecError
 from rlf.core.hashing import hash_bytes
+from rlf.engines.engine import refuse_evaluation
 from rlf.lineage.records import FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json
@@ -126,8 +127,9 @@ def source_texts(files: Sequence[FileRecord], places: Places) -> dict[tuple[str,
 def restore_plan(record: RunRecord, places: Places, values: Mapping[str, Any] | None = None) -> Plan:
     """The plan of a recorded run, where it finds its modules and variables; of a sweep, of the member with `values`.
 
-    Raises RlfError where a variable is not set.
+    Raises RlfError where a variable is not set, and for an evaluation.
     """
+    refuse_evaluation(record)
     take_environment(record, places)
     forget_edited()
     values = record.plan if values is None else values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.chat.prompts import open_chat
+from rlf.api.formats.prompts import open_chat
 from rlf.api.specs.certificates import format_name
 from rlf.core import RlfError, nearest
 from rlf.types import Message

@@ -1,4 +1,4 @@
-"""`rlf chat` and `rlf tools fuzz`."""
+"""`rlf format` and `rlf tools fuzz`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
 
 
 def test_show_prints_the_prompt_with_its_ids(rlf: Rlf) -> None:
-    result = rlf("chat", "show", SPEC)
+    result = rlf("format", "show", SPEC)
     assert result.exit_code == 0, result.output
     assert "<|im_start|>assistant" in result.stdout
     assert "hermes: its chat template asks for calls" in result.stdout
 
 
 def test_show_json_has_each_token_with_its_text(rlf: Rlf) -> None:
-    data = json.loads(rlf("chat", "show", SPEC, "--json").stdout)["data"]
+    data = json.loads(rlf("format", "show", SPEC, "--json").stdout)["data"]
     assert "".join(token["text"] for token in data["tokens"]) == data["text"]
     assert data["tokens"][0]["is_special"] and data["tools"] == ["search", "calculator"]
     assert [message["role"] for message in data["messages"]] == ["user"]
@@ -30,23 +30,23 @@ def test_show_json_has_each_token_with_its_text(rlf: Rlf) -> None:
 def test_parse_tells_calls_and_failures(rlf: Rlf, tmp_path: Path) -> None:
     file = tmp_path / "turn.txt"
     file.write_text('<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{</tool_call>')
-    data = json.loads(rlf("chat", "parse", "--format", "hermes", file, "--json").stdout)["data"]
+    data = json.loads(rlf("format", "parse", "--format", "hermes", file, "--json").stdout)["data"]
     assert data["calls"] == [{"name": "a", "arguments": {}}]
     assert [failure["kind"] for failure in data["failures"]] == ["bad_json"] and data["answer"] is None
-    assert "bad_json" in rlf("chat", "parse", "--format", "hermes", file).stdout
+    assert "bad_json" in rlf("format", "parse", "--format", "hermes", file).stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("--format", "hermse"), ("--format", "hermes", "absent.txt")])
 def test_parse_refuses_what_it_cannot_read(rlf: Rlf, arguments: tuple[str, ...]) -> None:
-    result = rlf("chat", "parse", *arguments)
+    result = rlf("format", "parse", *arguments)
     assert result.exit_code == 2 and result.stderr
 
 
 def test_certify_lists_what_holds(rlf: Rlf) -> None:
-    result = rlf("chat", "certify", SPEC)
+    result = rlf("format", "certify", SPEC)
     assert result.exit_code == 0, result.output
     assert result.stdout.count("ok ") == 7
-    assert json.loads(rlf("chat", "certify", SPEC, "--json").stdout)["data"]["differences"] == []
+    assert json.loads(rlf("format", "certify", SPEC, "--json").stdout)["data"]["differences"] == []
 
 
 def test_fuzz_is_clean_and_says_so(rlf: Rlf) -> None:
@@ -60,7 +60,7 @@ def test_fuzz_is_clean_and_says_so(rlf: Rlf) -> None:
 def test_fuzz_exits_with_3_when_a_parser_loses_calls(rlf: Rlf, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlf.chat import Parsed
 
-    monkeypatch.setattr("rlf.api.chat.fuzz._reader", lambda *_: lambda text, cut: Parsed((), text, ""))
+    monkeypatch.setattr("rlf.api.formats.fuzz._reader", lambda *_: lambda text, cut: Parsed((), text, ""))
     result = rlf("tools", "fuzz", SPEC, "--format", "hermes", "--parser", "vllm:hermes")
     assert result.exit_code == 3
     assert "silent_loss" in result.stdout and "2 of 2 pairs" in result.stderr

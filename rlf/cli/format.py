@@ -1,4 +1,4 @@
-"""`rlf chat`: what the model is shown, what is made of what it says, and whether the two fit."""
+"""`rlf format`: what the model is shown, what is made of what it says, and whether the two fit."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from rlf.core.errors import RlfError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.api.chat.prompts import ShownPrompt
-    from rlf.api.chat.turns import Parsed
+    from rlf.api.formats.prompts import ShownPrompt
+    from rlf.api.formats.turns import Parsed
 
-chat_app = typer.Typer(name="chat", help="Look at prompts, and at how turns are read.", no_args_is_help=True)
+format_app = typer.Typer(name="format", help="Look at prompts, and at how turns are read.", no_args_is_help=True)
 
 
-@chat_app.command("show")
+@format_app.command("show")
 def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show the exact prompt of the first training row: its tokens, with special ones marked, and its sizes."""
-    from rlf.api.chat.prompts import show_prompt
+    from rlf.api.formats.prompts import show_prompt
 
     with announced(no_import=no_import):
         prompt = show_prompt(*split_arguments(arguments))
-    print_result("chat show", prompt, as_json, lambda: _print(prompt))
+    print_result("format show", prompt, as_json, lambda: _print(prompt))
 
 
 def _print(prompt: ShownPrompt) -> None:
@@ -57,7 +57,7 @@ def _sizes(prompt: ShownPrompt) -> Table:
     )
 
 
-@chat_app.command("parse")
+@format_app.command("parse")
 def parse(
     file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="The turn's text; `-` is standard input.")] = "-",
     format_name: Annotated[str, typer.Option("--format", help="The chat format's name.", show_default=False)] = "",
@@ -68,10 +68,10 @@ def parse(
     as_json: AsJson = False,
 ) -> None:
     """Show what a format's parser makes of one sampled turn."""
-    from rlf.api.chat.turns import parse_turn
+    from rlf.api.formats.turns import parse_turn
 
     parsed = parse_turn(_read(file), format_name, truncated=truncated, thinking_tag=thinking_tag)
-    print_result("chat parse", parsed, as_json, facts_table(_verdicts(parsed)))
+    print_result("format parse", parsed, as_json, facts_table(_verdicts(parsed)))
 
 
 def _read(file: str) -> str:
@@ -95,14 +95,14 @@ def _verdicts(parsed: Parsed) -> Iterator[tuple[str | Text, str]]:
         yield Text("answer", "green"), visible(parsed.answer)
 
 
-@chat_app.command("certify")
+@format_app.command("certify")
 def certify(arguments: SpecArguments, as_json: AsJson = False) -> None:
     """Play every tool through tokenizer, template and loop and check every token; exit code 3 when one is wrong."""
-    from rlf.api.chat.prompts import certify_spec
+    from rlf.api.formats.prompts import certify_spec
 
     certificate = certify_spec(*split_arguments(arguments))
     checks = [(Text("ok", "green"), check) for check in certificate.checks]
     kept = [(Text("kept", "yellow"), difference) for difference in certificate.differences]
     size = f"{certificate.num_sampled} of {certificate.num_tokens} tokens sampled"
     line = Text(f"{certificate.format}: {certificate.num_turns} turns, {size}")
-    print_result("chat certify", certificate, as_json, Group(facts_table([*checks, *kept]), line))
+    print_result("format certify", certificate, as_json, Group(facts_table([*checks, *kept]), line))

@@ -1,0 +1,1 @@
+"""Trying models outside of training: evaluations of their own in the lineage."""

@@ -1,0 +1,206 @@
+"""`rlf eval`: targets tried on the same questions, each an evaluation of its own in the lineage."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from rlf.api.evaluation.asked import SECTION, Asked
+from rlf.api.evaluation.play import Progress, play
+from rlf.api.evaluation.prepare import Prepared, prepare
+from rlf.api.evaluation.spool import Spool
+from rlf.api.lineage import check_runs_folder, open_lineage
+from rlf.api.running.budgets import BudgetSpent, open_budget
+from rlf.api.running.drive import run_owned
+from rlf.api.running.provenance import code_patch, hide_secrets, made_here, recorded_files
+from rlf.api.running.restoring import Places, source_texts
+from rlf.core import stops
+from rlf.core.ids import new_run_id
+from rlf.core.inside import run_folder
+from rlf.endpoints import EndpointSpec
+from rlf.lineage.lease import LeaseLost
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, RunRecord
+from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.store import Store
+from rlf.plan import plan_to_json
+from rlf.training.harness import Traffic
+from rlf.types import RunEvent, RunFinished, RunStatus
+
+_SPOOL = "played.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An evaluation that begins, or continues."""
+
+    run_id: str
+    target: str
+    name: str
+    """Of the spec."""
+    num_questions: int
+    resumed: bool
+    plan_hash: str
+
+
+Shown = Begun | Progress | RunEvent
+Show = Callable[[Shown], None]
+"""Takes what happens, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Evaluations that were made, one by target."""
+
+    run_ids: tuple[str, ...]
+    status: RunStatus
+    """`finished`, or how the last one ended."""
+    original_by_id: Mapping[str, str]
+    """Of those that repeat an evaluation: the run that it is of."""
+    reason: str | None = None
+    """Why it ended early."""
+
+
+def evaluate(
+    names: Sequence[str],
+    asked: Asked,
+    *,
+    endpoint: EndpointSpec | None = None,
+    runs_folder: Path,
+    command: Sequence[str],
+    show: Show,
+) -> Evaluated:
+    """Tries targets on the same questions, one after the other. All are checked before the first is tried.
+
+    An evaluation of the same that was stopped is continued.
+
+    Args:
+        names: runs, steps of runs, folders, ids, or evaluations to be repeated.
+        endpoint: a further target: a model behind a server.
+
+    Raises:
+        RlfError: a target is no model, or nothing says what it is tried on.
+        SpecError: the spec is wrong.
+    """
+    check_runs_folder(runs_folder)
+    with ExitStack() as stack:
+        prepared = [stack.enter_context(prepare(name, asked, runs_folder=runs_folder)) for name in names]
+        if endpoint is not None:
+            prepared.append(stack.enter_context(prepare(None, asked, runs_folder=runs_folder, endpoint=endpoint)))
+        store = stack.enter_context(_open(prepared, runs_folder))
+        run_ids, originals, ended = list[str](), dict[str, str](), None
+        for item in prepared:
+            run_id, over = _register(store, item, runs_folder, command, show)
+            run_ids.append(run_id)
+            if item.repeats is not None and item.repeats.record.id != run_id:
+                originals[run_id] = item.repeats.record.id
+            ended = _drive(store, run_id, item, over, runs_folder, show)
+            if ended.status is not RunStatus.FINISHED:
+                break
+    assert ended is not None, "nothing was asked for"
+    return Evaluated(tuple(run_ids), ended.status, originals, ended.error)
+
+
+@contextmanager
+def _open(prepared: Sequence[Prepared], runs_folder: Path) -> Iterator[Store]:
+    with open_lineage(runs_folder, create=True, url=prepared[0].plan.spec.lineage.url) as store:
+        hide_secrets(store, [item.plan for item in prepared])
+        yield store
+
+
+def _register(
+    store: Store, prepared: Prepared, runs_folder: Path, command: Sequence[str], show: Show
+) -> tuple[str, list[str]]:
+    """The evaluation in the lineage, new or continued, with the modes of it that are over."""
+    stopped = _find_stopped(store, prepared)
+    if stopped is None:
+        run_id, over = new_run_id(), list[str]()
+        made = _record(prepared, run_id, runs_folder, store, command)
+        start_run(store, made, code_patch(), source_texts(made.files, Places.of(made, store)))
+    else:
+        run_id = stopped
+        over = [item.mode for item in Reader(store).evaluations(run_id)]
+        begin_resume(store, run_id, prepared.trial.step)
+    spec = prepared.plan.spec
+    num = len(prepared.tasks)
+    show(Begun(run_id, prepared.target.name, spec.name, num, stopped is not None, prepared.identity))
+    return run_id, over
+
+
+def _find_stopped(store: Store, prepared: Prepared) -> str | None:
+    """The newest evaluation of the same that was stopped before its end, and that no process plays."""
+    for run in Reader(store).list_runs():
+        if run.record.engine == EVALUATION and run.record.plan_hash == prepared.identity:
+            return None if run.status in (RunStatus.FINISHED, RunStatus.RUNNING) else run.record.id
+    return None
+
+
+def _record(prepared: Prepared, run_id: str, runs_folder: Path, store: Store, command: Sequence[str]) -> RunRecord:
+    plan, target, cwd = prepared.plan, prepared.target, Path.cwd()
+    files = [file for file in recorded_files(plan, cwd) if file.role != "model"]
+    if target.sha256 is not None:
+        files.append(FileRecord("model", "model", target.sha256))
+    parent = target.record
+    return RunRecord(
+        name=plan.spec.name,
+        engine=EVALUATION,
+        seed=plan.spec.seed,
+        plan={**json.loads(plan_to_json(plan)), SECTION: asdict(prepared.trial)},
+        plan_hash=prepared.identity,
+        parent_id=None if parent is None else parent.id,
+        parent_kind=None if parent is None else ParentKind.EVALUATION,
+        parent_step=target.step,
+        **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd, device=_device(prepared)),
+        files=tuple(files),
+    )
+
+
+def _device(prepared: Prepared) -> str:
+    if prepared.target.endpoint is not None:
+        return "endpoint"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _drive(
+    store: Store, run_id: str, prepared: Prepared, over: Sequence[str], runs_folder: Path, show: Show
+) -> RunFinished:
+    """Plays an evaluation to its end, whatever that is, and writes the end down."""
+    step = prepared.trial.step
+    spent_usd = sum(cost.cost_usd for cost in Reader(store).costs(run_id))
+    budget = open_budget(prepared.plan, spent_usd)
+    spool = Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor)
+    with Recorder(store, run_id, budget.unrecorded) as recorder:
+
+        def emit(event: RunEvent) -> None:
+            budget.note(event)
+            recorder(event)
+            show(event)
+
+        for notice in prepared.notices:
+            emit(notice)
+        traffic = Traffic(redact=store.redactor.text, meter=budget.meter)
+        work = partial(play, prepared, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
+        try:
+            asyncio.run(run_owned(store, run_id, budget, recorder, work))
+            ended = RunFinished(RunStatus.FINISHED, step)
+        except KeyboardInterrupt:
+            ended = RunFinished(RunStatus.INTERRUPTED, step, stops.reason())
+        except BudgetSpent as stop:
+            ended = RunFinished(RunStatus.INTERRUPTED, step, f"limits.max_usd: {stop}")
+        except LeaseLost:
+            raise
+        except BaseException as failure:
+            recorder(RunFinished(RunStatus.FAILED, step, str(failure) or type(failure).__name__))
+            raise
+        emit(ended)
+    if ended.status is RunStatus.FINISHED:
+        spool.remove()
+    return ended

@@ -1,0 +1,282 @@
+"""`rlf eval`: tries models on questions, each an evaluation of its own in the lineage."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, runs_option
+from rlf.cli.completion import complete_run
+from rlf.cli.envelope import print_event, print_result
+from rlf.cli.lineage import open_reader
+from rlf.cli.output import stdout_console, write_page
+from rlf.cli.view import EXIT_CODES
+from rlf.core.errors import RlfError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rlf.api.evaluation.play import Progress
+    from rlf.api.evaluation.run import Begun, Evaluated, Shown
+    from rlf.reports.evaluations import EvaluationReport
+
+_SHOWN_EVERY_S = 0.1
+"""Between two pictures of a progress line; in a pipe and as JSON, a hundred times as long."""
+
+
+def evaluate(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET...|SPEC|KEY=VALUE",
+            help="Runs, RUN@STEP, folders, Hugging Face ids or evaluations; then the spec that they are tried by, "
+            "where their run's own is not meant, and overrides of it.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option("--endpoint", metavar="URL", help="Also try a model behind an OpenAI-compatible server."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="The server's name of that model.")
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the server's key.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DATASET", help="Questions in place of the spec's `data.eval`.")
+    ] = None,
+    num_samples: Annotated[
+        int | None, typer.Option("-k", "--samples", min=1, help="Samples per question, for pass@k and pass^k.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="Of the samples.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Answer each question greedily, once.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Questions, from the first on.")] = None,
+    max_concurrency: Annotated[
+        int | None, typer.Option("--max-concurrency", min=1, help="Trajectories at once.")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option("--log", metavar="FORMAT", help="Also write logs: `inspect`, for inspect's viewer.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained page.")
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Try models with the tools, rewards and limits that they were trained with, and record what each comes to.
+
+    Without options, a run's last evaluation is repeated: the same questions, the same numbers. The same command
+    continues an evaluation that was stopped.
+    """
+    from rlf.api.evaluation.asked import Asked
+    from rlf.api.evaluation.inspect_log import check_log, write_log
+    from rlf.api.evaluation.run import evaluate as run_evaluations
+    from rlf.api.targets import endpoint_of
+
+    names, files, overrides = _split(arguments or [])
+    if (endpoint is None) != (model is None):
+        raise RlfError("--endpoint and --model go together: an address, and the server's name of the model.")
+    if not names and endpoint is None:
+        raise RlfError(
+            "got no target. Name a run, a folder or a Hugging Face id, or write --endpoint URL --model NAME."
+        )
+    check_log(log)
+    asked = Asked(tuple(files), tuple(overrides), data, num_samples, temperature, greedy, limit, max_concurrency)
+    served = None if endpoint is None or model is None else endpoint_of(endpoint, model, api_key_env)
+    view = _choose_view(as_json=as_json)
+    try:
+        done = run_evaluations(
+            names,
+            asked,
+            endpoint=served,
+            runs_folder=runs_folder,
+            command=["rlf", *sys.argv[1:]],
+            show=view,
+        )
+    finally:
+        view.close()
+    report = _report(done, runs_folder, html)
+    logs = [write_log(run_id, runs_folder) for run_id in done.run_ids] if log is not None else []
+    print_result("eval", report, as_json, lambda: _print_end(stdout_console(), report, done, runs_folder, logs))
+    raise typer.Exit(EXIT_CODES.get(done.status, 1))
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:
+    """Targets, spec files and overrides."""
+    names, files, overrides = list[str](), list[Path](), list[str]()
+    for argument in arguments:
+        if "=" in argument or (argument.startswith("~") and "/" not in argument):
+            overrides.append(argument)
+        elif argument.endswith((".yaml", ".yml")):
+            files.append(Path(argument))
+        else:
+            names.append(argument)
+    return names, files, overrides
+
+
+def _report(done: Evaluated, runs_folder: Path, html: Path | None) -> EvaluationReport:
+    from rlf.reports.evaluations import read_evaluations
+
+    with open_reader(runs_folder) as reader:
+        report = read_evaluations(reader, done.run_ids, done.original_by_id)
+    if html is not None:
+        write_page(html, _page(done.run_ids, runs_folder))
+    return report
+
+
+def _page(run_ids: Sequence[str], runs_folder: Path) -> str:
+    """One page: of several evaluations their comparison, question by question."""
+    from rlf.api.runs.compare import compare_runs
+    from rlf.api.runs.openings import Openings
+    from rlf.reports.compare.comparison import Comparison
+    from rlf.reports.compare.examples import read_examples
+    from rlf.reports.compare.page import page
+    from rlf.reports.pages.run import run_page
+    from rlf.reports.report import read_report
+
+    with open_reader(runs_folder) as reader:
+        if len(run_ids) == 1:
+            run = reader.get_run(run_ids[0])
+            return run_page(read_report(reader, run_ids[0]), reader.evaluations(run_ids[0]), Openings(run))
+        found = compare_runs(reader, run_ids)
+        assert isinstance(found, Comparison)
+        openings = {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
+        return page(found, read_examples(reader, found, 512), openings)
+
+
+def _print_end(
+    console: Console, report: EvaluationReport, done: Evaluated, runs_folder: Path, logs: Sequence[Path]
+) -> None:
+    from rich.text import Text
+
+    from rlf.reports.evaluations import evaluations_view
+
+    option = runs_option(runs_folder)
+    console.print(evaluations_view(report), Text(), crop=False)
+    if done.status != "finished":
+        console.print(f"evaluation {done.run_ids[-1]} {done.status}: the same command continues it", soft_wrap=True)
+    for run_id in done.run_ids:
+        console.print(f"  rlf trace {run_id} --phase {report.rows[0].mode if report.rows else 'sampled'}{option}")
+    if len(done.run_ids) > 1:
+        console.print(f"  rlf runs compare {' '.join(done.run_ids)}{option}", soft_wrap=True)
+    for path in logs:
+        console.print(f"  inspect view --log-dir {path.parent}  # {path.name}", soft_wrap=True)
+
+
+class _View(Protocol):
+    """Shows what happens while models are tried."""
+
+    def __call__(self, shown: Shown) -> None:
+        """Takes what happens."""
+
+    def close(self) -> None:
+        """Gives the terminal back."""
+
+
+def _choose_view(*, as_json: bool) -> _View:
+    return _JsonLines() if as_json else _Lines()
+
+
+class _Lines:
+    """A line that moves on a terminal; in a pipe one now and then. Both on stderr: stdout has the result."""
+
+    def __init__(self) -> None:
+        self._moves = sys.stderr.isatty()
+        self._last_s = 0.0
+        self._width = 0
+
+    def __call__(self, shown: Shown) -> None:
+        from rlf.api.evaluation.play import Progress
+        from rlf.api.evaluation.run import Begun
+        from rlf.cli.plain import event_line
+
+        match shown:
+            case Begun():
+                self._print(_begun_line(shown))
+            case Progress():
+                self._show(shown)
+            case _:
+                line = event_line(shown, 0)
+                if line is not None and type(shown).__name__ != "RunFinished":
+                    self._print(line)
+
+    def close(self) -> None:
+        """Ends the line that moves."""
+        self._erase()
+
+    def _show(self, progress: Progress) -> None:
+        now_s = time.monotonic()
+        if now_s - self._last_s < _SHOWN_EVERY_S * (1 if self._moves else 100) and progress.num_done:
+            return
+        self._last_s = now_s
+        line = progress_line(progress)
+        if not self._moves:
+            print(line, file=sys.stderr, flush=True)
+            return
+        self._erase()
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        self._width = len(line)
+
+    def _print(self, line: str) -> None:
+        self._erase()
+        print(line, file=sys.stderr, flush=True)
+
+    def _erase(self) -> None:
+        if self._width:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._width = 0
+
+
+class _JsonLines:
+    """Every event as a line of JSON, progress once in a while."""
+
+    def __init__(self) -> None:
+        self._last_s = 0.0
+
+    def __call__(self, shown: Shown) -> None:
+        from rlf.api.evaluation.play import Progress
+        from rlf.api.evaluation.run import Begun
+        from rlf.cli.lines import print_run_event
+
+        match shown:
+            case Begun():
+                print_event("eval", "started", shown)
+            case Progress():
+                now_s = time.monotonic()
+                if now_s - self._last_s >= _SHOWN_EVERY_S * 100 or not shown.num_done:
+                    self._last_s = now_s
+                    print_event("eval", "progress", shown)
+            case _:
+                print_run_event("eval", shown)
+
+    def close(self) -> None:
+        """Has nothing to give back."""
+
+
+def _begun_line(begun: Begun) -> str:
+    how = "continues" if begun.resumed else "begins"
+    return f"evaluation {begun.run_id} {how}: {begun.target} by {begun.name}, {begun.num_questions} questions"
+
+
+def progress_line(progress: Progress) -> str:
+    """`sampled: 120/512  success 61.0 %  1 failed  2 min left`."""
+    from rlf.reports.quantities import duration, percent
+
+    parts = [f"{progress.mode}: {progress.num_done}/{progress.num_planned}"]
+    if progress.success is not None:
+        parts.append(f"success {percent(progress.success)}")
+    if progress.num_failed:
+        parts.append(f"{progress.num_failed} failed")
+    if progress.left_s is not None and progress.num_done < progress.num_planned:
+        parts.append(f"{duration(progress.left_s)} left")
+    return "  ".join(parts)

@@ -1,0 +1,301 @@
+"""Evaluations of their own: what each target came to, side by side."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from rlf.core.plain_json import Jsonable
+from rlf.lineage.records import EVALUATION, Evaluation, Run, TrajectoryFilter, TrajectorySummary
+from rlf.reports.evaluation import interval_of, success_by_task
+from rlf.reports.quantities import count, decimal, dollars, duration, rate, visible
+from rlf.reports.statistics import wilson_interval
+
+if TYPE_CHECKING:
+    from rlf.lineage.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class KindRate:
+    """Success on the questions of one kind."""
+
+    kind: str
+    num_questions: int
+    success: float
+    low: float
+    """Of the 95 % Wilson interval."""
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRow(Jsonable):
+    """One target, tried in one mode."""
+
+    run_id: str
+    target: str
+    mode: str
+    num_questions: int
+    """Those with a value."""
+    num_samples: int
+    """Trajectories in all."""
+    num_failed: int
+    """Trajectories that broke: they have no value and are in no mean."""
+    causes: dict[str, int]
+    """What broke those, in words, with how many."""
+    success: float | None
+    low: float | None
+    """Of the 95 % Wilson interval over questions."""
+    high: float | None
+    pass_at: dict[int, float]
+    """The unbiased chance that one of k samples succeeds, by k; empty for one sample."""
+    pass_all: dict[int, float]
+    """The unbiased chance that all of k samples succeed, by k: pass^k."""
+    reward: float | None
+    terms: dict[str, float]
+    """Mean value of each reward term."""
+    kinds: tuple[KindRate, ...]
+    num_calls: float
+    """Per trajectory, as are the next three."""
+    num_turns: float
+    num_tokens: float
+    """Sampled; of a model behind a server those that it counted."""
+    seconds: float
+    total_s: float | None
+    """Of the process that ended the evaluation."""
+    cost_usd: float
+    """Of tools, judges, and the model where its server names a price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """How a repeated evaluation stands to the one that it repeats."""
+
+    run_id: str
+    original: str
+    num_compared: int
+    """Trajectories of both."""
+    num_same: int
+    """Those with the same tokens; of a model behind a server, with the same texts."""
+    metrics_differ: tuple[str, ...]
+    """Metrics with another value, times left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport(Jsonable):
+    """Every target that was tried, with what each came to."""
+
+    rows: tuple[EvaluationRow, ...]
+    repeats: tuple[Repeat, ...] = ()
+
+
+def is_evaluation(run: Run) -> bool:
+    """Whether a run is an evaluation of its own."""
+    return run.record.engine == EVALUATION
+
+
+def read_evaluations(
+    reader: Reader, run_ids: Sequence[str], original_by_id: Mapping[str, str] = MappingProxyType({})
+) -> EvaluationReport:
+    """The report of evaluations in the lineage.
+
+    Args:
+        original_by_id: of those that repeat a run's evaluation, or another one, that run.
+    """
+    rows = [row for run_id in run_ids for row in _rows(reader, run_id)]
+    repeats = [_read_repeat(reader, run_id, original) for run_id, original in original_by_id.items()]
+    return EvaluationReport(tuple(rows), tuple(repeat for repeat in repeats if repeat.num_compared))
+
+
+def _rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
+    record = reader.get_run(run_id).record
+    cost_usd: dict[str, float] = defaultdict(float)
+    for cost in reader.costs(run_id):
+        for phase, value in cost.cost_usd_by_phase.items():
+            cost_usd[phase] += value
+    for found in sorted(reader.evaluations(run_id), key=lambda item: (item.mode != "sampled", item.mode)):
+        tries = reader.trajectories(run_id, TrajectoryFilter(phase=found.mode, step=found.step))
+        yield _row(run_id, record.plan["evaluation"]["target"], found, tries, cost_usd[found.mode])
+
+
+def _row(
+    run_id: str, target: str, found: Evaluation, tries: Sequence[TrajectorySummary], cost_usd: float
+) -> EvaluationRow:
+    metrics, counted = found.metrics, [item for item in tries if item.reward is not None]
+    low, high = interval_of(metrics) or (None, None)
+    served = metrics.get("endpoint/completion_tokens")
+    means = {
+        name.removeprefix("rewards/").removesuffix("/mean"): value for name, value in metrics.items() if _is_term(name)
+    }
+    return EvaluationRow(
+        run_id=run_id,
+        target=target,
+        mode=found.mode,
+        num_questions=int(metrics.get("num_questions", 0)),
+        num_samples=len(tries),
+        num_failed=len(tries) - len(counted),
+        causes=dict(Counter(_cause(item) for item in tries if item.reward is None)),
+        success=metrics.get("success"),
+        low=low,
+        high=high,
+        pass_at=_by_k(metrics, "pass@"),
+        pass_all=_by_k(metrics, "pass^"),
+        reward=metrics.get("reward/mean"),
+        terms=means,
+        kinds=tuple(_kinds(tries)),
+        num_calls=fmean(item.num_calls for item in tries) if tries else 0.0,
+        num_turns=fmean(item.num_turns for item in tries) if tries else 0.0,
+        num_tokens=_mean_tokens(tries, served),
+        seconds=fmean(item.duration_s for item in tries) if tries else 0.0,
+        total_s=metrics.get("time/total_s"),
+        cost_usd=cost_usd + metrics.get("endpoint/cost_usd", 0.0),
+    )
+
+
+def _mean_tokens(tries: Sequence[TrajectorySummary], served: float | None) -> float:
+    if not tries:
+        return 0.0
+    return fmean(item.num_sampled for item in tries) if served is None else served / len(tries)
+
+
+def _is_term(name: str) -> bool:
+    return name.startswith("rewards/") and name.endswith("/mean")
+
+
+def _cause(item: TrajectorySummary) -> str:
+    return (item.error or "a reward term").split("\n")[0][:120]
+
+
+def _by_k(metrics: dict[str, float], prefix: str) -> dict[int, float]:
+    return {int(name.removeprefix(prefix)): value for name, value in metrics.items() if name.startswith(prefix)}
+
+
+def _kinds(tries: Sequence[TrajectorySummary]) -> Iterator[KindRate]:
+    kind_by_task = {item.task_id: item.kind for item in tries}
+    rates: dict[str, list[float]] = defaultdict(list)
+    for task, success in success_by_task(tries).items():
+        if (kind := kind_by_task[task]) is not None:
+            rates[kind].append(success)
+    for kind, values in sorted(rates.items()):
+        interval = wilson_interval(sum(values), len(values))
+        yield KindRate(kind, len(values), fmean(values), interval.low, interval.high)
+
+
+def _read_repeat(reader: Reader, run_id: str, original: str) -> Repeat:
+    """Holds an evaluation against the one that it repeats: trajectory by trajectory, metric by metric."""
+    num_compared = num_same = 0
+    differ: list[str] = []
+    before = {(item.step, item.mode): item for item in reader.evaluations(original)}
+    for found in reader.evaluations(run_id):
+        other = before.get((found.step, found.mode))
+        if other is None:
+            continue
+        names = sorted(name for name in other.metrics if not name.startswith(("time/", "throughput/")))
+        differ += [f"{found.mode} {name}" for name in names if found.metrics.get(name) != other.metrics[name]]
+        wanted = TrajectoryFilter(phase=found.mode, step=found.step)
+        mine, theirs = (_said(reader, each, wanted) for each in (run_id, original))
+        shared = mine.keys() & theirs.keys()
+        num_compared += len(shared)
+        num_same += sum(mine[key] == theirs[key] for key in shared)
+    return Repeat(run_id, original, num_compared, num_same, tuple(differ))
+
+
+def _said(reader: Reader, run_id: str, wanted: TrajectoryFilter) -> dict[tuple[str, int], object]:
+    """What each trajectory holds: its tokens, or its texts where it has none."""
+    found: dict[tuple[str, int], object] = {}
+    for summary in reader.trajectories(run_id, wanted):
+        stored = reader.whole(run_id, summary)
+        if stored is not None:
+            trajectory = stored.scored.trajectory
+            texts = [turn.text for turn in trajectory.turns]
+            found[summary.task_id, summary.sample_index] = list(trajectory.tokens) if trajectory.tokens else texts
+    return found
+
+
+def evaluations_view(report: EvaluationReport) -> Group:
+    """The report for people: a table of targets, then what each came to by kind and by term."""
+    parts: list[Table | Text] = [_main_table(report.rows)]
+    if any(row.kinds for row in report.rows):
+        parts += [Text(), _kind_table(report.rows)]
+    if any(len(row.terms) > 1 for row in report.rows):
+        parts += [Text(), _term_table(report.rows)]
+    parts += [Text(line) for line in (*_failure_lines(report.rows), *map(_repeat_line, report.repeats))]
+    return Group(*parts)
+
+
+def _main_table(rows: Sequence[EvaluationRow]) -> Table:
+    columns: dict[str, list[str]] = {
+        "target": [visible(row.target) for row in rows],
+        "mode": [row.mode for row in rows],
+        "success (95 % CI)": [
+            rate(row.success, None if row.low is None or row.high is None else (row.low, row.high)) for row in rows
+        ],
+    }
+    for k in sorted({k for row in rows for k in row.pass_at}):
+        columns[f"pass@{k}"] = [rate(row.pass_at.get(k), None) for row in rows]
+    for k in sorted({k for row in rows for k in row.pass_all if k > 1}):
+        columns[f"pass^{k}"] = [rate(row.pass_all.get(k), None) for row in rows]
+    columns |= {
+        "reward": [decimal(row.reward) for row in rows],
+        "questions": [str(row.num_questions) for row in rows],
+        "failed": [str(row.num_failed) for row in rows],
+        "calls": [f"{row.num_calls:.2f}" for row in rows],
+        "turns": [f"{row.num_turns:.2f}" for row in rows],
+        "tokens": [count(row.num_tokens) for row in rows],
+        "s each": [f"{row.seconds:.2f}" for row in rows],
+        "time": [duration(row.total_s) for row in rows],
+    }
+    if any(row.cost_usd for row in rows):
+        columns["cost"] = [dollars(row.cost_usd) for row in rows]
+    return _table(columns, left=("target", "mode"))
+
+
+def _kind_table(rows: Sequence[EvaluationRow]) -> Table:
+    kinds = sorted({kind.kind for row in rows for kind in row.kinds})
+    columns = {"success by kind": [visible(row.target) for row in rows], "mode": [row.mode for row in rows]}
+    for name in kinds:
+        found = [next((kind for kind in row.kinds if kind.kind == name), None) for row in rows]
+        most = max(kind.num_questions for kind in found if kind is not None)
+        columns[f"{visible(name)} ({most})"] = [
+            "-" if kind is None else rate(kind.success, (kind.low, kind.high)) for kind in found
+        ]
+    return _table(columns, left=("success by kind", "mode"))
+
+
+def _term_table(rows: Sequence[EvaluationRow]) -> Table:
+    terms = list(dict.fromkeys(term for row in rows for term in row.terms))
+    columns = {"mean by term": [visible(row.target) for row in rows], "mode": [row.mode for row in rows]}
+    columns |= {visible(term): [decimal(row.terms.get(term)) for row in rows] for term in terms}
+    return _table(columns, left=("mean by term", "mode"))
+
+
+def _table(columns: dict[str, list[str]], left: Sequence[str]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        table.add_column(name, overflow="fold", justify="left" if name in left else "right")
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def _failure_lines(rows: Sequence[EvaluationRow]) -> Iterator[str]:
+    for row in rows:
+        for cause, number in row.causes.items():
+            share = f"{number} of {row.num_samples} broke and have no value"
+            yield f"{visible(row.target)}, {row.mode}: {share}: {visible(cause)}"
+
+
+def _repeat_line(repeat: Repeat) -> str:
+    """`the same as in run X: 16 of 16 trajectories token for token, every metric`."""
+    same = f"{repeat.num_same} of {repeat.num_compared} trajectories are the same, token for token"
+    if repeat.num_same == repeat.num_compared and not repeat.metrics_differ:
+        return f"as in run {repeat.original}: {same}, and every metric"
+    differ = ", ".join(repeat.metrics_differ[:6]) or "none"
+    return f"against run {repeat.original}: {same}; metrics that differ: {differ}"

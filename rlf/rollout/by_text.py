@@ -1,0 +1,248 @@
+"""One trajectory of a model behind a server: messages go out, a message comes back, its calls are run.
+
+The server keeps its tokens to itself, so a trajectory holds none: `tokens`, masks and log-probabilities are empty, the
+turns' offsets are 0, and nothing can be learned from it. Its turns, calls, results, failures and answer are as of any
+other. What the server counted is in `TextPlayer.usage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlf.core.image_file import read_image_file
+from rlf.core.meter import Meter
+from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
+from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.rollout.loop import Limits, Rollout
+from rlf.tools.agent_text import TextCalls
+from rlf.types import (
+    CallRecord,
+    FailureClass,
+    Image,
+    Message,
+    Outcome,
+    ParseFailure,
+    StopReason,
+    ToolCall,
+    ToolInvoker,
+    ToolResult,
+    Trajectory,
+    Turn,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlayer:
+    """Plays trajectories with a model behind an OpenAI-compatible server."""
+
+    pool: EndpointPool
+    tools: ToolInvoker
+    limits: Limits
+    """Tokens are those that the server counts."""
+    sampling: SamplingSpec
+    """Its seed is replaced by each trajectory's own."""
+    timeout_s: float
+    """Of one request, with all that is tried again."""
+    room: asyncio.Semaphore
+    """Trajectories that are played at once."""
+    meter: Meter
+    """Counts what requests cost."""
+    text_calls: TextCalls
+    """Reads calls that the model writes as text, where its server reads none."""
+    usage: dict[str, dict[str, float]]
+    """What the server counted, by trajectory: `prompt_tokens`, `completion_tokens`, `cost_usd`."""
+
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        """Nothing is kept of a trajectory before it is played."""
+
+    def release(self, trajectory_id: str) -> None:
+        """Nothing is kept of a trajectory that is over."""
+
+    async def play(self, rollout: Rollout, *, cut_off: Callable[[Trajectory], None] | None = None) -> Trajectory:
+        """Plays one trajectory to its end."""
+        async with self.room:
+            playing = _Play(self, rollout)
+            try:
+                return playing.trajectory(await playing.run())
+            except asyncio.CancelledError:
+                if cut_off is not None and playing.turns:
+                    cut_off(playing.trajectory(StopReason.CANCELLED))
+                raise
+            finally:
+                await self.tools.end_trajectory(rollout.id)
+
+
+class _Play:
+    """The state of one trajectory under way."""
+
+    def __init__(self, player: TextPlayer, rollout: Rollout) -> None:
+        self._player, self._rollout, self._limits = player, rollout, player.limits
+        self._started = time.perf_counter()
+        task = rollout.task
+        self._messages = [message_of(message) for message in task.messages]
+        self._tools = [tool.as_openai() for tool in player.tools.descriptions if task.may_use(tool.name)]
+        self._meter = Meter(player.meter)
+        self._sampling = player.sampling.model_copy(update={"seed": rollout.seed % (1 << 31)})
+        self.turns: list[Turn] = []
+        self._num_calls = self._num_failed_turns = 0
+        self._answer: str | None = None
+        self._error: str | None = None
+
+    async def run(self) -> StopReason:
+        """Plays turns until one ends the trajectory."""
+        while True:
+            stop = await self._turn()
+            self._player.usage[self._rollout.id] = dict(self._meter.usage)
+            if stop is not None:
+                return stop
+
+    def trajectory(self, stop: StopReason) -> Trajectory:
+        """What there is of it."""
+        return Trajectory(
+            id=self._rollout.id,
+            task=self._rollout.task,
+            sample_index=self._rollout.sample_index,
+            tokens=(),
+            action_mask=(),
+            rollout_logprobs=(),
+            turns=tuple(self.turns),
+            stop=stop,
+            answer=self._answer,
+            error=self._error,
+            duration_s=time.perf_counter() - self._started,
+        )
+
+    async def _turn(self) -> StopReason | None:
+        """Plays one turn; None when the trajectory goes on."""
+        started = time.perf_counter()
+        try:
+            said = await self._player.pool.chat(
+                self._messages,
+                Caller(self._player.timeout_s, self._meter),
+                sampling=self._sampling,
+                tools=self._tools,
+            )
+        except EndpointFailure as failure:
+            return self._fail(failure, time.perf_counter() - started)
+        said, failures = await self._read(said)
+        turn = Turn(0, 0, 0, _shown(said), failures=failures, sample_s=time.perf_counter() - started)
+        self.turns.append(turn)
+        if failures and not said.calls:
+            return self._correct(said, failures)
+        if not said.calls:
+            if said.is_truncated:
+                return StopReason.LENGTH
+            self._answer = said.text.strip()
+            return StopReason.ANSWERED
+        if len(self.turns) >= self._limits.max_turns:
+            self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), _NOT_RUN) for call in said.calls))
+            return StopReason.MAX_TURNS
+        return await self._act_on(said, turn)
+
+    async def _read(self, said: Completion) -> tuple[Completion, tuple[ParseFailure, ...]]:
+        """A completion with the calls that it writes as text, and those that could not be read."""
+        if not self._tools or not self._player.text_calls.looks_like_calls(said):
+            return said, ()
+        found = await asyncio.to_thread(self._player.text_calls.read, said)
+        calls = tuple(RequestedCall("", call.name, json.dumps(dict(call.arguments))) for call in found.calls)
+        return replace(said, calls=calls), found.failures
+
+    def _correct(self, said: Completion, failures: Sequence[ParseFailure]) -> StopReason | None:
+        """Answers a turn that cannot be read with what was wrong, as often as the limits let."""
+        self._num_failed_turns += 1
+        if self._num_failed_turns > self._limits.max_parse_failures:
+            return StopReason.PARSE_FAILURE_LIMIT
+        if len(self.turns) >= self._limits.max_turns:
+            return StopReason.MAX_TURNS
+        words = "\n".join(failure.message for failure in failures)
+        self._messages += [said.message(), {"role": "user", "content": words}]
+        return None
+
+    def _fail(self, failure: EndpointFailure, sample_s: float) -> StopReason:
+        """A model that says nothing has failed the task; a server that does not answer has not been tried."""
+        if failure.unit not in (*NoAnswer,):
+            self._error = f"the model's server: {failure.outcome}: {failure.text}"
+            return StopReason.INFRA_FAILURE
+        truncated = failure.unit == NoAnswer.TRUNCATED
+        kind = FailureClass.TRUNCATED if truncated else FailureClass.EMPTY
+        found = ParseFailure(kind, failure.text, "", 0, structural=True)
+        self.turns.append(Turn(0, 0, 0, "", failures=(found,), sample_s=sample_s))
+        return StopReason.LENGTH if truncated else StopReason.PARSE_FAILURE
+
+    async def _act_on(self, said: Completion, turn: Turn) -> StopReason | None:
+        started = time.perf_counter()
+        calls = [replace(call, id=call.id or f"call_{len(self.turns)}_{n}") for n, call in enumerate(said.calls)]
+        records = await asyncio.gather(*(self._run(call) for call in calls))
+        self.turns[-1] = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
+        for record in records:
+            if record.result.outcome.is_infrastructure:
+                self._error = f"tool {record.call.name!r}: {record.result.outcome}: {record.result.text}"
+                return StopReason.INFRA_FAILURE
+        self._messages.append(replace(said, calls=tuple(calls)).message())
+        for call, record in zip(calls, records, strict=True):
+            self._messages.append({"role": "tool", "tool_call_id": call.id, "content": record.result.text})
+        images = [image for record in records for image in record.result.images][: self._limits.max_images]
+        if images:
+            self._messages.append(
+                {"role": "user", "content": [text_part("The images of the results:"), *map(image_part, images)]}
+            )
+        used = said.usage.prompt_tokens + said.usage.completion_tokens
+        return StopReason.LENGTH if used >= self._limits.max_total_tokens else None
+
+    async def _run(self, call: RequestedCall) -> CallRecord:
+        """The result of one call, or why it was not run."""
+        limit, made = self._limits.max_tool_calls, _call(call)
+        self._num_calls += 1
+        if limit is not None and self._num_calls > limit:
+            return CallRecord(
+                made, ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer with what you know.")
+            )
+        if _arguments(call) is None:
+            text = f"the arguments of {call.name} are no JSON object"
+            return CallRecord(made, ToolResult(Outcome.INVALID_ARGUMENTS, text))
+        if not self._rollout.task.may_use(call.name):
+            return CallRecord(made, ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80}"))
+        return CallRecord(made, await self._player.tools.invoke(made, trajectory_id=self._rollout.id))
+
+
+def message_of(message: Message) -> dict[str, Any]:
+    """A message in the OpenAI form, with its images as parts."""
+    if not message.images:
+        return {"role": message.role, "content": message.content}
+    first, *rest = message.texts
+    parts = [text_part(first)] if first else []
+    for reference, text in zip(message.images, rest, strict=True):
+        parts.append(image_part(_image(reference)))
+        parts += [text_part(text)] if text else []
+    return {"role": message.role, "content": parts}
+
+
+def _image(reference: str) -> Image:
+    file = read_image_file(reference)
+    return Image(file.data, file.mime_type)
+
+
+def _shown(said: Completion) -> str:
+    """A turn's text, with what a reasoning model thought."""
+    return f"<think>\n{said.reasoning}\n</think>\n\n{said.text}" if said.reasoning else said.text
+
+
+def _arguments(call: RequestedCall) -> Mapping[str, Any] | None:
+    """The arguments of a call; None where they are no JSON object."""
+    try:
+        found = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _call(call: RequestedCall) -> ToolCall:
+    return ToolCall(call.name, _arguments(call) or {})
+
+
+_NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")

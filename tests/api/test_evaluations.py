@@ -1,0 +1,344 @@
+"""Evaluations of their own: repeated exactly, continued after a kill, and held side by side."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from rlf.api.evaluation.asked import Asked
+from rlf.api.evaluation.run import evaluate
+from rlf.api.lineage import open_reader
+from rlf.api.runs.compare import compare_runs
+from rlf.api.targets import endpoint_of
+from rlf.core import RlfError, SpecError
+from rlf.lineage.records import TrajectoryFilter
+from rlf.reports.evaluations import read_evaluations
+from rlf.types import Notice, RunStatus, StopReason
+
+from .conftest import ROOT
+
+SEARCH = ROOT / "specs" / "search.yaml"
+FEW = ("eval.limit=4", "eval.greedy=false")
+
+
+def tried(runs, *names, asked=None, endpoint=None, shown=None):
+    """The ids of finished evaluations."""
+    keep = (lambda item: None) if shown is None else shown.append
+    done = evaluate(names, asked or Asked(), endpoint=endpoint, runs_folder=runs, command=["rlf", "eval"], show=keep)
+    assert done.status is RunStatus.FINISHED
+    return done
+
+
+def trajectories(runs, run_id, mode="sampled"):
+    with open_reader(runs) as reader:
+        step = next(item.step for item in reader.evaluations(run_id) if item.mode == mode)
+        wanted = TrajectoryFilter(phase=mode, step=step)
+        return [reader.whole(run_id, item).scored for item in reader.trajectories(run_id, wanted)]
+
+
+def metrics(runs, run_id):
+    with open_reader(runs) as reader:
+        found = {item.mode: item.metrics for item in reader.evaluations(run_id)}
+    return {mode: {k: v for k, v in each.items() if not k.startswith("time/")} for mode, each in found.items()}
+
+
+def test_a_runs_last_evaluation_is_repeated_token_for_token(trained):
+    runs, run_id = trained
+    done = tried(runs, run_id)
+    with open_reader(runs) as reader:
+        (repeat,) = read_evaluations(reader, done.run_ids, done.original_by_id).repeats
+        record = reader.get_run(done.run_ids[0]).record
+        trained_last = {item.mode: item.metrics for item in reader.evaluations(run_id) if item.step == 2}
+    assert (repeat.num_same, repeat.num_compared, repeat.metrics_differ) == (16, 16, ())
+    repeated = metrics(runs, done.run_ids[0])
+    for mode, values in trained_last.items():
+        assert {name: repeated[mode].get(name) for name in values if not name.startswith("time/")} == {
+            name: value for name, value in values.items() if not name.startswith("time/")
+        }
+    assert (record.engine, record.parent_id, record.parent_step) == ("evaluation", run_id, 2)
+    assert {"model", "tokenizer", "template", "data", "spec"} <= {file.role for file in record.files}
+    again = tried(runs, done.run_ids[0])
+    assert again.original_by_id == {again.run_ids[0]: done.run_ids[0]}
+    with open_reader(runs) as reader:
+        assert reader.get_run(again.run_ids[0]).record.plan_hash == record.plan_hash
+
+
+def test_samples_give_unbiased_chances_by_k(trained):
+    runs, run_id = trained
+    done = tried(runs, run_id, asked=Asked(overrides=FEW, num_samples=4))
+    scored = trajectories(runs, done.run_ids[0])
+    assert len(scored) == 16
+    solved = {}
+    for item in scored:
+        solved[item.trajectory.task.id] = solved.get(item.trajectory.task.id, 0) + (item.success >= 1.0)
+    found = metrics(runs, done.run_ids[0])["sampled"]
+    # pass@2 of n = 4 samples with c right: 1 - C(4 - c, 2) / 6; pass^2: C(c, 2) / 6
+    pairs = {0: 0, 1: 0, 2: 1, 3: 3, 4: 6}
+    assert found["pass@2"] == pytest.approx(sum(1 - pairs[4 - c] / 6 for c in solved.values()) / 4)
+    assert found["pass^2"] == pytest.approx(sum(pairs[c] / 6 for c in solved.values()) / 4)
+    assert found["pass@1"] == pytest.approx(found["success"])
+    assert found["pass^4"] == sum(c == 4 for c in solved.values()) / 4
+
+
+def test_a_greedy_evaluation_has_no_samples(trained):
+    runs, run_id = trained
+    done = tried(runs, run_id, asked=Asked(overrides=("eval.limit=2",), greedy=True))
+    assert list(metrics(runs, done.run_ids[0])) == ["greedy"]
+    with pytest.raises(RlfError, match="--greedy and -k"):
+        Asked(greedy=True, num_samples=2)
+    with pytest.raises(RlfError, match="--temperature: got 0"):
+        Asked(temperature=0.0)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from rlf.api.evaluation import asked, run
+asked.BATCH = 4
+shown = []
+def show(item):
+    shown.append(item)
+    done = [each for each in shown if type(each).__name__ == "Progress" and each.num_done]
+    if len(done) == {at}:
+        os.kill(os.getpid(), signal.SIGKILL)
+options = asked.Asked(overrides=("eval.limit=12", "rollout.schedule={schedule}", "eval.greedy=true"))
+run.evaluate(["{run_id}"], options, runs_folder=Path("{runs}"), command=["rlf"], show=show)
+"""
+
+
+@pytest.mark.parametrize(("schedule", "at", "kept"), [("logical", 7, 4), ("clock", 16, 3)])
+def test_a_killed_evaluation_continues_where_it_was(trained, schedule, at, kept, tmp_path, monkeypatch):
+    from rlf.api.evaluation import asked as module
+    from rlf.api.evaluation.play import Progress
+
+    runs = tmp_path / "runs"
+    shutil.copytree(trained[0], runs)
+    with open_reader(runs) as reader:
+        before = {run.record.id for run in reader.list_runs()}
+    monkeypatch.setattr(module, "BATCH", 4)
+    script = KILLED.format(at=at, schedule=schedule, run_id=trained[1], runs=runs)
+    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, timeout=120, check=False)
+    assert killed.returncode == -9, killed.stderr.decode()
+    with open_reader(runs) as reader:
+        (stopped,) = {run.record.id for run in reader.list_runs()} - before
+    asked = Asked(overrides=("eval.limit=12", f"rollout.schedule={schedule}", "eval.greedy=true"))
+    shown = []
+    done = tried(runs, trained[1], asked=asked, shown=shown)
+    assert done.run_ids == (stopped,)
+    first = next(item for item in shown if isinstance(item, Progress))
+    assert first.num_done == kept and first.mode == ("greedy" if at > 12 else "sampled")
+    whole = tried(runs, trained[1], asked=asked)
+    assert whole.run_ids != done.run_ids
+    assert metrics(runs, stopped) == metrics(runs, whole.run_ids[0])
+    for mode in ("sampled", "greedy"):
+        one, other = (trajectories(runs, run_id, mode) for run_id in (stopped, whole.run_ids[0]))
+        assert [item.trajectory.tokens for item in one] == [item.trajectory.tokens for item in other]
+    assert not (runs / stopped).exists()
+
+
+def test_several_targets_are_held_side_by_side_question_by_question(trained):
+    runs, run_id = trained
+    done = tried(runs, f"{run_id}@1", run_id, "builtin:tiny", asked=Asked(files=(SEARCH,), overrides=FEW))
+    with open_reader(runs) as reader:
+        found = compare_runs(reader, done.run_ids)
+        report = read_evaluations(reader, done.run_ids)
+    assert [contrast.num_questions for contrast in found.contrasts] == [4, 4]
+    models = [item for item in found.differences if item.cause == "model"]
+    assert len(set(next(item.values for item in models if item.what == "model"))) == 3
+    assert [row.target for row in report.rows] == [f"{run_id}@1", f"{run_id}@2", "builtin:tiny"]
+
+
+def test_every_target_is_checked_before_the_first_is_tried(trained):
+    runs, run_id = trained
+    with open_reader(runs) as reader:
+        before = len(reader.list_runs())
+    with pytest.raises(RlfError, match="names no model"):
+        tried(runs, run_id, "nothing")
+    with open_reader(runs) as reader:
+        assert len(reader.list_runs()) == before
+
+
+def test_nothing_is_written_for_a_target_without_questions(tmp_path):
+    with pytest.raises(RlfError, match="nothing says what it is tried on"):
+        tried(tmp_path / "runs", "builtin:tiny")
+    with pytest.raises(SpecError, match=r"eval\.limit"):
+        tried(tmp_path / "runs", "builtin:tiny", asked=Asked(files=(SEARCH,), limit=0))
+    assert not (tmp_path / "runs").exists()
+
+
+def rows_without_answers(folder):
+    file = folder / "new.jsonl"
+    file.write_text("".join(json.dumps({"question": f"Where is {n}?", "kind": "one"}) + "\n" for n in "ab"))
+    return file
+
+
+def test_questions_without_answers_are_scored_by_the_rewards_that_need_none(trained, tmp_path):
+    runs, run_id = trained
+    file = rows_without_answers(tmp_path)
+    with pytest.raises(RlfError, match=r"has no column 'answer', and every reward term compares"):
+        tried(runs, run_id, asked=Asked(data=str(file)))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        f"extends: {SEARCH}\nrewards:\n  - {{use: {ROOT / 'reward_specs/exact_match.yaml'}, weight: 1.0}}\n"
+        "  - {kind: rule, name: well_formed, rule: tool_format, weight: 0.1}\n"
+    )
+    shown = []
+    done = tried(runs, run_id, asked=Asked(files=(spec,), data=str(file)), shown=shown)
+    notice = next(item for item in shown if isinstance(item, Notice) and "terms" in item.data)
+    assert notice.data["terms"] == ["exact_match"]
+    with open_reader(runs) as reader:
+        row = read_evaluations(reader, done.run_ids).rows[0]
+    assert list(row.terms) == ["well_formed"] and row.num_questions == 2
+
+
+def test_an_evaluation_is_no_run_that_was_trained(trained):
+    from rlf.api.running.forks import fork
+    from rlf.api.running.reproduce import reproduce
+    from rlf.api.runs.exports import export_model
+
+    runs, run_id = trained
+    (found,) = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids
+    for use in (
+        lambda: reproduce(found, live=False, runs_folder=runs, view=None, command=[]),
+        lambda: fork(found, [], [], runs_folder=runs, view=None, command=[]),
+        lambda: export_model(found, runs / "out", runs_folder=runs),
+    ):
+        with pytest.raises(RlfError, match=f"run {found}: is an evaluation"):
+            use()
+
+
+@contextmanager
+def a_server(answer):
+    """An OpenAI-compatible server that answers each request by a function of its messages; with the bodies it got."""
+    bodies = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            bodies.append(body)
+            status, values = answer(body["messages"])
+            data = json.dumps(values).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_GET(self):
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1", bodies
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def a_choice(**message):
+    finish = "tool_calls" if "tool_calls" in message else "stop"
+    choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
+    return {"choices": [choice], "usage": {"prompt_tokens": 10, "completion_tokens": 3, "cost": 0.001}}
+
+
+def searching(messages):
+    """Searches for the question's first word, then answers with the last word of what was found."""
+    if messages[-1]["role"] != "tool":
+        call = {"name": "search", "arguments": json.dumps({"query": messages[-1]["content"]})}
+        return 200, a_choice(tool_calls=[{"id": "c1", "type": "function", "function": call}])
+    return 200, a_choice(content=messages[-1]["content"].split()[0])
+
+
+def test_a_model_behind_a_server_is_tried_with_the_tools_and_stands_in_the_same_table(trained):
+    runs, run_id = trained
+    with a_server(searching) as (url, bodies):
+        endpoint = endpoint_of(url, "big")
+        done = tried(runs, run_id, asked=Asked(files=(SEARCH,), overrides=FEW), endpoint=endpoint)
+    assert {tool["function"]["name"] for tool in bodies[0]["tools"]} == {"search", "calculator"}
+    assert bodies[0]["model"] == "big" and bodies[0]["temperature"] == 1.0
+    assert bodies[-1]["messages"][-1]["role"] == "tool"
+    scored = trajectories(runs, done.run_ids[1])
+    assert [item.trajectory.stop for item in scored] == [StopReason.ANSWERED] * 4
+    assert all(not item.trajectory.tokens and len(item.trajectory.turns) == 2 for item in scored)
+    assert all(item.reward is not None for item in scored)
+    with open_reader(runs) as reader:
+        row = read_evaluations(reader, done.run_ids).rows[1]
+        assert compare_runs(reader, done.run_ids).contrasts[0].num_questions == 4
+    assert (row.target, row.num_tokens, row.num_calls) == (f"big at {url}", 6.0, 1.0)
+    assert row.cost_usd == pytest.approx(4 * 2 * 0.001)
+
+
+def test_what_breaks_is_apart_from_zeros(trained):
+    runs, _ = trained
+
+    def broken(messages):
+        return (500, {"error": {"message": "down"}}) if "river" in messages[0]["content"] else searching(messages)
+
+    asked = Asked(files=(SEARCH,), overrides=("eval.limit=6", "eval.greedy=false"))
+    with a_server(broken) as (url, _):
+        endpoint = endpoint_of(url, "big").model_copy(update={"timeout_s": 0.4})
+        done = tried(runs, asked=asked, endpoint=endpoint)
+    with open_reader(runs) as reader:
+        row = read_evaluations(reader, done.run_ids).rows[0]
+    assert 0 < row.num_failed < 6 and row.num_questions == 6 - row.num_failed
+    assert any("the model's server" in cause for cause in row.causes)
+
+
+def test_an_endpoint_that_refuses_is_named_before_anything_is_written(trained):
+    runs, _ = trained
+    endpoint = endpoint_of("http://127.0.0.1:9/v1", "big")
+    with pytest.raises(RlfError, match=r"127\.0\.0\.1"):
+        tried(runs, asked=Asked(files=(SEARCH,), overrides=FEW), endpoint=endpoint)
+    with open_reader(runs) as reader:
+        assert all(run.status is RunStatus.FINISHED for run in reader.list_runs())
+
+
+def test_inspects_log_has_every_trajectory_with_its_scores(trained):
+    from rlf.api.evaluation.inspect_log import log_values
+
+    runs, run_id = trained
+    done = tried(runs, run_id, asked=Asked(overrides=FEW, num_samples=2))
+    with open_reader(runs) as reader:
+        values = log_values(reader, done.run_ids[0], reader.evaluations(done.run_ids[0])[0])
+    assert len(values["samples"]) == 8 and {sample["epoch"] for sample in values["samples"]} == {1, 2}
+    assert values["results"]["scores"][0]["name"] == "exact_match"
+    assert values["eval"]["model"] == f"rlf/{run_id}@2"
+
+
+def test_inspect_reads_back_the_log(trained):
+    reason = "inspect-ai is not installed: its log is NOT read back by inspect"
+    log = pytest.importorskip("inspect_ai.log", reason=reason)
+    from rlf.api.evaluation.inspect_log import write_log
+
+    runs, run_id = trained
+    done = tried(runs, run_id, asked=Asked(overrides=FEW, num_samples=2))
+    found = log.read_eval_log(str(write_log(done.run_ids[0], runs)))
+    scored = trajectories(runs, done.run_ids[0])
+    assert (found.status, found.eval.model, len(found.samples)) == ("success", f"rlf/{run_id}@2", 8)
+    assert found.results.scores[0].metrics["success"].value == metrics(runs, done.run_ids[0])["sampled"]["success"]
+    assert [sample.scores["exact_match"].value for sample in found.samples] == [item.reward for item in scored]
+    called = [sample for sample in found.samples if any(message.role == "tool" for message in sample.messages)]
+    assert all(sample.messages[1].tool_calls for sample in called)
+
+
+def test_logs_are_refused_before_anything_is_tried_where_inspect_is_not_installed(monkeypatch):
+    import importlib.util
+
+    from rlf.api.evaluation.inspect_log import check_log
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RlfError, match=r"pip install 'rlf\[inspect\]'"):
+        check_log("inspect")
+    with pytest.raises(RlfError, match="expected inspect"):
+        check_log("wandb")
