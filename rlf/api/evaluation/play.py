@@ -217,7 +217,7 @@ async def _players(
     )
     host, tokenizer = await asyncio.to_thread(target.load_host, settings)
     harness = build_harness(spec, tokenizer, notify, traffic)
-    async with harness.tools, harness.reward, host:
+    async with harness.opened(), host:
         yield harness, lambda sampling: harness.setting(host, sampling)
 
 
@@ -247,7 +247,7 @@ async def _by_text(
         )
 
     try:
-        async with harness.tools, harness.reward:
+        async with harness.opened():
             yield harness, player_of
     finally:
         await pool.close()
