@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlf.builder.task import Join, Task, Value
-from rlf.rewards.values import Finding, Golds, count_solved, keyed_golds, text_keys, value_key, value_keys
+from rlf.rewards.values import Finding, Golds, Solved, count_solved, keyed_golds, text_keys, value_key, value_keys
 from rlf.tools.results import to_text
 
 Invoke = Callable[[str, Mapping[str, Any]], Any]
@@ -49,22 +49,9 @@ class Bench:
         return found
 
 
-class Score(NamedTuple):
-    """What a policy's calls come to: q sub-questions solved of n, by p calls."""
-
-    solved: int
-    calls: int
-    total: int
-
-    @property
-    def f1(self) -> float:
-        """2 q / (p + n)."""
-        return 2 * self.solved / (self.calls + self.total)
-
-
-def score(findings: Sequence[Finding], golds: Golds, total: int) -> Score:
+def score(findings: Sequence[Finding], golds: Golds, total: int) -> Solved:
     """What calls come to."""
-    return Score(count_solved(findings, golds), len(findings), total)
+    return Solved(count_solved(findings, golds), len(findings), total)
 
 
 def play_gold(task: Task, bench: Bench) -> list[Finding]:
@@ -92,7 +79,7 @@ def answer_of(task: Task, values: Sequence[Value | None]) -> str | None:
     return task.join.of(present) if len(present) == len(ends) else None
 
 
-def prove(task: Task, bench: Bench, documents: frozenset[str]) -> Score:
+def prove(task: Task, bench: Bench, documents: frozenset[str]) -> Solved:
     """Holds a task against what every task must withstand, but for the twin; returns what its gold calls come to.
 
     Args:
@@ -103,7 +90,7 @@ def prove(task: Task, bench: Bench, documents: frozenset[str]) -> Score:
     """
     total = len(task.steps)
     found = score(play_gold(task, bench), keyed_golds(task.unsolved_set), total)
-    if found != Score(total, total, total):
+    if found != Solved(total, total, total):
         raise Unproven("gold: its calls do not solve all sub-questions")
     values = [step.gold for step in task.steps]
     if answer_of(task, values) != task.answer:
@@ -170,7 +157,7 @@ def _holds(text: str, word: str) -> bool:
     return False
 
 
-def policy_scores(task: Task, gold: Score, attempts: Attempts, rng: random.Random) -> list[Score]:
+def policy_scores(task: Task, gold: Solved, attempts: Attempts, rng: random.Random) -> list[Solved]:
     """What the gold calls and each policy that solves nothing come to, in the order of POLICIES."""
     everything = [found for name in task.names for tool in task.tools for found in attempts(tool, name)]
     golds, total = keyed_golds(task.unsolved_set), len(task.steps)
@@ -187,13 +174,11 @@ class Figures:
 
     by_scenario: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def add(self, task: Task, scores: Sequence[Score]) -> None:
+    def add(self, task: Task, scores: Sequence[Solved]) -> None:
         """Counts one task."""
         sums = self.by_scenario.setdefault(task.scenario.value, {})
         own = {"tasks": 1.0, "calls": float(len(task.steps)), "no_tool": task.guess}
         for (p, r, f1), found in zip(_NAMES, scores, strict=True):
-            own[p] = found.solved / found.calls if found.calls else 1.0
-            own[r] = found.solved / found.total
-            own[f1] = found.f1
+            own[p], own[r], own[f1] = found.precision, found.recall, found.f1
         for name, value in own.items():
             sums[name] = sums.get(name, 0.0) + value

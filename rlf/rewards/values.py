@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from rlf.rewards.normalization import normalize
+from rlf.types import CallRecord, Outcome, Trajectory
 
 ValueKey: TypeAlias = tuple[str, Any]
 """Equal for equal values: numbers by number, truth by truth, texts once they are normalised."""
@@ -91,3 +92,58 @@ def count_solved(calls: Iterable[Finding], golds: Golds) -> int:
                 solved += 1
                 break
     return solved
+
+
+class Solved(NamedTuple):
+    """What a trajectory's calls come to: q sub-questions solved of n, by p calls."""
+
+    solved: int
+    calls: int
+    total: int
+
+    @property
+    def precision(self) -> float:
+        """q / p; 1 without a call."""
+        return self.solved / self.calls if self.calls else 1.0
+
+    @property
+    def recall(self) -> float:
+        """q / n; 1 where there is nothing to solve."""
+        return self.solved / self.total if self.total else 1.0
+
+    @property
+    def f1(self) -> float:
+        """2 q / (p + n); 0 where both are 0."""
+        return 2 * self.solved / (self.calls + self.total) if self.calls + self.total else 0.0
+
+
+def read_golds(column: Any) -> dict[str, list[Any]] | None:
+    """The golds of sub-questions by tool, of a mapping or of its JSON; None where there is something else."""
+    if isinstance(column, str):
+        try:
+            column = json.loads(column)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(column, Mapping) or not all(isinstance(golds, list | tuple) for golds in column.values()):
+        return None
+    return {str(tool): [gold for gold in golds if gold is not None] for tool, golds in column.items()}
+
+
+def solved_by(trajectory: Trajectory, column: str = "unsolved_set") -> Solved | None:
+    """What a trajectory's calls solve, by value and type; None where its row has no sub-questions.
+
+    A call that could not be read counts as a call.
+    """
+    golds = read_golds(trajectory.task.columns.get(column))
+    if not golds:
+        return None
+    findings = [found for record in trajectory.calls if (found := finding_of(record)) is not None]
+    num_calls = len(trajectory.calls) + len(trajectory.failures)
+    return Solved(count_solved(findings, keyed_golds(golds)), num_calls, sum(map(len, golds.values())))
+
+
+def finding_of(record: CallRecord) -> Finding | None:
+    """What a call finds; None where it failed."""
+    if record.result.outcome is not Outcome.OK:
+        return None
+    return Finding(record.call.name, text_keys(record.result.text), value_keys(record.call.arguments))

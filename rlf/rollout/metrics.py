@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import fmean, pstdev
 
+from rlf.rewards.values import Solved, solved_by
 from rlf.types.score import Scored, ScoreState, ScoreUsage, usage_by_name
 
 
@@ -13,7 +14,8 @@ def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     """Rewards term by term, tool behaviour, stop reasons and sizes.
 
     Returns:
-        `success`, `reward/*`, `rewards/<term>/*`, `turns/mean`, `tokens/*`, `tools/*`, `stop/*`, `unscorable`.
+        `success`, `reward/*`, `rewards/<term>/*`, `solve/*`, `turns/mean`, `tokens/*`, `tools/*`, `stop/*`,
+        `unscorable`.
     """
     counted = [item for item in scored if item.reward is not None]
     metrics = {"unscorable": float(len(scored) - len(counted))}
@@ -21,7 +23,7 @@ def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     metrics |= _calls(scored)
     metrics |= {f"stop/{stop}": n / len(scored) for stop, n in _counts(s.trajectory.stop for s in scored).items()}
     if counted:
-        metrics |= _rewards(counted) | _shares(counted) | _sizes(counted)
+        metrics |= _rewards(counted) | _shares(counted) | _sizes(counted) | _solves(counted)
     return metrics
 
 
@@ -50,6 +52,23 @@ def _rewards(counted: Sequence[Scored]) -> dict[str, float]:
     successes = [item.success for item in counted if item.success is not None]
     if successes:
         metrics["success"] = fmean(successes)
+    return metrics
+
+
+def _solves(counted: Sequence[Scored]) -> dict[str, float]:
+    """Sub-questions solved, where rows have some, over all and by kind of question; P never stands alone."""
+    found: dict[str, list[Solved]] = {}
+    for item in counted:
+        solved = solved_by(item.trajectory)
+        if solved is not None:
+            found.setdefault("", []).append(solved)
+            if item.trajectory.task.kind is not None:
+                found.setdefault(f"/{item.trajectory.task.kind}", []).append(solved)
+    metrics: dict[str, float] = {}
+    for kind, solves in found.items():
+        metrics[f"solve/p{kind}"] = fmean(each.precision for each in solves)
+        metrics[f"solve/r{kind}"] = fmean(each.recall for each in solves)
+        metrics[f"solve/f1{kind}"] = fmean(each.f1 for each in solves)
     return metrics
 
 

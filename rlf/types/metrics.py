@@ -60,6 +60,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("rewards/<term>/cached", "share", "Replies of judges that had been given before."),
     Metric("rewards/<term>/kappa", "", "Cohen's kappa of the judge with its sentinels, over the latest of them."),
+    Metric(
+        "solve/<measure>",
+        "share",
+        "Of rows with sub-questions (`unsolved_set`): `p` solved / calls, 1 without a call; `r` solved / all; `f1` "
+        "2 solved / (calls + all). A solved one is matched by value and type.",
+    ),
+    Metric("solve/<measure>/<kind>", "share", "The same on the questions of one kind."),
     Metric("unscorable", "trajectories", "Left out of groups and loss, since infrastructure or a reward term failed."),
     Metric("groups/dead_share", "share", "Groups whose rewards are all equal, so that they teach nothing."),
     Metric("groups/without_greedy", "groups", "Tasks whose greedy rollout has no reward, left out by `remax`."),

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.builder.proof import Bench, Score, Unproven, check_twin, policy_scores, prove
+from rlf.builder.proof import Bench, Unproven, check_twin, policy_scores, prove
 from rlf.builder.task import Join, Scenario, Step, Task
+from rlf.rewards.values import Solved
 
 RIVERS = {"Kaldun": "Bilnar", "Semtel": "Pekvor"}
 LENGTHS = {"Bilnar": 1738, "Pekvor": 2204}
@@ -43,7 +44,7 @@ def proven(task, documents=frozenset()):
 
 
 def test_a_sound_task_is_proven_by_as_many_calls_as_it_has_sub_questions():
-    assert proven(TASK) == Score(solved=4, calls=4, total=4)
+    assert proven(TASK) == Solved(solved=4, calls=4, total=4)
 
 
 @pytest.mark.parametrize(
@@ -85,5 +86,5 @@ def test_policies_that_solve_nothing_stay_low():
     found = policy_scores(TASK, proven(TASK), lambda tool, name: [bench.call(tool, {"name": name})], random.Random(0))
     gold, null, _, spam = found
     assert (gold.f1, null.f1) == (1.0, 0.0)
-    assert spam == Score(solved=2, calls=4, total=4)  # both rivers; no length, since the rivers are not in the question
+    assert spam == Solved(solved=2, calls=4, total=4)  # no length: the question names no river
     assert spam.f1 == 2 * 2 / (4 + 4)

@@ -6,7 +6,7 @@ import pytest
 
 from rlf.rewards.facts import TrajectoryFacts
 from rlf.rewards.rules.ftrl import Ftrl
-from rlf.rewards.values import Finding, count_solved, keyed_golds, text_keys, value_key, value_keys
+from rlf.rewards.values import Finding, Solved, count_solved, keyed_golds, solved_by, text_keys, value_key, value_keys
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,19 @@ def test_solve_f1_is_2q_over_p_plus_n_and_pays_nothing_without_a_call():
     assert judged(["4", "5", "7", "14"], variant="solve_f1") == 2 * 2 / (4 + 2)
     assert judged([], answer="9", variant="solve_f1") == 0.0
     assert judged(["4", "5"]) == 2 * 2 / (2 + 1)
+
+
+def test_solves_of_a_trajectory_count_what_could_not_be_read_as_calls():
+    facts = TrajectoryFacts.model_validate(
+        {
+            "columns": {"unsolved_set": '{"length": [4, 5]}'},
+            "turns": [
+                {"calls": [{"name": "length", "result": "4"}, {"name": "length", "result": "5", "outcome": "timeout"}]},
+                {"failures": ["bad_json"]},
+            ],
+        }
+    )
+    solved = solved_by(facts.trajectory())
+    assert solved == Solved(1, 3, 2)
+    assert (solved.precision, solved.recall, solved.f1) == (1 / 3, 1 / 2, 2 / (3 + 2))
+    assert solved_by(TrajectoryFacts.model_validate({"columns": {"unsolved_set": "no JSON"}}).trajectory()) is None

@@ -19,11 +19,11 @@ from rlf.builder.graph.toolkit import Function, Toolkit
 from rlf.builder.graph.world import make_world, open_database, to_sql
 from rlf.builder.kind import Part
 from rlf.builder.pack import Pack
-from rlf.builder.proof import Bench, Figures, Score, Unproven, answer_of, check_twin, policy_scores, prove
+from rlf.builder.proof import Bench, Figures, Unproven, answer_of, check_twin, policy_scores, prove
 from rlf.builder.settings import BuildSettings
 from rlf.builder.task import REFERENCE, Join, Scenario, Step, Task
 from rlf.core import RlfError
-from rlf.rewards.values import Finding
+from rlf.rewards.values import Finding, Solved
 
 _NUM_EXTRA = (0, 2, 4, 8)
 """Distractors by the dial of the toolset."""
@@ -110,7 +110,7 @@ class Workshop:
         value = self._world.facts[relation, name]
         return {"arguments": function.arguments(relation, name), "expect": {"contains": str(value)}}
 
-    def _proven(self, scenario: Scenario, name: str, questions: set[str], dropped: Counter[str]) -> tuple[Task, Score]:
+    def _proven(self, scenario: Scenario, name: str, questions: set[str], dropped: Counter[str]) -> tuple[Task, Solved]:
         for _ in range(_TRIES):
             try:
                 task, graph = self._made(scenario, name)

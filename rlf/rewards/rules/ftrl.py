@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +11,7 @@ from rlf.rewards.evidence import argument_text, finding, names
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
-from rlf.rewards.values import text_keys, value_key, value_keys
+from rlf.rewards.values import finding_of, read_golds, value_key
 from rlf.types import CallRecord, Trajectory, Turn
 
 EMPTY, MALFORMED = -0.5, -0.3
@@ -89,7 +88,7 @@ class Ftrl(Rule):
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """All turns as one."""
-        unsolved = _unsolved(trajectory.task.columns.get(self.column))
+        unsolved = read_golds(trajectory.task.columns.get(self.column))
         if unsolved is None:
             return Verdict(None, f"the row's {self.column!r} is no mapping of tools to lists of answers")
         num_left = sum(map(len, unsolved.values()))
@@ -99,7 +98,7 @@ class Ftrl(Rule):
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
         """Turn by turn; what a turn solves is solved for the later ones."""
-        unsolved = _unsolved(trajectory.task.columns.get(self.column))
+        unsolved = read_golds(trajectory.task.columns.get(self.column))
         if unsolved is None:
             return Verdict(None, f"the row's {self.column!r} is no mapping of tools to lists of answers")
         values = []
@@ -138,11 +137,10 @@ class Ftrl(Rule):
         return num_solved
 
     def _solves(self, record: CallRecord, gold: Any) -> bool:
-        text = finding(record)
         if self.match is Match.VALUE:
-            key = value_key(gold)
-            return text is not None and key in text_keys(text) and key not in value_keys(record.call.arguments)
-        answer = str(gold)
+            found, key = finding_of(record), value_key(gold)
+            return found is not None and key in found.found and key not in found.given
+        text, answer = finding(record), str(gold)
         if text is None or not self._gives(text, answer):
             return False
         if self.match is Match.SUBSTRING:
@@ -170,15 +168,3 @@ def _worth(variant: Variant, p: int, q: int, n: int) -> float:
         case Variant.COMPLETION:
             return float(q)
     return q * q / p
-
-
-def _unsolved(column: Any) -> dict[str, list[Any]] | None:
-    """Answers by tool; None where the column holds something else."""
-    if isinstance(column, str):
-        try:
-            column = json.loads(column)
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(column, Mapping) or not all(isinstance(answers, list | tuple) for answers in column.values()):
-        return None
-    return {str(tool): [answer for answer in answers if answer is not None] for tool, answers in column.items()}
