@@ -32,7 +32,10 @@ def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = N
     """
     if create:
         check_runs_folder(runs_folder)
-        runs_folder.mkdir(parents=True, exist_ok=True)
+        try:
+            runs_folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:
+            raise RlfError(f"--runs: {runs_folder} cannot be made: {error.strerror}. Name another folder.") from error
     return open_store(os.environ.get("RLF_DB") or url or runs_folder / "rlf.db", create=create)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from rlf.api.lineage import open_lineage
 from rlf.api.running.checkpoints import choose_start, damaged_checkpoints
+from rlf.api.runs.models import choose_model
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.manifest import find_damage
 from rlf.lineage import Reader, Recorder, start_run
@@ -30,7 +31,7 @@ def checkpoint(folder: Path, step: int, kept: tuple[int, ...]) -> CheckpointSave
 @pytest.fixture
 def runs(tmp_path):
     """A run that keeps its checkpoints of steps 4, 6 and 8; that of step 2 was dropped by rule."""
-    plan = {"spec": {"engine": {"kind": "local"}}}
+    plan = {"spec": {"engine": {"kind": "local"}, "model": {"path": "builtin:tiny"}, "train": {"steps": 8}}}
     with open_lineage(tmp_path, create=True) as store, Recorder(store, "r") as recorder:
         start_run(store, run_record("r", plan=plan, folder=str(tmp_path / "r")))
         for step, kept in ((2, (2,)), (4, (4,)), (6, (4, 6)), (8, (4, 6, 8))):
@@ -62,6 +63,14 @@ def test_one_damaged_checkpoint_is_skipped_by_name(runs):
     found = start(runs)
     assert (found.step, found.checkpoint) == (6, weights(runs, 6).parent)
     assert found.skipped == (f"step 8: weights.safetensors is gone: {weights(runs, 8).parent}",)
+
+
+def test_a_damaged_checkpoint_is_named_where_the_newest_model_is_of_an_earlier_one(runs, caplog):
+    weights(runs, 8).write_bytes(b"")
+    with open_lineage(runs) as store:
+        reader = Reader(store)
+        assert choose_model(reader, reader.get_run("r"), runs, "newest", "--step").step == 6
+    assert "damaged checkpoint skipped: step 8: weights.safetensors is not what was written" in caplog.text
 
 
 def test_several_damaged_checkpoints_are_refused_unless_the_step_is_named(runs):

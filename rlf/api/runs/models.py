@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
 from rlf.spec.engine import Feature
 from rlf.spec.looking.model_folder import folder_on_disk
+
+logger = logging.getLogger(__name__)
 
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 """What transformers reads of a model that sees, beside its tokenizer."""
@@ -89,9 +92,12 @@ def _list_models(reader: Reader, run: Run, folder: Path) -> dict[int, SavedModel
     if Feature.CHECKPOINT_MODELS not in engine.LACKS:
         root = engine.checkpoints_in(folder)
         for saved in kept_checkpoints(reader, run.record.id):
-            if find_damage(run.record, saved) is None:
-                place = path_inside(root, Path(saved.path).absolute())
-                found[saved.step] = SavedModel(saved.step, place, engine, base, is_checkpoint=True)
+            damage = find_damage(run.record, saved)
+            if damage is not None:
+                logger.warning("damaged checkpoint skipped: step %d: %s: %s", saved.step, damage, saved.path)
+                continue
+            place = path_inside(root, Path(saved.path).absolute())
+            found[saved.step] = SavedModel(saved.step, place, engine, base, is_checkpoint=True)
     written = engine.models_in(folder, int(run.record.plan["spec"]["train"]["steps"]))
     return found | {step: SavedModel(step, path, engine, base) for step, path in written.items()}
 

@@ -86,10 +86,15 @@ class _Events:
                     self.calls[record.call.name].append(record.result)
                 self._reach(f"step {event.step}", _step_words(event))
             case EvaluationFinished():
-                words = f"{len(event.trajectories)} trajectories, {event.mode}, success {event.metrics['success']:.0%}"
-                self._reach(f"evaluation after step {event.step}", words)
+                self._reach(f"evaluation after step {event.step}", _evaluation_words(event))
             case CheckpointSaved():
                 self._reach("checkpoint", f"of step {event.step}, whole")
+
+
+def _evaluation_words(event: EvaluationFinished) -> str:
+    success = event.metrics.get("success")
+    came = "none could be scored" if success is None else f"success {success:.0%}"
+    return f"{len(event.trajectories)} trajectories, {event.mode}, {came}"
 
 
 def _tool_words(name: str, results: Sequence[ToolResult]) -> str:

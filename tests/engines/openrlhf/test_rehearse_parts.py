@@ -16,6 +16,7 @@ from rlf.core import RlfError
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf.compile.argv import argv
 from rlf.engines.openrlhf.compile.parser import parse_options
+from rlf.engines.openrlhf.rehearsal import _changed, _Events
 from rlf.engines.openrlhf.rehearse.env import TORCHVISION, RehearsalEnvironment
 from rlf.engines.openrlhf.rehearse.model import rehearsal_model
 from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
@@ -24,6 +25,7 @@ from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.testing.vision import make_tiny_qwen_vl
 from rlf.types import ToolCall
+from rlf.types.events import EvaluationFinished
 from rlf.types.policy import Finish, Sample, SampleRequest, Sampling
 
 from .conftest import JOB, SHIPPED, SPECS
@@ -163,8 +165,6 @@ def test_weights_that_saving_alone_rounds_have_not_moved(tmp_path):
     import torch
     from transformers import AutoModelForCausalLM
 
-    from rlf.engines.openrlhf.rehearsal import _changed
-
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.bfloat16)
     model.save_pretrained(tmp_path)
     assert _changed(TINY, tmp_path) == "it loads; training moved its weights by up to 0"
@@ -172,6 +172,12 @@ def test_weights_that_saving_alone_rounds_have_not_moved(tmp_path):
         model.model.norm.weight += 1
     model.save_pretrained(tmp_path)
     assert _changed(TINY, tmp_path) == "it loads; training moved its weights by up to 1"
+
+
+def test_an_evaluation_none_of_whose_trajectories_could_be_scored_is_reported():
+    reached = []
+    _Events(lambda *stage: reached.append(stage))(EvaluationFinished(0, "sampled", {}, ()))
+    assert reached == [("evaluation after step 0", "0 trajectories, sampled, none could be scored")]
 
 
 def test_a_model_that_is_not_on_disk_is_told_with_what_to_fetch(tmp_path):
