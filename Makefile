@@ -26,10 +26,10 @@ run: .venv/installed  ## Trains the embedded model: the main job.
 # Tests wait for processes and servers more than they compute: one worker more than there are cores, up to five.
 WORKERS = -n $$(( $$(nproc 2>/dev/null || echo 1) + 1 )) --maxprocesses 5
 
-test: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Passes the tests, on several cores.
+test: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready  ## Passes the tests, on several cores.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal
 
-coverage: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready  ## Which lines and branches the tests run.
+coverage: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready  ## Which lines and branches the tests run.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 mutation: .venv/installed-dev  ## How many small faults in the heart of rlf its tests notice, on a sample.
@@ -82,6 +82,15 @@ MCP_SERVERS := 'mcp<2' mcp-server-git==2026.10.10 mcp-server-sqlite==2025.4.25 m
 		@modelcontextprotocol/server-filesystem@2026.8.31 \
 		|| echo "MCP servers were not installed by npm; their tests will be skipped"
 	touch $@
+
+# Clients of model servers, each as its users have it. Where they cannot be installed their tests skip and say so.
+CLIENTS := .venv/clients
+CLIENT_PACKAGES := openai==2.54.0 anthropic==2.12.0
+.venv/clients/ready: .venv/installed
+	@test -x $(CLIENTS)/bin/python || $(BIN)/uv venv --quiet --allow-existing --seed $(CLIENTS) || $(PYTHON) -m venv $(CLIENTS)
+	@$(UV) $(CLIENTS)/bin/python $(CLIENT_PACKAGES) || $(CLIENTS)/bin/pip install --quiet $(CLIENT_PACKAGES) \
+		|| { rm -rf $(CLIENTS)/bin; echo "clients of model servers were not installed; their tests will be skipped"; }
+	@mkdir -p $(CLIENTS) && touch $@
 
 # Where it cannot be made, the tests of OpenRLHF's job skip and say so.
 .venv/rehearsals: .venv/installed-dev

@@ -8,16 +8,15 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from pydantic import Field
 
-from rlf.core.errors import RlfError
 from rlf.core.models import StrictModel
 from rlf.endpoints.visitors import guard_visitors
-from rlf.serving.dialects import DIALECTS
+from rlf.serving.dialects import DIALECTS, JUDGES
 from rlf.serving.dialects.dialect import Dialect
 from rlf.serving.dialogue import Dialogue
 from rlf.serving.generation import Answers, Gate
@@ -73,6 +72,7 @@ class Server:
         thinking_tag: str | None = None,
     ) -> None:
         self._settings = settings
+        self._pace = settings.flush_s, settings.keep_alive_s
         self._metrics = Metrics()
         self._gate = Gate(host, settings.max_queue, self._metrics)
         self._model = ServedModel(self._gate, Dialogue(tokenizer, chat_format, thinking_tag), settings)
@@ -92,6 +92,8 @@ class Server:
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/detokenize", self._detokenize)
         for path, dialect in DIALECTS.items():
+            if self._settings.strict and dialect not in JUDGES:
+                continue
             app.router.add_post(path, self._answering(dialect))
         return app
 
@@ -176,14 +178,13 @@ class Server:
     def _answering(self, dialect: type[Dialect]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             async with self._deadline():
-                data = await self._body(request)
-                asked = dialect.read(read_json(data), strict=self._settings.strict)
-                with self._gate.enter(asked.num_answers):
-                    prepared = await asked.prepare(self._model)
-                    answers = Answers(self._gate, prepared, live=asked.stream)
+                asked = dialect.read(read_json(await self._body(request)), strict=self._settings.strict)
+            with self._gate.enter(asked.num_answers):
+                async with self._deadline():
+                    answers = Answers(self._gate, await asked.prepare(self._model), live=asked.stream)
                     if not asked.stream:
                         return web.json_response(asked.whole(await answers.whole()))
-                    return await self._stream(request, asked, answers)
+                return await self._stream(request, asked, answers)
 
         return answer
 
@@ -192,18 +193,14 @@ class Server:
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
         await response.prepare(request)
-        await response.write(_events(asked.begin()))
-        batches = answers.batches(self._settings.flush_s, self._settings.keep_alive_s)
         try:
-            async for batch in batches:
-                await response.write(_events(asked.chunks(batch)) if batch else b": keep-alive\n\n")
-            await response.write(_events(asked.end()))
-        except TimeoutError:
-            raise
-        except RlfError as error:  # the status is sent already
-            await response.write(_events([asked.error(Refusal(500, str(error)))]))
-        finally:
-            await batches.aclose()
+            async with self._deadline(), aclosing(answers.batches(*self._pace)) as batches:
+                await response.write(_events(asked.begin()))
+                async for batch in batches:
+                    await response.write(_events(asked.chunks(batch)) if batch else b": keep-alive\n\n")
+                await response.write(_events(asked.end()))
+        except Refusal as refused:  # the status is sent already
+            await response.write(_events([asked.error(refused)]))
         await response.write_eof()
         return response
 

@@ -64,10 +64,11 @@ def _opening(chat: ChatFormat, tool: ToolDescription) -> list[int]:
         raise Refusal(400, f"tool_choice: {error}", key="tool_choice") from error
     written = [encode_template(chat.tokenizer, closing + text) for text in texts]
     shared = next((at for at, tokens in enumerate(zip(*written, strict=False)) if len(set(tokens)) > 1), 0)
-    if tool.name not in chat.decode(written[0][:shared]):
+    text = chat.decode(written[0][:shared])
+    if tool.name not in text:
         words = "tool_choice: in the model's chat format no call can be begun for it; write `auto`"
         raise Refusal(400, words, key="tool_choice")
-    return written[0][:shared]
+    return encode_template(chat.tokenizer, text)  # which may take longer tokens than the probes did
 
 
 def _probes(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rlf.chat.parsed import Parsed
+from rlf.core.errors import RlfError
 from rlf.endpoints import RequestedCall
 from rlf.serving.metrics import Metrics
 from rlf.serving.refusal import Refusal
@@ -148,6 +149,8 @@ class Answers:
                 asked.tokens, asked.max_tokens, asked.sampling, asked.seed, self._watch(choice) if self._live else None
             )
             self._gate.metrics.count_tokens(len(asked.tokens), len(choice.sample.tokens))
+        except RlfError as error:
+            raise Refusal(503, str(error)) from error
         finally:
             self._changed.set()
 

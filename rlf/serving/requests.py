@@ -97,6 +97,8 @@ class SampledRequest(StrictModel):
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+    """Whether log-probabilities name tokens `token_id:N`."""
     request_id: str | None = None
 
     @property
@@ -121,8 +123,8 @@ class Function(StrictModel):
     name: str = Field(min_length=1, max_length=256, pattern=r"^[\w.:-]+$")
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: Literal[False] | None = None
-    """Arguments that are sure to fit the schema need a sampler that follows a grammar, which this one does not."""
+    strict: bool | None = None
+    """Has no effect: arguments that are sure to fit the schema need a sampler that follows a grammar."""
 
     @property
     def described(self) -> ToolDescription:

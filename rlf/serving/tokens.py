@@ -50,17 +50,21 @@ def show_logprobs(
     tops: Sequence[Mapping[int, float]],
     num_top: int,
     temperature: float | None,
+    *,
+    as_ids: bool = False,
 ) -> list[dict[str, Any]]:
     """Each token with its log-probability and those of the likeliest ones, all at the temperature it was sampled at.
 
     Args:
         tops: at temperature 1, the sampled token among them.
         temperature: of the sampler; None, and 0: log-probabilities at temperature 1.
+        as_ids: whether tokens are named by their ids.
     """
 
     def show(token: int, value: float) -> dict[str, Any]:
         data = list(token_bytes(tokenizer, token))
-        return {"token": token_text(tokenizer, token), "token_id": token, "logprob": _finite(value), "bytes": data}
+        text = f"token_id:{token}" if as_ids else token_text(tokenizer, token)
+        return {"token": text, "token_id": token, "logprob": _finite(value), "bytes": data}
 
     shown = []
     for token, value, top in zip(tokens, logprobs, tops, strict=True):

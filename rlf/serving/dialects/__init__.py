@@ -2,9 +2,18 @@
 
 from collections.abc import Mapping
 
+from rlf.serving.dialects.anthropic import Messages
 from rlf.serving.dialects.dialect import Dialect
 from rlf.serving.dialects.openai import Chat, Completions
+from rlf.serving.dialects.responses import Responses
 
-DIALECTS: Mapping[str, type[Dialect]] = {"/v1/chat/completions": Chat, "/v1/completions": Completions}
+DIALECTS: Mapping[str, type[Dialect]] = {
+    "/v1/chat/completions": Chat,
+    "/v1/completions": Completions,
+    "/v1/responses": Responses,
+    "/v1/messages": Messages,
+}
+JUDGES = (Chat, Completions)
+"""Those that judges speak."""
 
-__all__ = ["DIALECTS"]
+__all__ = ["DIALECTS", "JUDGES"]

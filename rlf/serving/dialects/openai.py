@@ -76,9 +76,10 @@ class _OpenAi(Dialect):
         return {"token_ids": list(delta.tokens)} if self.asked.return_token_ids else {}
 
     def _shown(self, delta: Delta) -> list[Json]:
-        return show_logprobs(
-            self._tokenizer, delta.tokens, delta.logprobs, delta.tops, self.asked.num_top, self._temperature
-        )
+        asked = self.asked
+        sampled = delta.tokens, delta.logprobs, delta.tops
+        as_ids = asked.return_tokens_as_token_ids
+        return show_logprobs(self._tokenizer, *sampled, asked.num_top, self._temperature, as_ids=as_ids)
 
     def _choice(self, delta: Delta) -> Json:
         raise NotImplementedError

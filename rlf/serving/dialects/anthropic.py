@@ -1,0 +1,222 @@
+"""`/v1/messages`: Anthropic's protocol."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rlf.core.models import StrictModel
+from rlf.serving.dialects.blocks import Block, Blocks, Kind, Stage
+from rlf.serving.dialects.dialect import Dialect, Event, Json
+from rlf.serving.generation import Delta, Prepared
+from rlf.serving.model import ServedModel
+from rlf.serving.refusal import Refusal
+from rlf.serving.requests import ChatRequest, read_request
+
+_STOPS = {"tool_calls": "tool_use", "length": "max_tokens", "stop": "end_turn"}
+
+
+class AnthropicTool(StrictModel):
+    """An element of `tools`; those that Anthropic runs itself are not known here."""
+
+    type: Literal["custom"] | None = None
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any]
+    cache_control: dict[str, Any] | None = None
+
+
+class ToolChoice(StrictModel):
+    """`tool_choice`."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+class Thinking(StrictModel):
+    """`thinking`: the model's template decides whether it thinks."""
+
+    type: Literal["disabled", "adaptive"]
+
+
+class MessagesRequest(StrictModel):
+    """`/v1/messages`."""
+
+    model: str
+    max_tokens: int = Field(ge=1)
+    messages: tuple[dict[str, Any], ...] = Field(min_length=1)
+    system: str | tuple[dict[str, Any], ...] = ""
+    stop_sequences: tuple[str, ...] = ()
+    stream: bool = False
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    tools: tuple[AnthropicTool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice(type="auto")
+    thinking: Thinking | None = None
+
+    def as_chat(self) -> ChatRequest:
+        """The same in OpenAI's words. Raises Refusal for what has none."""
+        system = [{"role": "system", "content": _text(self.system, "system")}] if self.system else []
+        messages = [said for at, message in enumerate(self.messages) for said in _messages(message, f"messages.{at}")]
+        tools = [
+            {"function": {"name": t.name, "description": t.description, "parameters": t.input_schema}}
+            for t in self.tools
+        ]
+        choice: Any = {"any": "required", "tool": {"function": {"name": self.tool_choice.name or ""}}}
+        body = {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "messages": [*system, *messages],
+            "stop": self.stop_sequences,
+            "stream": self.stream,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "tools": tools,
+            "tool_choice": choice.get(self.tool_choice.type, self.tool_choice.type),
+            "parallel_tool_calls": not self.tool_choice.disable_parallel_tool_use,
+        }
+        return read_request(ChatRequest, body)
+
+
+class Messages(Dialect):
+    """One request."""
+
+    request = MessagesRequest
+    asked: MessagesRequest
+
+    def __init__(self, asked: MessagesRequest) -> None:
+        super().__init__(asked)
+        self._blocks = Blocks()
+        self._last: Delta | None = None
+
+    @property
+    def num_answers(self) -> int:
+        """How many are sampled for it."""
+        return 1
+
+    async def prepare(self, model: ServedModel) -> list[Prepared]:
+        """What is to be sampled. Raises Refusal."""
+        self.prepared = await model.prepare_chat(self.asked.as_chat())
+        return self.prepared
+
+    def whole(self, deltas: Sequence[Delta]) -> Json:
+        """The answer."""
+        for _ in self._feed(deltas):
+            pass
+        content = [{**_begun(block), **_finished(block)} for block in self._blocks.all]
+        return {**self._message(), "content": content, **self._end_of_turn(), "usage": self._usage()}
+
+    def begin(self) -> Iterator[Event]:
+        """The message without content."""
+        message = {**self._message(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": self._usage()}
+        yield _event("message_start", message=message)
+
+    def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
+        """Blocks as they open, grow and close."""
+        for stage, block, new in self._feed(deltas):
+            if stage is Stage.OPENED:
+                yield _event("content_block_start", index=block.index, content_block=_begun(block))
+            elif stage is Stage.GROWN:
+                kind, key = _DELTAS[block.kind]
+                yield _event("content_block_delta", index=block.index, delta={"type": kind, key: new})
+            else:
+                yield _event("content_block_stop", index=block.index)
+
+    def end(self) -> Iterator[Event]:
+        """Why it ended."""
+        yield _event("message_delta", delta=self._end_of_turn(), usage=self._usage())
+        yield _event("message_stop")
+
+    @staticmethod
+    def error(refused: Refusal) -> Json:
+        """Why there is no answer."""
+        return {"type": "error", "error": {"type": refused.kind, "message": str(refused)}}
+
+    def _feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
+        self.count(deltas)
+        self._last = deltas[-1]
+        return self._blocks.feed(deltas)
+
+    def _message(self) -> Json:
+        return {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": self.asked.model}
+
+    def _end_of_turn(self) -> Json:
+        assert self._last is not None and self._last.finish is not None, "an answer without an end"
+        stop = self._last.stop
+        return {"stop_reason": "stop_sequence" if stop else _STOPS[self._last.finish], "stop_sequence": stop}
+
+    def _usage(self) -> Json:
+        return {"input_tokens": len(self.prepared[0].tokens), "output_tokens": self.num_sampled}
+
+
+_DELTAS = {
+    Kind.TEXT: ("text_delta", "text"),
+    Kind.REASONING: ("thinking_delta", "thinking"),
+    Kind.CALL: ("input_json_delta", "partial_json"),
+}
+
+
+def _event(kind: str, **values: Any) -> Event:
+    return kind, {"type": kind, **values}
+
+
+def _begun(block: Block) -> Json:
+    """A block when it opens."""
+    if block.call is not None:
+        return {"type": "tool_use", "id": block.call.id, "name": block.call.name, "input": {}}
+    return (
+        {"type": "text", "text": ""}
+        if block.kind is Kind.TEXT
+        else {"type": "thinking", "thinking": "", "signature": ""}
+    )
+
+
+def _finished(block: Block) -> Json:
+    """What a whole block has in place of that."""
+    if block.call is None:
+        return {block.kind.value if block.kind is Kind.TEXT else "thinking": block.text}
+    try:
+        value = json.loads(block.text)
+    except (ValueError, RecursionError):
+        value = None
+    return {"input": value if isinstance(value, dict) else {"_raw": block.text}}
+
+
+def _messages(message: Mapping[str, Any], where: str) -> Iterator[Json]:
+    """A message as those of OpenAI: the results of calls are messages of their own. Raises Refusal."""
+    role, content = message.get("role"), message.get("content")
+    if role not in ("user", "assistant"):
+        raise Refusal(400, f"{where}.role: got {role!r:.40}; expected user or assistant", key="messages")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise Refusal(400, f"{where}.content: expected a text or a list of blocks", key="messages")
+    results = [block for block in blocks if block.get("type") == "tool_result"]
+    calls = [block for block in blocks if block.get("type") == "tool_use"]
+    rest = [block for block in blocks if block.get("type") not in ("tool_result", "tool_use", "thinking")]
+    for block in results:
+        text = _text(block.get("content") or "", f"{where}.content")
+        yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
+    text = _text(tuple(rest), f"{where}.content")
+    if role == "assistant":
+        asked = [{"id": c.get("id"), "function": {"name": c.get("name"), "arguments": c.get("input")}} for c in calls]
+        yield {"role": role, "content": text, **({"tool_calls": asked} if asked else {})}
+    elif text or not results:
+        yield {"role": role, "content": text}
+
+
+def _text(content: Any, where: str) -> str:
+    """The text of a content, or of its blocks. Raises Refusal for other blocks."""
+    if isinstance(content, str):
+        return content
+    for block in content if isinstance(content, list | tuple) else [None]:
+        if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
+            kind = block.get("type") if isinstance(block, dict) else block
+            raise Refusal(400, f"{where}: a block of type {kind!r:.40}; expected text", key=where.partition(".")[0])
+    return "".join(block["text"] for block in content)

@@ -1,0 +1,75 @@
+"""An answer as a sequence of blocks, as the newer protocols write it: what was thought, what is said, calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rlf.endpoints import RequestedCall
+from rlf.serving.generation import Delta
+
+
+class Kind(StrEnum):
+    """What a block holds."""
+
+    REASONING = "reasoning"
+    TEXT = "text"
+    CALL = "call"
+
+
+class Stage(StrEnum):
+    """What happens to a block."""
+
+    OPENED = "opened"
+    GROWN = "grown"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class Block:
+    """One of them."""
+
+    index: int
+    kind: Kind
+    text: str = ""
+    """So far; of a call, its arguments."""
+    call: RequestedCall | None = None
+
+
+class Blocks:
+    """The blocks of one answer as it grows; text that a model writes after it thought again opens a new one."""
+
+    def __init__(self) -> None:
+        self.all: list[Block] = []
+        self._is_open = False
+
+    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
+        """What happens to the blocks, each time with what is new in it."""
+        for delta in deltas:
+            for kind, text in ((Kind.REASONING, delta.reasoning), (Kind.TEXT, delta.text)):
+                if text:
+                    yield from self._open(kind)
+                    yield self._grow(text)
+            for call in delta.calls:
+                yield from self._open(Kind.CALL, call)
+                yield self._grow(call.arguments)
+            if delta.finish is not None:
+                yield from self._close()
+
+    def _open(self, kind: Kind, call: RequestedCall | None = None) -> Iterator[tuple[Stage, Block, str]]:
+        if self._is_open and call is None and self.all[-1].kind is kind:
+            return
+        yield from self._close()
+        self.all.append(Block(len(self.all), kind, call=call))
+        self._is_open = True
+        yield Stage.OPENED, self.all[-1], ""
+
+    def _grow(self, text: str) -> tuple[Stage, Block, str]:
+        self.all[-1].text += text
+        return Stage.GROWN, self.all[-1], text
+
+    def _close(self) -> Iterator[tuple[Stage, Block, str]]:
+        if self._is_open:
+            self._is_open = False
+            yield Stage.CLOSED, self.all[-1], ""
