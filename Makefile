@@ -25,11 +25,13 @@ run: .venv/installed  ## Trains the embedded model: the main job.
 
 # Tests wait for processes and servers more than they compute: one worker more than there are cores, up to five.
 WORKERS = -n $$(( $$(nproc 2>/dev/null || echo 1) + 1 )) --maxprocesses 5
+# Environments that tests use.
+TESTED := .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready .venv/worlds/ready
 
-test: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready  ## Passes the tests, on several cores.
+test: $(TESTED)  ## Passes the tests, on several cores.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal
 
-coverage: .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready  ## Which lines and branches the tests run.
+coverage: $(TESTED)  ## Which lines and branches the tests run.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 mutation: .venv/installed-dev  ## How many small faults in the heart of rlf its tests notice, on a sample.
@@ -91,6 +93,22 @@ CLIENT_PACKAGES := openai==2.54.0 anthropic==2.12.0
 	@$(UV) $(CLIENTS)/bin/python $(CLIENT_PACKAGES) || $(CLIENTS)/bin/pip install --quiet $(CLIENT_PACKAGES) \
 		|| { rm -rf $(CLIENTS)/bin; echo "clients of model servers were not installed; their tests will be skipped"; }
 	@mkdir -p $(CLIENTS) && touch $@
+
+# Packages that have worlds, each in an environment of its own beside which rlf's own packages are seen. Tests of those
+# that cannot be installed skip and say so.
+WORLDS := .venv/worlds
+TEXT_WORLDS := textarena==0.7.4 reasoning-gym==0.1.25
+.venv/worlds/ready: .venv/installed-dev
+	@for name in text openenv verifiers; do \
+		$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(WORLDS)/$$name \
+		|| $(PYTHON) -m venv $(WORLDS)/$$name; \
+		$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+			> $$(echo $(WORLDS)/$$name/lib/python3.*/site-packages)/rlf.pth; done
+	@$(UV) $(WORLDS)/text/bin/python $(TEXT_WORLDS) || echo "text worlds were not installed; their tests will be skipped"
+	@$(UV) $(WORLDS)/openenv/bin/python openenv==0.10.0 || echo "openenv was not installed; its tests will be skipped"
+	@$(UV) $(WORLDS)/verifiers/bin/python verifiers==0.4.0 uv \
+		|| echo "verifiers was not installed; its tests will be skipped"
+	touch $@
 
 # Where it cannot be made, the tests of OpenRLHF's job skip and say so.
 .venv/rehearsals: .venv/installed-dev

@@ -13,9 +13,9 @@ from typing import Any
 
 from rlf.core import RlfError, nearest
 from rlf.tools.python.inference import describe_function
-from rlf.types import Task, ToolDescription
+from rlf.types import Task, ToolCall, ToolDescription
 
-LIFE = ("reset", "reply", "score", "state", "snapshot", "restore", "close")
+LIFE = ("reset", "reply", "score", "gold", "state", "snapshot", "restore", "close")
 """Methods that rlf calls by itself; none of them is a tool."""
 REWARD = "reward"
 """The attribute that is the score of a class without `score`."""
@@ -98,3 +98,10 @@ def to_scores(value: Any, instance: Any) -> dict[str, float]:
     if isinstance(value, Mapping):
         return {str(name): float(number) for name, number in value.items()}
     return {"score": float(value)}
+
+
+def to_actions(value: Any) -> tuple[ToolCall | str, ...] | None:
+    """What solves a task, from texts and mappings with `name` and `arguments`; None where it is not known."""
+    if value is None:
+        return None
+    return tuple(one if isinstance(one, str) else ToolCall(one["name"], one.get("arguments", {})) for one in value)

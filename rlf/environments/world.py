@@ -8,7 +8,7 @@ is the world's own failure.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlf.types import Task, ToolCall
@@ -56,6 +56,13 @@ class World(ABC):
     @abstractmethod
     async def score(self) -> Mapping[str, float]:
         """Scores of the state as it is, by name. The world is asked once, at the end."""
+
+    async def gold(self) -> Sequence[ToolCall | str] | None:
+        """Calls and answers that solve the task from its first state; None where they are not known.
+
+        For tests of worlds alone: asked after `reset`, and never shown to a policy.
+        """
+        return None
 
     async def state(self) -> Any:
         """The state as JSON values: equal where the worlds are equal. A large one by hashes of its parts."""

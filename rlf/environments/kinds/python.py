@@ -12,7 +12,15 @@ from typing import Any, Literal
 from rlf.core.blocking import blocking_calls
 from rlf.core.callables import CallableName, is_async, load_callable, source_hash
 from rlf.core.hashing import hash_json
-from rlf.environments.classes import DONE, describe_methods, reset_arguments, sets_reward, to_scores, tool_names
+from rlf.environments.classes import (
+    DONE,
+    describe_methods,
+    reset_arguments,
+    sets_reward,
+    to_actions,
+    to_scores,
+    tool_names,
+)
 from rlf.environments.kind import EnvSpec, WorldMaker
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure, describe
@@ -37,9 +45,10 @@ class Isolation(StrEnum):
 class PythonEnv(EnvSpec):
     """A class: each trajectory has an instance of its own, whose public methods are its tools.
 
-    Beside them it may have `reset(task, seed)`, `reply(text)`, `score()`, `state()`, `snapshot()`, `restore(snapshot)`
-    and `close()`, each `def` or `async def`. `reset` takes any of `task`, `seed` and the columns of the row; the text
-    that it returns stands in the prompt. Classes written for TRL's `environment_factory` work as they are.
+    Beside them it may have `reset(task, seed)`, `reply(text)`, `score()`, `gold()`, `state()`, `snapshot()`,
+    `restore(snapshot)` and `close()`, each `def` or `async def`. `reset` takes any of `task`, `seed` and the columns of
+    the row; the text that it returns stands in the prompt. Classes written for TRL's `environment_factory` work as they
+    are.
     """
 
     kind: Literal["python"] = "python"
@@ -172,6 +181,9 @@ class _ClassWorld(World):
     async def score(self) -> Mapping[str, float]:
         score = getattr(self._instance, "score", None)
         return to_scores(None if score is None else await self._maker.run(score, {}), self._instance)
+
+    async def gold(self) -> Sequence[ToolCall | str] | None:
+        return to_actions(await self._maker.run(self._instance.gold, {})) if hasattr(self._instance, "gold") else None
 
     async def state(self) -> Any:
         return await self._maker.run(self._instance.state, {})

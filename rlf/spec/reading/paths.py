@@ -108,7 +108,7 @@ def resolve_callables(node: Node) -> Node:
 
 def _resolve_callable(path: KeyPath, node: Node) -> Node:
     file, _, name = str(node.value).rpartition(":")
-    if path[-1:] != ("callable",) or not isinstance(node.value, str) or not file.endswith(".py"):
+    if path[-1:] not in (("callable",), ("make",)) or not isinstance(node.value, str) or not file.endswith(".py"):
         return node
     return replace(node, value=f"{absolute(Path(file), node.folder)}:{name}")
 

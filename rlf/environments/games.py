@@ -1,0 +1,184 @@
+"""Text worlds of other packages behind one face: Gymnasium-like classes, TextArena's games, reasoning-gym's tasks.
+
+`make: "package:id"` names one. TextArena draws from Python's own random numbers, which all its games share; each game
+here has a state of these of its own, so that what one game draws does not depend on the others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import random
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from rlf.core import RlfError
+from rlf.core.callables import load_callable, load_module
+
+_LOCK = threading.Lock()
+"""Held while a game has Python's shared random numbers for itself."""
+
+
+class Played(NamedTuple):
+    """What one action led to."""
+
+    said: str | None
+    reward: float | None
+    done: bool
+
+
+class Game(ABC):
+    """One game. Its methods block, and are called one after the other."""
+
+    @abstractmethod
+    def reset(self, seed: int) -> str | None:
+        """Begins; the first observation."""
+
+    @abstractmethod
+    def step(self, action: str) -> Played:
+        """Plays one action."""
+
+    def gold(self) -> str | None:
+        """The one action that solves the task; None where it is not known."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - most games hold nothing
+        """Gives back what the game holds."""
+
+
+class _GymGame(Game):
+    """An object with `reset` and `step` as Gymnasium has them, of five values or of four."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def reset(self, seed: int) -> str | None:
+        takes_seed = "seed" in inspect.signature(self._made.reset).parameters
+        said = self._made.reset(seed=seed) if takes_seed else self._made.reset()
+        return _observed(said[0] if isinstance(said, tuple) else said)
+
+    def step(self, action: str) -> Played:
+        result = self._made.step(action)
+        if not isinstance(result, tuple) or len(result) not in (3, 4, 5):
+            raise TypeError(f"step gave {result!r}; expected (observation, reward, done) or as Gymnasium")
+        said, reward, *ends = result
+        return Played(_observed(said), float(reward), any(ends[:2] if len(result) == 5 else ends[:1]))
+
+    def close(self) -> None:
+        if hasattr(self._made, "close"):
+            self._made.close()
+
+
+class _TextArenaGame(Game):
+    """A game of TextArena for one player. Observations are what is new, not its wrappers' whole history."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+        self._game = made
+        while hasattr(self._game, "env"):
+            self._game = self._game.env
+
+    def reset(self, seed: int) -> str | None:
+        self._made.reset(num_players=1, seed=seed)
+        return self._new_words()
+
+    def step(self, action: str) -> Played:
+        done, _ = self._made.step(action=action)
+        if not done:
+            return Played(self._new_words(), None, done=False)
+        rewards, about = self._made.close()
+        return Played(self._new_words() or about[0].get("reason"), float(rewards[0]), done=True)
+
+    def _new_words(self) -> str | None:
+        player, messages = self._game.get_observation()
+        texts = [message for speaker, message, *_ in messages if speaker != player]
+        return "\n".join(texts) or None
+
+
+class _ReasoningGymGame(Game):
+    """One question of a generator of reasoning-gym, and its verifier's verdict on the answer."""
+
+    def __init__(self, create: Callable[[int], Any]) -> None:
+        self._create = create
+
+    def reset(self, seed: int) -> str | None:
+        self._dataset = self._create(seed)
+        self._entry = self._dataset[0]
+        return str(self._entry["question"])
+
+    def step(self, action: str) -> Played:
+        find: Callable[[str], str | None] = importlib.import_module("reasoning_gym.utils").extract_answer
+        answer = find(action)
+        score = self._dataset.score_answer(action.strip() if answer is None else answer, self._entry)
+        return Played(None, float(score), done=True)
+
+    def gold(self) -> str | None:
+        answer = self._entry.get("answer")
+        return None if answer is None else str(answer)
+
+
+def _observed(said: Any) -> str | None:
+    if said is not None and not isinstance(said, str):
+        raise TypeError(f"an observation is {type(said).__name__}; expected text")
+    return said
+
+
+def find_game(make: str, args: Mapping[str, Any]) -> Callable[[], Game]:
+    """What makes games by a name `package:id`.
+
+    The package has `make(id)`, or `create_dataset` as reasoning-gym; else `id` is a class or function of its own.
+
+    Raises:
+        RlfError: there is no such package or game.
+    """
+    package, _, name = make.partition(":") if ".py:" not in make else make.rpartition(":")
+    module = load_module(package)
+    if package == "reasoning_gym":
+        return lambda: _ReasoningGymGame(lambda seed: module.create_dataset(name, seed=seed, size=1, **args))
+    if package == "textarena":
+        return lambda: _TextArenaGame(_quietly(module.make, name, args))
+    if hasattr(module, "make") and not hasattr(module, name):
+        return lambda: _GymGame(_quietly(module.make, name, args))
+    made_by = load_callable(make)
+    return lambda: _GymGame(made_by(**args))
+
+
+def _quietly(make: Callable[..., Any], name: str, args: Mapping[str, Any]) -> Any:
+    try:
+        return make(name, **args)
+    except Exception as fault:
+        raise RlfError(f"{name!r} cannot be made: {type(fault).__name__}: {fault}") from fault
+
+
+class OwnRandom:
+    """Python's shared random numbers as one game sees them."""
+
+    def __init__(self) -> None:
+        self._state: Any = None
+
+    @contextmanager
+    def held(self, seed: int | None = None) -> Iterator[None]:
+        """Puts the game's own numbers in place while it plays; with a seed they begin there."""
+        with _LOCK:
+            before = random.getstate()
+            if seed is not None:
+                random.seed(seed)
+            elif self._state is not None:
+                random.setstate(self._state)
+            try:
+                yield
+            finally:
+                self._state = random.getstate()
+                random.setstate(before)
+
+
+def freeze(*values: Any) -> bytes | None:
+    """Values by pickle; None where one cannot be."""
+    try:
+        return pickle.dumps(values)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,38 @@
+"""Text worlds shaped as other packages' are."""
+
+import random
+
+
+class Number:
+    """As Gymnasium: five values; draws from Python's shared random numbers, as many games do."""
+
+    def __init__(self, most=20):
+        self.most = most
+
+    def reset(self, seed=None):
+        self.number, self.noise = random.randint(1, self.most), []
+        return f"Guess my number, 1 to {self.most}.", {}
+
+    def step(self, action):
+        self.noise.append(random.random())
+        guess = int(action)
+        said = "Right." if guess == self.number else "higher" if guess < self.number else "lower"
+        return f"{said} {self.noise[-1]:.6f}", float(guess == self.number), guess == self.number, False, {}
+
+
+class Short(Number):
+    """As older ones: four values, and a reset without a seed."""
+
+    def reset(self):
+        return super().reset()[0]
+
+    def step(self, action):
+        said, reward, done, _, info = super().step(action)
+        return said, reward, done, info
+
+
+def make(name, **keys):
+    """What such packages make a world by its id with."""
+    if name != "Number-v0":
+        raise ValueError(f"{name} is not registered")
+    return Number(**keys)
