@@ -84,17 +84,35 @@ class TemplateRenderer:
         self.vision: Vision | None = None
         """What makes tokens of pictures; set before anything is rendered. None: there are none."""
         self._prompt_skeleton = lru_cache(maxsize=256)(self._render_prompt)
+        self._filled_prompt = lru_cache(maxsize=128)(self._fill_prompt)
+        self._described: dict[tuple[int, ...], tuple[Sequence[ToolDescription], str]] = {}
         self._observation_skeleton = lru_cache(maxsize=64)(self._render_observation)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
         """Tokens of a conversation up to where the policy begins to sample.
 
-        System messages and tools are the spec's own words and go in as template text, the rest as data.
+        System messages and tools are the spec's own words and go in as template text, the rest as data. The prompt of a
+        group is rendered once.
         """
+        described = self._describe(tools)
+        if any(message.images for message in messages):
+            return self._fill_prompt(tuple(messages), described)
+        return list(self._filled_prompt(tuple(messages), described))
+
+    def _fill_prompt(self, messages: tuple[Message, ...], tools_json: str) -> list[int]:
         shape = tuple((m.role, m.texts if _trusted(m) else tuple("x" * bool(t) for t in m.texts)) for m in messages)
-        skeleton = self._prompt_skeleton(shape, json.dumps([tool.as_openai() for tool in tools]))
         texts = [text for message in messages for text in message.texts]
-        return self._fill(skeleton, texts, [image for message in messages for image in message.images])
+        images = [image for message in messages for image in message.images]
+        return self._fill(self._prompt_skeleton(shape, tools_json), texts, images)
+
+    def _describe(self, tools: Sequence[ToolDescription]) -> str:
+        """The tools as JSON, written once for the same descriptions."""
+        key = tuple(map(id, tools))
+        if key not in self._described:
+            if len(self._described) >= 64:
+                self._described.clear()
+            self._described[key] = (tuple(tools), json.dumps([tool.as_openai() for tool in tools]))
+        return self._described[key][1]
 
     def observation(
         self,

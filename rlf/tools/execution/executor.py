@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -83,9 +84,9 @@ class Executor:
         self._stack = AsyncExitStack()
         self.monitor = LoopMonitor(notify)
 
-    @property
+    @cached_property
     def descriptions(self) -> tuple[ToolDescription, ...]:
-        """What the model is told, in the order of the spec; hidden tools are left out."""
+        """What the model sees of the tools, in the order of the spec; hidden tools are left out."""
         return tuple(declaration.description_for_model for declaration in self._declarations if not declaration.hidden)
 
     @property

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,9 @@ def write_row(row: Row) -> str:
     return json.dumps({"input": row.name, "label": text, "datasource": row.purpose})
 
 
+@lru_cache(maxsize=256)
 def read_label(label: str, folder: Path) -> Row:
-    """The row whose `label` this is.
+    """The row whose `label` this is; read once for the samples of a group.
 
     Args:
         folder: the job folder, or its copy on this node.

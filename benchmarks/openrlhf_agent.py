@@ -1,0 +1,141 @@
+"""CPU time of one trajectory in OpenRLHF's rollout actor without sampling: rlf's agent beside OpenRLHF's executor.
+
+Both play the same two turns (a call of the built-in search tool, an answer) with a sampler that answers at once. What
+is measured is everything but vLLM: prompt, parsing, call, reward, response, and on rlf's side limits, retries and the
+record of the trajectory. OpenRLHF's side is its MultiTurnAgentExecutor with the shortest agent for the same task.
+Results of the tool come from a cache on both sides. Batches alternate in one process; the figures are their medians.
+
+    python benchmarks/openrlhf_agent.py [BATCHES]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import importlib.util
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from rlf.builtin.encyclopedia.search import search  # noqa: E402
+from rlf.chat.encoding import encode_template  # noqa: E402
+from rlf.chat.tokenizer import load_tokenizer  # noqa: E402
+from rlf.spec import load_spec  # noqa: E402
+from tests.engines.openrlhf.agents import CALL, RIGHT, label, new_job, opened  # noqa: E402
+from tests.engines.openrlhf.fakes import Params  # noqa: E402
+
+ROWS, SAMPLES = 16, 8
+TINY = str(ROOT / "rlf/builtin/tiny/checkpoint")
+
+
+class InstantEngine:
+    """Answers the first turn of a trajectory with a call and the second with the answer, at once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._outputs = [
+            SimpleNamespace(
+                token_ids=list(encode_template(tokenizer, text)), text=text, finish_reason="stop", logprobs=None
+            )
+            for text in (CALL, RIGHT)
+        ]
+        self._prompt_size = 0
+
+    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
+        await asyncio.sleep(0)
+        self._prompt_size = self._prompt_size or len(prompt_token_ids)
+        return SimpleNamespace(outputs=[self._outputs[len(prompt_token_ids) > self._prompt_size]])
+
+
+def load_executor() -> Any:
+    """OpenRLHF's module of agents, without its package's other imports."""
+    found = importlib.util.find_spec("openrlhf")
+    assert found is not None and found.submodule_search_locations, "pip install --no-deps openrlhf==0.11.2"
+    package = ModuleType("openrlhf.utils")
+    package.__path__ = [str(Path(next(iter(found.submodule_search_locations))) / "utils")]
+    sys.modules["openrlhf.utils"] = package
+    return importlib.import_module("openrlhf.utils.agent")
+
+
+def shortest_agent(agents: Any) -> Any:
+    """OpenRLHF's executor with an agent that searches, answers and compares, and does nothing else."""
+
+    cached_search = functools.cache(search)
+
+    class Search(agents.AgentInstanceBase):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+        async def step(self, state_dict: dict[str, Any], **_: Any) -> dict[str, Any]:
+            text = state_dict["action_text"]
+            called = re.search(r"<tool_call>\n(.*)\n</tool_call>", text)
+            if called is None:
+                value = float(text.removesuffix("<|im_end|>").strip().lower() == "fentes")
+                return {"rewards": torch.tensor(value), "environment_feedback": "", "done": True}
+            found = cached_search(**json.loads(called[1])["arguments"])
+            feedback = (
+                f"\n<|im_start|>user\n<tool_response>\n{found}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+            )
+            return {"rewards": torch.tensor(0.0), "environment_feedback": feedback, "done": False}
+
+    return agents.MultiTurnAgentExecutor(Search)
+
+
+async def cpu_ms(play: Callable[[int], Awaitable[Any]]) -> float:
+    """CPU milliseconds a trajectory, of one batch of `ROWS` groups played at once."""
+    started = time.process_time()
+    await asyncio.gather(*(play(row) for row in range(ROWS) for _ in range(SAMPLES)))
+    return (time.process_time() - started) * 1000 / (ROWS * SAMPLES)
+
+
+async def measure(num_batches: int, folder: Path) -> None:
+    """Plays batches of both in turn and prints what they took."""
+    tokenizer = load_tokenizer(TINY)
+
+    def load(*overrides: str) -> Any:
+        return load_spec([ROOT / "specs/search.yaml"], ["engine.kind=openrlhf", *overrides])
+
+    job = new_job(load, folder, f"rollout.num_generations={SAMPLES}")
+    prompt = "<|im_start|>user\nWhere was Rinten born?<|im_end|>\n<|im_start|>assistant\n"
+    theirs = shortest_agent(load_executor())
+    labels = [label(row) for row in range(ROWS)]
+    async with opened(job) as agent:
+        params, engine, their_engine = Params(logprobs=None), InstantEngine(tokenizer), InstantEngine(tokenizer)
+
+        async def ours(row: int) -> Any:
+            return await agent.execute("row", labels[row], params, tokenizer, engine)
+
+        async def peer(row: int) -> Any:
+            own = Params(logprobs=None, max_tokens=200)
+            return await theirs.execute(prompt, labels[row], own, 512, tokenizer, their_engine)
+
+        responses = await asyncio.gather(peer(0), *(ours(0) for _ in range(SAMPLES)))
+        assert [response["reward"] for response in responses] == [1.0] * (SAMPLES + 1)
+        assert {len(response["action_ranges"]) for response in responses} == {2}
+        figures: dict[str, list[float]] = {"rlf": [], "OpenRLHF": []}
+        for number in range(num_batches + 1):
+            for name, play in (("rlf", ours), ("OpenRLHF", peer)):
+                took = await cpu_ms(play)
+                if number:
+                    figures[name].append(took)
+    medians = {name: statistics.median(values) for name, values in figures.items()}
+    for name, values in figures.items():
+        print(f"{name:>9}: {medians[name]:.3f} ms of CPU a trajectory ({min(values):.3f} to {max(values):.3f})")
+    print(f"    ratio: {medians['rlf'] / medians['OpenRLHF']:.2f}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 15, Path(name)))
