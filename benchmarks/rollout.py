@@ -26,7 +26,7 @@ from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
 from rlf.rollout.collect import collect
-from rlf.rollout.loop import Rollout
+from rlf.rollout.rollout import Rollout
 from rlf.training.harness import build_harness
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ from rlf.core.image_file import read_image_file
 from rlf.core.meter import Meter
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
-from rlf.rollout.loop import Limits, Rollout
+from rlf.rollout.rollout import Limits, Rollout
 from rlf.tools.agent_text import TextCalls
 from rlf.types import (
     CallRecord,

@@ -20,7 +20,8 @@ from rlf.chat.history import DROPS_THINKING, Spoken, differences, is_shown
 from rlf.chat.policy import ChatPolicy, HistoryPolicy
 from rlf.chat.scan import END_THINK
 from rlf.core import CheckError
-from rlf.rollout.loop import Limits, Rollout, Setting, play
+from rlf.rollout.loop import Setting, play
+from rlf.rollout.rollout import Limits, Rollout
 from rlf.rollout.scripted import Line, ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolCall, ToolDescription, ToolResult, Trajectory, Turn
 from rlf.types.policy import SampleRequest

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rlf.core import RunError
 from rlf.rewards.function import RewardFunction
-from rlf.rollout.loop import Rollout
+from rlf.rollout.rollout import Rollout
 from rlf.types.score import Scored
 from rlf.types.trajectory import Trajectory
 

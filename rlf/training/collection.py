@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from rlf.rollout.collect import collect
-from rlf.rollout.loop import Rollout
+from rlf.rollout.rollout import Rollout
 from rlf.spec.models import TrainSpec
 from rlf.training.counting import counts
 from rlf.training.groups import keep_groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlf.rollout.loop import Rollout
+from rlf.rollout.rollout import Rollout
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason, Trajectory
 

@@ -10,8 +10,8 @@ from statistics import fmean
 
 from rlf.reports.statistics import pass_at_k, wilson_interval
 from rlf.rollout.collect import Halt, Player, collect
-from rlf.rollout.loop import Rollout
 from rlf.rollout.metrics import rollout_metrics
+from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import counts, find_cause
 from rlf.training.harness import Harness

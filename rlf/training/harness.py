@@ -16,7 +16,8 @@ from rlf.core.meter import Meter
 from rlf.environments.pool import WorldPool
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
-from rlf.rollout.loop import Limits, Setting
+from rlf.rollout.loop import Setting
+from rlf.rollout.rollout import Limits
 from rlf.tools.execution.executor import Executor
 from rlf.tools.execution.tape import Replay
 from rlf.types.policy import Policy, Sampling

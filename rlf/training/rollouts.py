@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rlf.core.seeds import derive_seed
-from rlf.rollout.loop import Rollout
+from rlf.rollout.rollout import Rollout
 from rlf.types.score import Scored
 from rlf.types.task import Task
 

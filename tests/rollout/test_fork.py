@@ -10,8 +10,8 @@ import pytest
 from rlf.chat.fork import without_thinking
 from rlf.chat.policy import ChatPolicy, HistoryPolicy
 from rlf.core import CheckError
+from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.rollout.certificate import certify
-from rlf.rollout.loop import Limits, Rollout, Setting, play
 from rlf.testing.policy import ScriptedPolicy
 from rlf.types import Message, Sampling, StopReason, Task
 

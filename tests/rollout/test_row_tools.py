@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 
 from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS
-from rlf.rollout.loop import Limits, Rollout, Setting, play
+from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.testing.policy import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolDescription, ToolResult
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.rollout.loop import Rollout
+from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import REWARD, SAMPLER, broken_trajectory, counts, find_cause
 from rlf.training.metrics import step_metrics

@@ -17,7 +17,7 @@ from rlf.core.meter import COST
 from rlf.endpoints import SamplingSpec
 from rlf.engines.engine import HostSettings
 from rlf.reports.statistics import pass_at_k, pass_hat_k
-from rlf.rollout.loop import Rollout
+from rlf.rollout.rollout import Rollout
 from rlf.spec.models import ChatSpec
 from rlf.training.evaluation import GREEDY, Mode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness

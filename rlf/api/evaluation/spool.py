@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core.redact import Redactor
-from rlf.rollout.loop import Rollout
+from rlf.rollout.rollout import Rollout
 from rlf.types import Scored, written
 
 _TASK = {"trajectory": {"task"}}

@@ -90,7 +90,8 @@ class World:
 
     async def _run(self, scripts: Sequence[tuple[Task, Sequence[Line]]]) -> list[Trajectory]:
         """One trajectory for each script. Raises RunError."""
-        from rlf.rollout.loop import Rollout, Setting, play
+        from rlf.rollout.loop import Setting, play
+        from rlf.rollout.rollout import Rollout
         from rlf.rollout.scripted import ScriptedPolicy
 
         harness, first = self.harness, self._num_played

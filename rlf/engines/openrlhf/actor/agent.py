@@ -37,7 +37,8 @@ from rlf.engines.openrlhf.settings import Mode, openrlhf_settings
 from rlf.engines.openrlhf.spool.records import Record, SpoolWriter
 from rlf.engines.openrlhf.spool.send import Sender
 from rlf.plan import plan_from_json
-from rlf.rollout.loop import Rollout, play
+from rlf.rollout.loop import play
+from rlf.rollout.rollout import Rollout
 from rlf.spec.reading.dotenv import mentioned
 from rlf.training.counting import broken_trajectory, counts
 from rlf.training.harness import Harness, Traffic, build_harness
