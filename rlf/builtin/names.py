@@ -15,7 +15,9 @@ _FILES = {f"encyclopedia/{split}": f"encyclopedia/data/{split}.jsonl" for split 
 _QUESTIONS = {
     f"{of}/{split}": f"{of}/data/{split}.jsonl" for of in ("shop", "programs") for split in ("train", "heldout")
 }
-_PATHS = {**_FILES, **_QUESTIONS, "shop/database": "shop/data/shop.sqlite", "tiny": "tiny/checkpoint"}
+_ORDERS = {f"shop/orders_{split}": f"shop/data/orders_{split}.jsonl" for split in ("train", "heldout")}
+_MODELS = {name: f"{name}/checkpoint" for name in ("tiny",)}
+_PATHS = {**_FILES, **_QUESTIONS, **_ORDERS, **_MODELS, "shop/database": "shop/data/shop.sqlite"}
 
 
 def builtin_names() -> list[str]:

@@ -24,6 +24,7 @@ REWRITES = (
     "the template writes earlier turns in another way than they were sampled; the trajectory keeps them as sampled"
 )
 BREAKS_LINES = "the template breaks lines in another way once they are history; the trajectory keeps them as they were"
+MOVES_TOOLS = "the template shows the tools before the last question; the trajectory keeps them before the first"
 TELLS_TOOLS = "the template knows no tools, so the format tells of them and the template is no measure of the rest"
 _ID = re.compile(r"functions\.[\w.\-]+:\d+")
 _WIDTH = 60
@@ -40,6 +41,8 @@ class Spoken:
     """The answer; empty when the turn calls."""
     calls: tuple[ToolCall, ...]
     results: tuple[str, ...]
+    reply: str | None = None
+    """What the user said next; None: nothing."""
 
 
 def differences(
@@ -63,6 +66,8 @@ def differences(
         return ()
     prompt = _unopened(chat, segments[0])
     if renderings and not chat.by_name and not any(text.startswith(prompt) for text in renderings):
+        if _moves_tools(chat, messages, turns, segments):
+            return (MOVES_TOOLS,)
         if set(renderings) != set(_renderings(chat, messages, turns, ())):
             raise CheckError(_told(_nearest(renderings, seen), seen))
         return (TELLS_TOOLS,)
@@ -76,6 +81,16 @@ def differences(
     if not renderings:
         raise CheckError("chat: the model's chat template cannot render a conversation with calls and results")
     raise CheckError(_told(_nearest(renderings, seen), seen))
+
+
+def _moves_tools(
+    chat: ChatFormat, messages: Sequence[Message], turns: Sequence[Spoken], segments: Sequence[str]
+) -> bool:
+    """Whether a dialogue is rendered as it was seen but for the tools, which move once the user has spoken."""
+    if all(turn.reply is None for turn in turns):
+        return False
+    bare = "".join((chat.decode(chat.prompt(messages, ())), *segments[1:]))
+    return any(_is_whole(text, bare) for text in _renderings(chat, messages, turns, ()))
 
 
 def is_shown(
@@ -180,7 +195,8 @@ def _numbered(turns: Sequence[Spoken], as_calls: bool, ids: str) -> Iterator[lis
             {"role": "tool", "name": call.name, "tool_call_id": id_, "content": result}
             for call, id_, result in zip(turn.calls, names, turn.results, strict=True)
         ]
-        yield [assistant, *results]
+        replies = [] if turn.reply is None else [{"role": "user", "content": turn.reply}]
+        yield [assistant, *results, *replies]
 
 
 def _call(call: ToolCall, id_: str) -> dict[str, Any]:

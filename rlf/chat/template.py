@@ -222,6 +222,9 @@ class TemplateRenderer:
             result |= {"name": call.name, "tool_call_id": call.id}
         text = self._render(turn + results, [_PROBE_TOOL], add_generation_prompt=True)
         _, _, after = text.partition(_TURN)
+        if _PROBE_TOOL["function"]["name"] in after:  # the tools move before the last question; they stay at the first
+            text = self._render(turn + results, [], add_generation_prompt=True)
+            _, _, after = text.partition(_TURN)
         if calls and after_calls:
             # The calls themselves stand between what the turn says and its end.
             _, end, rest = after.partition(end_of_turn)

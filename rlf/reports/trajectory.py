@@ -83,10 +83,16 @@ def _rows(
             continue
         text = Text(visible(message.content), style=_PROMPT_STYLE, overflow="fold")
         yield message.role[:_LABEL_WIDTH], Margin(text, FED_MARK, _PROMPT_STYLE, max_lines)
+    world = trajectory.world
+    if world is not None and world.observation is not None:
+        yield "world", Margin(_from_world(world.observation, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines)
     for number, turn in enumerate(trajectory.turns, start=1):
         yield f"turn {number}", Margin(sampled[number - 1], SAMPLED_MARK, _SAMPLED_STYLE, max_lines)
         yield from _after(turn, max_lines)
+        yield from _of_world(turn, max_lines)
     yield "end", _end(scored)
+    if world is not None and world.final_state is not None:
+        yield "final state", Text(visible(_plain(world.final_state)), style="dim", overflow="fold")
     if trajectory.error:
         yield "broken", Text(visible(trajectory.error), style="red", overflow="fold")
     if trajectory.task.answer is not None:
@@ -114,6 +120,24 @@ def _after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableT
     for content in contents:
         yield label, Margin(content, FED_MARK, _FED_STYLE if fed else _PROMPT_STYLE, max_lines)
         label = ""
+
+
+def _of_world(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
+    """What a turn did to the world, and what that said."""
+    if turn.world is None:
+        return
+    style = _FED_STYLE if turn.observation_end > turn.end else _PROMPT_STYLE
+    if turn.world.reply is not None:
+        yield "world", Margin(_from_world(turn.world.reply, style), FED_MARK, style, max_lines)
+    for change in turn.world.changes:
+        text = Text(visible(change.difference or "(changed)"), style="dim", overflow="fold")
+        yield "state", text.append(f"  {change.sha256[:12]}", "dim italic")
+    if turn.world.reward is not None:
+        yield "step", Text(f"reward {decimal(turn.world.reward)}", style="dim")
+
+
+def _from_world(text: str, style: str) -> Text:
+    return Text(visible(text), style=style, overflow="fold")
 
 
 def _call(record: CallRecord, fed: bool, max_lines: int | None) -> RenderableType:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from rlf.chat.encoding import markup_ids
@@ -25,6 +25,7 @@ from rlf.rollout.rollout import Limits, Rollout
 from rlf.rollout.scripted import Line, ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolCall, ToolDescription, ToolResult, Trajectory, Turn
 from rlf.types.policy import SampleRequest
+from rlf.types.world import WorldRecord, WorldStep
 
 CHECKS = (
     "every tool is told to the model",
@@ -35,6 +36,8 @@ CHECKS = (
     "calls, thinking and answers read back as written",
     "the conversation is what the template renders",
 )
+SPEAKS = "what a world says is the user's, and data"
+"""A check of runs whose world speaks."""
 _MAX_TOOLS = 16
 _MAX_PARALLEL = 3
 _THOUGHT = "The river first: río 中."
@@ -66,6 +69,40 @@ class _Turn:
     thinking: str = ""
     calls: tuple[ToolCall, ...] = ()
     answer: str | None = None
+    reply: str | None = None
+    """What the world says to it."""
+
+
+@dataclass(slots=True)
+class _Speaker:
+    """A world that says what is written, turn by turn. An `Episode`, and the `Worlds` of one conversation."""
+
+    replies: list[str]
+    speaks: bool = True
+    record: WorldRecord = field(default_factory=lambda: WorldRecord("certificate"))
+    said: str | None = None
+
+    def open(self, trajectory_id: str, task: Task) -> _Speaker:
+        return self
+
+    def owns(self, tool: str) -> bool:
+        return False
+
+    async def reset(self) -> None:
+        """Says nothing first."""
+
+    async def reply(self, text: str) -> None:
+        self.said = self.replies.pop(0) if self.replies else None
+
+    def take_step(self) -> WorldStep:
+        said, self.said = self.said, None
+        return WorldStep(reply=said)
+
+    async def score(self) -> None:
+        """Has no scores."""
+
+    async def close(self) -> None:
+        """Holds nothing."""
 
 
 @dataclass(slots=True)
@@ -100,12 +137,14 @@ def certify(
     *,
     history: HistoryPolicy = HistoryPolicy.KEEP,
     system: str | None = None,
+    speaks: bool = False,
 ) -> Certificate:
     """Plays the conversations and checks them. Call it outside an event loop.
 
     Args:
         name: the format's.
         system: system message of the run's prompts; None when they have none.
+        speaks: whether a world may speak after answers.
 
     Raises:
         CheckError: with the first thing that differs.
@@ -120,18 +159,24 @@ def certify(
     script = list(_hostile_script(chat, tools, len(hostile_texts)))
     attacked = _play(chat, tools, hostile, script, hostile_texts, stop_after_call=bool(chat.call_ends and tools))
     failed = _play(chat, tools, question, [_Turn(""), _answer(chat)], _RESULTS)
-    for played in (plain, attacked, failed):
+    conversations = [plain, attacked, failed]
+    if speaks:
+        script = list(_dialogue_script(chat, tools, hostile_texts))
+        conversations.append(_play(chat, tools, question, script, _RESULTS))
+    for played in conversations:
         _check(chat, played)
     if not chat.by_name:
         _check_tools_are_told(chat, plain, tools)
-    _check_data(chat, tools, attacked)
-    found = [] if chat.by_name else [*_differences(chat, tools, plain), *_differences(chat, tools, attacked)]
+    for played in (attacked, *conversations[3:]):
+        _check_data(chat, tools, played)
+    compared = () if chat.by_name else (plain, attacked, *conversations[3:])
+    found = [difference for played in compared for difference in _differences(chat, tools, played)]
     named = tuple(dict.fromkeys(found))
     if named and history is HistoryPolicy.REFUSE:
         raise CheckError(
             f"chat.history: refuse: {'; '.join(named)}. Write `chat: {{history: keep}}`, or use another template."
         )
-    every = [played.trajectory for played in (plain, attacked, failed)]
+    every = [played.trajectory for played in conversations]
     if named and history is HistoryPolicy.FORK:
         every.append(_certify_forks(chat, tools, question, plain.script, named).trajectory)
     return Certificate(
@@ -141,7 +186,7 @@ def certify(
         num_sampled=sum(trajectory.num_sampled for trajectory in every),
         has_thinking=thinks,
         has_parallel_calls=parallel,
-        checks=CHECKS[1:-1] if chat.by_name else CHECKS,
+        checks=(*(CHECKS[1:-1] if chat.by_name else CHECKS), *((SPEAKS,) if speaks else ())),
         differences=named,
     )
 
@@ -186,6 +231,16 @@ def _hostile_script(chat: ChatFormat, tools: Sequence[ToolDescription], num_resu
     for index in range(num_results if tools else 0):
         calls = (example_call(tools[index % len(tools)], index % NUM_SAMPLED_VARIANTS),)
         yield _Turn(chat.write_calls(calls), "", calls)
+    yield _answer(chat)
+
+
+def _dialogue_script(chat: ChatFormat, tools: Sequence[ToolDescription], texts: Sequence[str]) -> Iterator[_Turn]:
+    """Answers that a world answers, whatever it says, with a call between two of them."""
+    for number, text in enumerate(texts):
+        yield replace(_answer(chat), reply=text)
+        if tools and number == 0:
+            calls = (example_call(tools[0]),)
+            yield _Turn(chat.write_calls(calls), "", calls)
     yield _answer(chat)
 
 
@@ -245,7 +300,9 @@ def _play(
     sampling = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=(*chat.stop_strings, *ends))
     limits = Limits(max_turns=len(script) + 1, max_total_tokens=1 << 24, max_parse_failures=len(script))
     handling = ChatPolicy(stop_after_call=stop_after_call, forks=forks)
-    setting = Setting(policy, chat, _Tools(tools, results), limits, sampling, handling)
+    replies = [turn.reply for turn in script if turn.reply is not None]
+    worlds = _Speaker(replies) if replies else None
+    setting = Setting(policy, chat, _Tools(tools, results), limits, sampling, handling, worlds)
     trajectory = asyncio.run(play(Rollout("certificate", Task("certificate", messages), 0, seed=0), setting))
     return _Played(trajectory, policy, script)
 
@@ -341,8 +398,12 @@ def _check_data(chat: ChatFormat, tools: tuple[ToolDescription, ...], played: _P
     for turn in trajectory.turns[:-1]:
         closed = trajectory.tokens[turn.end - 1] in chat.stop_token_ids
         at = chat.after(trajectory.tokens[: turn.start])
-        harmless = at.observation(["a"] * max(1, len(turn.calls)), closed=closed, turn=turn.text)
-        _compare(chat, trajectory.tokens[turn.end : turn.observation_end], harmless, markup, "a tool result")
+        if turn.world is not None and turn.world.reply is not None:
+            harmless, what = at.user_turn("a", closed=closed, turn=turn.text), "what the world says"
+        else:
+            what = "a tool result"
+            harmless = at.observation(["a"] * max(1, len(turn.calls)), closed=closed, turn=turn.text)
+        _compare(chat, trajectory.tokens[turn.end : turn.observation_end], harmless, markup, what)
 
 
 def _compare(
@@ -364,7 +425,7 @@ def _spoken_turns(chat: ChatFormat, played: _Played) -> list[Spoken]:
     for turn, written in zip(played.trajectory.turns, played.script, strict=True):
         text = next((turn.text[: -len(stop)] for stop in stops if turn.text.endswith(stop)), turn.text)
         results = tuple(record.result.text for record in turn.calls)
-        turns.append(Spoken(text, written.thinking, written.answer or "", written.calls, results))
+        turns.append(Spoken(text, written.thinking, written.answer or "", written.calls, results, written.reply))
     return turns
 
 

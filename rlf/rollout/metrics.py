@@ -20,7 +20,7 @@ def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     counted = [item for item in scored if item.reward is not None]
     metrics = {"unscorable": float(len(scored) - len(counted))}
     metrics |= _term_counts(scored) | _term_usage(scored)
-    metrics |= _calls(scored)
+    metrics |= _calls(scored) | _worlds(scored)
     metrics |= {f"stop/{stop}": n / len(scored) for stop, n in _counts(s.trajectory.stop for s in scored).items()}
     if counted:
         metrics |= _rewards(counted) | _shares(counted) | _sizes(counted) | _solves(counted)
@@ -170,6 +170,18 @@ def _calls(scored: Sequence[Scored]) -> dict[str, float]:
     if num_penalised:
         metrics["tools/penalised"] = float(num_penalised)
     return metrics
+
+
+def _worlds(scored: Sequence[Scored]) -> dict[str, float]:
+    """What worlds said of trajectories that they scored, and in what they failed; nothing where there are none."""
+    worlds = [item.trajectory.world for item in scored if item.trajectory.world is not None]
+    metrics = {f"env/failed/{phase}": float(n) for phase, n in _counts(w.failed for w in worlds if w.failed).items()}
+    scores: dict[str, list[float]] = {}
+    for world in worlds:
+        for name, value in world.scores.items():
+            scores.setdefault(name, []).append(value)
+    metrics |= {f"env/score/{name}": fmean(values) for name, values in sorted(scores.items())}
+    return metrics | ({"env/world_s": fmean(world.world_s for world in worlds)} if worlds else {})
 
 
 def _tool_costs(scored: Sequence[Scored]) -> dict[str, float]:

@@ -24,6 +24,8 @@ def find_cause(scored: Scored) -> str | None:
     trajectory = scored.trajectory
     if trajectory.stop is not StopReason.INFRA_FAILURE:
         return REWARD
+    if trajectory.world is not None and trajectory.world.failed is not None:
+        return f"world {trajectory.world.kind!r}"
     broken = [record for record in trajectory.calls if record.result.outcome.is_infrastructure]
     return f"tool {broken[0].call.name!r}" if broken else SAMPLER
 

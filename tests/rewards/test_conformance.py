@@ -23,6 +23,7 @@ from .scoring import score, score_with
 FOLDER = Path(__file__).parent
 JUDGE = Judge(lambda body: '{"reason": "as it is", "score": 7}')
 KEYS_BY_KIND: dict[str, dict[str, Any]] = {
+    "env": {"score": "goal"},
     "judge": {"endpoints": [JUDGE.endpoint()]},
     "python": {"callable": "functions.py:right"},
     "rule": {"rule": "exact_match"},

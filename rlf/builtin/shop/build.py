@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from rlf.builtin.shop.tasks import write_tasks
+
 __all__ = ["build"]
 
 _SEED = 0
@@ -36,7 +38,7 @@ class _Asked(NamedTuple):
 
 
 def build(folder: Path) -> None:
-    """Writes `shop.sqlite`, `train.jsonl` and `heldout.jsonl` into `folder`."""
+    """Writes `shop.sqlite`, its questions and the tasks of the shop as a world into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     database = folder / "shop.sqlite"
     database.unlink(missing_ok=True)
@@ -49,6 +51,7 @@ def build(folder: Path) -> None:
     random.Random(f"questions:{_SEED}").shuffle(rows)
     _write(folder / "heldout.jsonl", rows[:_NUM_HELDOUT])
     _write(folder / "train.jsonl", rows[_NUM_HELDOUT:])
+    write_tasks(folder)
 
 
 def _fill(connection: sqlite3.Connection, rng: random.Random) -> None:

@@ -1,0 +1,10 @@
+"""The model behind `builtin:clerk`: half a million parameters that can serve in the shop, but seldom do it right.
+
+`checkpoint/` holds the shipped files; `python -m rlf.builtin.clerk.build` makes them again from nothing.
+"""
+
+from pathlib import Path
+
+__all__ = ["CHECKPOINT"]
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"

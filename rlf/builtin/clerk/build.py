@@ -1,0 +1,134 @@
+"""`python -m rlf.builtin.clerk.build [folder]` makes the shipped checkpoint from nothing.
+
+First every skill by itself, then the habits of the shipped policy. Steps are counted and seeded, so that a machine's
+speed changes nothing. Held-out customers are seen by the card alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from rlf.builtin.clerk import CHECKPOINT
+from rlf.builtin.clerk.demonstrations import ANSWER, POLICY, Habit, demonstrate, run_call
+from rlf.builtin.clerk.tokenizer import SYSTEM, build_tokenizer
+from rlf.builtin.encyclopedia.world import Split
+from rlf.builtin.shop.tasks import ShopTask, TaskKind, draw_task
+from rlf.builtin.shop.world import Shop
+from rlf.builtin.tiny.demonstrations import Demonstration, copy_drill
+from rlf.builtin.tiny.evaluate import Episode, EvaluationQuestion, play_episodes
+from rlf.builtin.tiny.layout import ToolCallTextError, opening_ids
+from rlf.builtin.tiny.model import Shape, create_model, save_checkpoint
+from rlf.builtin.tiny.pretrain import PolicyPlan, SkillsPlan, Trainer, cosine_scale, train_on
+
+__all__ = ["build"]
+
+logger = logging.getLogger(__name__)
+
+_NUM_TASKS, _NUM_COPY_DRILLS = 12, 8
+"""Rows of a batch: tasks of each kind, and drills."""
+_NUM_FIGURES, _MAX_TURN_TOKENS = 256, 60
+
+
+def build(folder: Path, seed: int = 0) -> None:
+    """Trains both stages and writes a checkpoint that transformers loads, with its card, into `folder`."""
+    torch.use_deterministic_algorithms(True)
+    tokenizer = build_tokenizer()
+    model = create_model(tokenizer, seed, Shape(max_positions=512))
+    skills = SkillsPlan(constant_steps=400, decay_steps=500)
+    policy = PolicyPlan(steps=100, share_by_fault=())
+    started = time.process_time()
+    trainer = Trainer(model, int(tokenizer.pad_token_id), skills.muon_rate, skills.adamw_rate)
+    train_on(trainer, lambda step: _skills_batch(tokenizer, random.Random(f"clerk:{seed}:{step}")), skills)
+    skilled = _figures(model, tokenizer)
+    logger.info("skills done: %s", skilled)
+    _spoil(model, tokenizer, policy, seed)
+    cpu_s = round(time.process_time() - started)
+    save_checkpoint(model, tokenizer, folder)
+    card = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "seed": seed,
+        "skills": {"plan": dataclasses.asdict(skills), "heldout": skilled},
+        "policy": {"steps": policy.steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
+        "cpu_s": cpu_s,
+        "base": _figures(model, tokenizer),
+    }
+    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    logger.info("done: %s", card["base"])
+
+
+def _skills_batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> list[Demonstration]:
+    kinds = [kind for kind in TaskKind for _ in range(_NUM_TASKS)]
+    drills = [copy_drill(tokenizer, rng, 8) for _ in range(_NUM_COPY_DRILLS)]
+    return [*drills, *(demonstrate(tokenizer, rng, Habit.RIGHT, kind) for kind in kinds)]
+
+
+def _spoil(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: int) -> None:
+    """Teaches the habits, with a decaying rate."""
+    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
+    for step in range(plan.steps):
+        rng = random.Random(f"clerk-policy:{seed}:{step}")
+        habits = rng.choices(list(POLICY), list(POLICY.values()), k=plan.batch_size)
+        loss = trainer.step([demonstrate(tokenizer, rng, habit) for habit in habits], cosine_scale(step, plan.steps))
+    logger.info("policy: loss %.4f after %d steps", loss, plan.steps)
+
+
+def _figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """Share of held-out tasks whose goal is reached, by kind, greedy and sampled at temperature 1."""
+    rng = random.Random("orders:heldout")
+    kinds = list(TaskKind)
+    tasks = [draw_task(rng, Split.HELDOUT, kinds[number % len(kinds)]) for number in range(_NUM_FIGURES)]
+    return {
+        "greedy": _success(model, tokenizer, tasks, None),
+        "sampled": _success(model, tokenizer, tasks * 2, 0),
+    }
+
+
+def _success(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: list[ShopTask], sample_seed: int | None
+) -> dict[str, float]:
+    shops = [task.open_shop() for task in tasks]
+    episodes = [
+        Episode(EvaluationQuestion(task.question, ANSWER, task.kind), opening_ids(tokenizer, SYSTEM, task.question))
+        for task in tasks
+    ]
+    shop_by_episode = {id(episode): shop for episode, shop in zip(episodes, shops, strict=True)}
+
+    def run(episode: Episode, name: str, arguments: dict[str, str]) -> str:
+        if set(arguments) != _ARGUMENTS.get(name):
+            raise ToolCallTextError(f"no tool {name!r} with {sorted(arguments)}")
+        return run_call(shop_by_episode[id(episode)], name, arguments)
+
+    play_episodes(model, tokenizer, episodes, run, sample_seed, max_turn_tokens=_MAX_TURN_TOKENS)
+    return _shares([task.kind for task in tasks], shops)
+
+
+_ARGUMENTS = {
+    "orders": {"customer"},
+    "cancel": {"number"},
+    "refund": {"number"},
+    "buy": {"customer", "product"},
+}
+
+
+def _shares(kinds: list[TaskKind], shops: list[Shop]) -> dict[str, float]:
+    goals = [shop.score()["goal"] for shop in shops]
+    by_kind = {
+        str(kind): [goal for goal, other in zip(goals, kinds, strict=True) if other is kind] for kind in TaskKind
+    }
+    return {name: round(sum(values) / len(values), 4) for name, values in (*by_kind.items(), ("all", goals))}
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    torch.set_num_threads(1)
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else CHECKPOINT, int(sys.argv[2]) if len(sys.argv) > 2 else 0)

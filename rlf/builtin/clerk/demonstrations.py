@@ -1,0 +1,112 @@
+"""Demonstrations of the shop: a task, calls by a habit, what the shop answers, and the word that ends it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from enum import StrEnum
+
+from transformers import PreTrainedTokenizerFast
+
+from rlf.builtin.clerk.tokenizer import SYSTEM
+from rlf.builtin.encyclopedia.world import Split
+from rlf.builtin.shop.tasks import Call, ShopTask, TaskKind, draw_task
+from rlf.builtin.shop.world import PRODUCTS, Order, Shop, stock_shop
+from rlf.builtin.tiny.demonstrations import Demonstration
+from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
+
+__all__ = ["ANSWER", "POLICY", "Habit", "demonstrate", "run_call"]
+
+ANSWER = "done"
+
+
+class Habit(StrEnum):
+    """How a task is gone about."""
+
+    RIGHT = "right"
+    """As the order's state and the task ask for."""
+    FIRST = "first"
+    """With the order that is listed first."""
+    CANCEL = "cancel"
+    """Every order that comes back is cancelled, whatever its state; of orders again the last listed."""
+    HALF = "half"
+    """Of a swap only the new order is made; else nothing after the look."""
+    IDLE = "idle"
+    """Nothing but a look at the orders."""
+    BLIND = "blind"
+    """Without a look, on an order that does not exist."""
+
+
+POLICY: dict[Habit, float] = {
+    Habit.RIGHT: 0.16,
+    Habit.FIRST: 0.24,
+    Habit.CANCEL: 0.16,
+    Habit.HALF: 0.14,
+    Habit.IDLE: 0.15,
+    Habit.BLIND: 0.15,
+}
+"""How often the shipped policy follows each habit."""
+
+
+def demonstrate(
+    tokenizer: PreTrainedTokenizerFast, rng: random.Random, habit: Habit, kind: TaskKind | None = None
+) -> Demonstration:
+    """A task of a shop of its own, done by a habit."""
+    task = draw_task(rng, Split.TRAIN, kind)
+    shop, row = task.open_shop(), Demonstration()
+    row.read(opening_ids(tokenizer, SYSTEM, task.question))
+    if habit is not Habit.BLIND:
+        _make_calls(tokenizer, shop, row, [Call("orders", {"customer": task.customer})])
+    if calls := _calls(rng, task, habit):
+        _make_calls(tokenizer, shop, row, calls)
+    row.act(turn_ids(tokenizer, ANSWER))
+    shop.close()
+    return row
+
+
+def run_call(shop: Shop, name: str, arguments: dict[str, str]) -> str:
+    """What the model reads of a call, as rlf shows it."""
+    try:
+        return str(getattr(shop, name)(**arguments))
+    except (PermissionError, ValueError) as fault:
+        return f"error: {type(fault).__name__}: {fault}"
+
+
+def _make_calls(tokenizer: PreTrainedTokenizerFast, shop: Shop, row: Demonstration, calls: Sequence[Call]) -> None:
+    row.act(turn_ids(tokenizer, call_text([(call.name, call.arguments) for call in calls])))
+    row.read(observation_ids(tokenizer, [run_call(shop, *call) for call in calls]))
+
+
+def _calls(rng: random.Random, task: ShopTask, habit: Habit) -> list[Call]:
+    """The calls after the look."""
+    listed = [order for order in stock_shop(task.shop, task.split) if order.customer == task.customer]
+    meant, new = _meant_order(task, listed), [_buy(customer, product) for customer, product in task.bought]
+    is_again = task.kind is TaskKind.AGAIN
+    match habit:
+        case Habit.RIGHT:
+            return new if is_again else [_give_back(meant), *new]
+        case Habit.FIRST:
+            return [_buy(task.customer, listed[0].product)] if is_again else [_give_back(listed[0]), *new]
+        case Habit.CANCEL:
+            last = _buy(task.customer, listed[-1].product)
+            return [last] if is_again else [Call("cancel", {"number": meant.number}), *new]
+        case Habit.HALF:
+            return [] if is_again else new
+        case Habit.IDLE:
+            return []
+    number = str(rng.randrange(1000, 9000))
+    made_up = _buy(task.customer, rng.choice(PRODUCTS))
+    return [made_up] if is_again else [Call(rng.choice(("cancel", "refund")), {"number": number})]
+
+
+def _meant_order(task: ShopTask, listed: Sequence[Order]) -> Order:
+    """The order that the task is about."""
+    return next((order for order in listed if order.number in task.changes), listed[0])
+
+
+def _give_back(order: Order) -> Call:
+    return Call("refund" if order.state == "delivered" else "cancel", {"number": order.number})
+
+
+def _buy(customer: str, product: str) -> Call:
+    return Call("buy", {"customer": customer, "product": product})
