@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from rlf.core.folding import fold
 from rlf.rewards.answers import holds
 from rlf.rewards.normalization import Normalization, normalize
-from rlf.types import CallRecord, Outcome
+from rlf.types import CallRecord, Outcome, Trajectory
 
 _TOKEN = re.compile(r"[-+]?\d(?:[\d.,:/]*\d)?|[^\W\d_]+")
 
 
-def shows(record: CallRecord, piece: str, by: Normalization = Normalization.TEXT) -> bool:
-    """Whether a call shows a piece of evidence: its result holds the words, and the call did not hold them itself."""
-    return finding(record) is not None and holds(record.result.text, piece, by) and not names(record, piece, by)
+def shows(trajectory: Trajectory, record: CallRecord, piece: str, by: Normalization = Normalization.TEXT) -> bool:
+    """Whether a call of a trajectory shows a piece of evidence: its result holds the words, which are no guess."""
+    if finding(record) is None or not holds(record.result.text, piece, by):
+        return False
+    return not names(record, piece, by) and not _is_guessed(trajectory, record, piece, by)
+
+
+def _is_guessed(trajectory: Trajectory, record: CallRecord, piece: str, by: Normalization) -> bool:
+    """Whether an earlier call named a piece before the question or a result held it: tools read back what was noted."""
+    if holds(" ".join(message.content for message in trajectory.task.messages), piece, by):
+        return False
+    for earlier in takewhile(lambda call: call is not record, trajectory.calls):
+        if names(earlier, piece, by):
+            return True
+        if finding(earlier) is not None and holds(earlier.result.text, piece, by):
+            return False
+    return False
 
 
 def finding(record: CallRecord) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.rewards.rules.choice import chosen
@@ -308,6 +309,14 @@ def test_language(language: str, text: str, worth: float) -> None:
 def test_json_schema(answer: str, worth: float) -> None:
     schema = {"type": "object", "required": ["town"], "properties": {"town": {"type": "string"}}}
     assert value("json_schema", {"answer": answer}, schema=schema) == worth
+
+
+@pytest.mark.parametrize(
+    "schema", [{"required": ["town"]}, {"properties": {"town": {"type": "string"}}}, {"items": {}}]
+)
+def test_a_schema_without_a_type_that_any_number_satisfies_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="Write e.g. `type: object`" if schema != {"items": {}} else "every JSON"):
+        value("json_schema", {"answer": "5"}, schema=schema)
 
 
 def test_a_pattern_without_end_leaves_the_trajectory_unscorable() -> None:

@@ -19,15 +19,16 @@ from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", re.DOTALL | re.IGNORECASE)
-_KINDS_OF_VALUES: tuple[Any, ...] = (None, True, 1, 1.5, "x", [1], {"a": 1})
+_PLAIN_VALUES: tuple[Any, ...] = (None, True, 1, 1.5, "x")
+_KINDS_OF_VALUES: tuple[Any, ...] = (*_PLAIN_VALUES, [1], {"a": 1})
 
 
 class JsonSchema(Rule):
     """1 if the answer is one JSON value, in a code fence or not, that satisfies the schema, formats included; else 0.
 
     An object with one key twice, and a number beyond what a float holds, are no answer: readers disagree on them.
-    A schema that every JSON value satisfies, such as {}, is refused, and so is one that names another document or a
-    format that is not known.
+    A schema that every JSON value satisfies, such as {}, is refused, and so is one without `type` that every number and
+    text satisfies, such as {required: [town]}, and one that names another document or a format that is not known.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -51,6 +52,9 @@ class JsonSchema(Rule):
             raise PydanticCustomError("json_schema", "{reason}", {"reason": words}) from error
         if all(validator.is_valid(value) for value in _KINDS_OF_VALUES):
             words = "got a schema that every JSON value satisfies. Write e.g. `{type: object, required: [town]}`."
+            raise PydanticCustomError("json_schema", "{reason}", {"reason": words})
+        if "type" not in schema and all(validator.is_valid(value) for value in _PLAIN_VALUES):
+            words = "got a schema without `type`, which every number and text satisfies. Write e.g. `type: object`."
             raise PydanticCustomError("json_schema", "{reason}", {"reason": words})
         return schema
 

@@ -24,7 +24,8 @@ class SearchR1(Rule):
 
     Departures: the form is right if nothing in any turn failed to parse, in whatever chat format, where the original
     looks for its own tags; a gold is held by a result as whole words, where the original finds "art" in "party"; what
-    a failed call returns, or a call's own arguments hold, is no retrieval.
+    a failed call returns, a call's own arguments hold, or an earlier call named before a result held it, is no
+    retrieval.
     """
 
     needs_answer: ClassVar[bool] = True
@@ -56,6 +57,6 @@ class SearchR1(Rule):
         if not in_form:
             return Verdict(self.answer_score, reason)
         found = self.retrieval_score > 0 and any(
-            shows(record, gold, self.normalize) for record in trajectory.calls for gold in answers
+            shows(trajectory, record, gold, self.normalize) for record in trajectory.calls for gold in answers
         )
         return Verdict(self.structure_score + self.retrieval_score * found, reason)

@@ -16,8 +16,8 @@ class UsefulObservation(Rule):
     """Turns with a result that holds a piece of evidence that no earlier result held / turns with a call; 0 without.
 
     A piece is in a result if its words stand there one after the other, both normalised as those of `exact_match`.
-    What the question or the call's own arguments hold is no evidence, and a call that failed has none. Without
-    `column` the evidence is the gold: whatever answers.
+    What the question or the call's own arguments hold is no evidence, nor what an earlier call named before a result
+    held it, and a call that failed has none. Without `column` the evidence is the gold: whatever answers.
     With `stage: turn` 1 or 0 for each turn with a call: the search result reward of MT-GRPO (arXiv:2505.11821).
     """
 
@@ -51,7 +51,7 @@ class UsefulObservation(Rule):
         left = {piece for piece in pieces if not holds(asked, piece)}
         values: list[float | None] = []
         for turn in trajectory.turns:
-            found = {piece for piece in left for record in turn.calls if shows(record, piece)}
+            found = {piece for piece in left for record in turn.calls if shows(trajectory, record, piece)}
             values.append(float(bool(found)) if turn.calls else None)
             left -= found
         return Verdict(None, turn_values=tuple(values))
