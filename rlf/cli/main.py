@@ -34,6 +34,7 @@ COMMANDS = {
     "resume": "resume",
     "rehearse": "rehearse",
     "eval": "evaluate",
+    "chat": "chat",
     "serve": "serve",
     "export": "export",
     "trace": "trace",

@@ -66,7 +66,7 @@ class TextPlayer:
     async def play(self, rollout: Rollout, *, cut_off: Callable[[Trajectory], None] | None = None) -> Trajectory:
         """Plays one trajectory to its end."""
         async with self.room:
-            playing = _Play(self, rollout)
+            playing = TextPlay(self, rollout)
             try:
                 return playing.trajectory(await playing.run())
             except asyncio.CancelledError:
@@ -77,18 +77,28 @@ class TextPlayer:
                 await self.tools.end_trajectory(rollout.id)
 
 
-class _Play:
+class TextPlay:
     """The state of one trajectory under way."""
 
-    def __init__(self, player: TextPlayer, rollout: Rollout) -> None:
+    def __init__(
+        self, player: TextPlayer, rollout: Rollout, before: Sequence[Mapping[str, Any]] = (), turns: Sequence[Turn] = ()
+    ) -> None:
+        """Takes what is played.
+
+        Args:
+            before: messages of an earlier part of the conversation, which the task's come after.
+            turns: those of that part.
+        """
         self._player, self._rollout, self._limits = player, rollout, player.limits
         self._started = time.perf_counter()
         task = rollout.task
-        self._messages = [message_of(message) for message in task.messages]
+        self.messages = [*before, *(message_of(message) for message in task.messages)]
+        """The conversation so far, in the OpenAI form."""
         self._tools = [tool.as_openai() for tool in player.tools.descriptions if task.may_use(tool.name)]
         self._meter = Meter(player.meter)
         self._sampling = player.sampling.model_copy(update={"seed": rollout.seed % (1 << 31)})
-        self.turns: list[Turn] = []
+        self.turns = [*turns]
+        self._num_before = len(self.turns)
         self._num_calls = self._num_failed_turns = 0
         self._answer: str | None = None
         self._error: str | None = None
@@ -122,7 +132,7 @@ class _Play:
         started = time.perf_counter()
         try:
             said = await self._player.pool.chat(
-                self._messages,
+                self.messages,
                 Caller(self._player.timeout_s, self._meter),
                 sampling=self._sampling,
                 tools=self._tools,
@@ -138,8 +148,9 @@ class _Play:
             if said.is_truncated:
                 return StopReason.LENGTH
             self._answer = said.text.strip()
+            self.messages.append(said.message())
             return StopReason.ANSWERED
-        if len(self.turns) >= self._limits.max_turns:
+        if len(self.turns) - self._num_before >= self._limits.max_turns:
             self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), _NOT_RUN) for call in said.calls))
             return StopReason.MAX_TURNS
         return await self._act_on(said, turn)
@@ -157,10 +168,10 @@ class _Play:
         self._num_failed_turns += 1
         if self._num_failed_turns > self._limits.max_parse_failures:
             return StopReason.PARSE_FAILURE_LIMIT
-        if len(self.turns) >= self._limits.max_turns:
+        if len(self.turns) - self._num_before >= self._limits.max_turns:
             return StopReason.MAX_TURNS
         words = "\n".join(failure.message for failure in failures)
-        self._messages += [said.message(), {"role": "user", "content": words}]
+        self.messages += [said.message(), {"role": "user", "content": words}]
         return None
 
     def _fail(self, failure: EndpointFailure, sample_s: float) -> StopReason:
@@ -183,12 +194,12 @@ class _Play:
             if record.result.outcome.is_infrastructure:
                 self._error = f"tool {record.call.name!r}: {record.result.outcome}: {record.result.text}"
                 return StopReason.INFRA_FAILURE
-        self._messages.append(replace(said, calls=tuple(calls)).message())
+        self.messages.append(replace(said, calls=tuple(calls)).message())
         for call, record in zip(calls, records, strict=True):
-            self._messages.append({"role": "tool", "tool_call_id": call.id, "content": record.result.text})
+            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": record.result.text})
         images = [image for record in records for image in record.result.images][: self._limits.max_images]
         if images:
-            self._messages.append(
+            self.messages.append(
                 {"role": "user", "content": [text_part("The images of the results:"), *map(image_part, images)]}
             )
         used = said.usage.prompt_tokens + said.usage.completion_tokens

@@ -26,6 +26,8 @@ from rlf.types import EvaluationFinished, EventSink, Notice, Scored
 from rlf.types.policy import Sampling
 
 if TYPE_CHECKING:
+    from rlf.api.targets import Target
+    from rlf.rollout.by_text import TextPlayer
     from rlf.rollout.collect import Player
 
 
@@ -204,7 +206,7 @@ async def _players(
         emit(Notice(level, text, {}))
 
     if target.endpoint is not None:
-        async with _by_text(prepared, traffic, notify, usage) as found:
+        async with open_text_players(target, traffic, notify, usage) as found:
             yield found
         return
     planned = len(prepared.tasks) * spec.eval.num_samples
@@ -222,16 +224,21 @@ async def _players(
 
 
 @asynccontextmanager
-async def _by_text(
-    prepared: Prepared, traffic: Traffic, notify: Callable[[str, str], None], usage: dict[str, dict[str, float]]
-) -> AsyncIterator[tuple[Harness, PlayerOf]]:
+async def open_text_players(
+    target: Target, traffic: Traffic, notify: Callable[[str, str], None], usage: dict[str, dict[str, float]]
+) -> AsyncIterator[tuple[Harness, Callable[[Sampling], TextPlayer]]]:
+    """The harness of a model behind a server, entered, and what plays it.
+
+    Args:
+        usage: takes what the server counts, by trajectory.
+    """
     from rlf.chat.standin import stand_in
     from rlf.endpoints.pool import open_pool
     from rlf.rollout.by_text import TextPlayer
     from rlf.tools.agent_text import AUTO, TextCalls
 
-    spec, endpoint = prepared.plan.spec, prepared.target.endpoint
-    assert endpoint is not None
+    spec, endpoint = target.spec, target.endpoint
+    assert endpoint is not None, f"{target.name} is on this machine"
     # The format is the server's own: a stand-in takes its place, which renders and reads nothing.
     plain = spec.model_copy(update={"chat": ChatSpec(format="hermes")})
     harness = build_harness(plain, stand_in("hermes").tokenizer, notify, traffic, count_tokens=_about)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.evaluation.asked import Asked, Trial
+from rlf.api.evaluation.asked import CHAT, Asked, Trial
 from rlf.api.lineage import open_reader
 from rlf.api.specs.plans import Checked
 from rlf.api.targets import Target, open_target
@@ -61,6 +61,8 @@ def prepare(
     """
     like = None if name is None else _recorded_evaluation(name, runs_folder)
     trial = None if like is None else Trial.recorded(like.record)
+    if trial is not None and CHAT in trial.modes:
+        raise RlfError(f"run {name}: is a saved conversation, with no questions to repeat. Name a model.")
     if trial is not None:
         name, endpoint = trial.model or trial.target, endpoint_again(trial)
     changes, notices = asked.changes, list[Notice]()

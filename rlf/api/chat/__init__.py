@@ -1,0 +1,1 @@
+"""Conversations with a model, its tools running."""

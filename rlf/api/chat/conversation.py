@@ -1,0 +1,106 @@
+"""A conversation: what was said, taken back, said again, scored and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from rlf.api.chat.speakers import ShownTools, Speaker, Spoken, message_with
+from rlf.core.errors import RlfError
+from rlf.core.seeds import derive_seed
+from rlf.rewards.function import RewardFunction
+from rlf.types import Message, Scored, StopReason, Task, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """A message of the user's, and what came of it."""
+
+    message: Message
+    after: Spoken
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One conversation."""
+
+    speaker: Speaker
+    tools: ShownTools
+    reward: RewardFunction
+    seed: int
+    system: str = ""
+    """The system message; empty: the model's own."""
+    _exchanges: list[_Exchange] = field(default_factory=list)
+    _num_tries: int = 0
+    """Answers begun, each of which has a seed of its own."""
+    _is_stale: bool = False
+    """Whether something was taken back, so that tools no longer hold the state of what is left."""
+
+    @property
+    def trajectory(self) -> Trajectory | None:
+        """All that was said; None before the first answer."""
+        return self._exchanges[-1].after.trajectory if self._exchanges else None
+
+    async def say(self, text: str, images: Sequence[str] = ()) -> Trajectory:
+        """Says something, and lets the model answer. Cancelled, or where it breaks, nothing was said.
+
+        Raises:
+            RlfError: the conversation is full, or the model cannot be shown an image.
+        """
+        return await self._say(message_with(text, images))
+
+    async def retry(self) -> Trajectory:
+        """Lets the model answer the last message again, with another seed."""
+        if not self._exchanges:
+            raise RlfError("nothing was said yet.")
+        last = self._exchanges[-1]
+        self.undo()
+        try:
+            return await self._say(last.message)
+        except BaseException:
+            self._exchanges.append(last)
+            raise
+
+    def undo(self) -> Message:
+        """Takes the last message and its answer back. Raises RlfError where there is none."""
+        if not self._exchanges:
+            raise RlfError("nothing was said yet.")
+        self._is_stale = True
+        return self._exchanges.pop().message
+
+    def begin(self, system: str) -> None:
+        """Begins anew with a system message."""
+        self.system, self._exchanges, self._is_stale = system, [], True
+
+    async def score(self, gold: str | None) -> Scored:
+        """The conversation by the reward terms of the spec. Args: gold: the answer that terms may compare with."""
+        if self.trajectory is None:
+            raise RlfError("nothing was said yet.")
+        trajectory = self.trajectory
+        trajectory = replace(trajectory, task=replace(trajectory.task, answer=gold))
+        return await self.reward.score(trajectory, step=0, group_size=1)
+
+    async def close(self) -> None:
+        """Gives back what tools hold."""
+        await self.tools.end()
+
+    async def _say(self, message: Message) -> Trajectory:
+        before = self._exchanges[-1].after if self._exchanges else None
+        again = self._is_stale
+        if again:
+            await self.tools.end()
+            self._is_stale = False
+        system = [Message("system", self.system)] if self.system and before is None else []
+        task = Task("chat", (*system, message))
+        self._num_tries += 1
+        seed = derive_seed(self.seed, "chat", self._num_tries)
+        try:
+            after = await self.speaker.answer(before, task, seed, again=again)
+        except BaseException:
+            self._is_stale = True
+            raise
+        if after.trajectory.stop is StopReason.INFRA_FAILURE:
+            self._is_stale = True
+            raise RlfError(f"{after.trajectory.error}. Your message is taken back.")
+        self._exchanges.append(_Exchange(message, after))
+        return after.trajectory

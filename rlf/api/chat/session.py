@@ -1,0 +1,180 @@
+"""A conversation that is open: model and tools live on a thread of their own, so that a terminal may wait for words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from rlf.api.chat.conversation import Conversation
+from rlf.api.chat.speakers import Show, ShownHost, ShownTools, TextSpeaker, TokenSpeaker
+from rlf.api.evaluation.asked import CHAT, SECTION, Trial
+from rlf.api.evaluation.play import open_text_players
+from rlf.api.lineage import check_runs_folder, open_lineage
+from rlf.api.running.provenance import code_patch, hide_secrets, made_here, recorded_files
+from rlf.api.targets import Target
+from rlf.core.errors import RlfError
+from rlf.core.hashing import hash_json
+from rlf.core.ids import new_run_id
+from rlf.core.inside import run_folder
+from rlf.engines.engine import HostSettings
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import EVALUATION, ParentKind, RunRecord
+from rlf.lineage.run import start_run
+from rlf.plan import plan_to_json
+from rlf.rollout.metrics import rollout_metrics
+from rlf.training.harness import Traffic, build_harness
+from rlf.types import EvaluationFinished, RunFinished, RunStatus, Scored
+
+T = TypeVar("T")
+
+_END_S = 10.0
+"""For what was cancelled to give back what it holds."""
+
+
+class Session:
+    """A context manager around a conversation with a target. Its methods block; Ctrl-C ends what they wait for."""
+
+    def __init__(self, target: Target, show: Show, notify: Callable[[str, str], None], *, greedy: bool = False) -> None:
+        """Opens nothing yet.
+
+        Args:
+            show: takes what is said, called and returned, as it happens, on another thread.
+            notify: takes what tools report: a level and the words.
+            greedy: whether the likeliest token is taken, and not a sampled one.
+
+        Raises:
+            RlfError: the spec has a world, which has no place in a conversation.
+        """
+        if target.spec.env is not None:
+            raise RlfError(f"{target.name}: its spec has a world (`env`). Play it with `rlf env play`.")
+        self._open = partial(_conversation, target, show, notify, greedy=greedy)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rlf-chat", daemon=True)
+        self._stop: asyncio.Event | None = None
+        self._living: Future[None] | None = None
+        self._opened: Future[Conversation] = Future()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop)
+        try:
+            self.conversation = self._opened.result()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work comes to. Ctrl-C cancels it, and is raised when it has ended or at a second Ctrl-C."""
+        ended = threading.Event()
+
+        async def settle() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(settle(), self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            ended.wait(_END_S)
+            raise
+
+    async def _live(self) -> None:
+        """Opens everything, waits, and closes it, all in one task."""
+        self._stop = asyncio.Event()
+        try:
+            async with self._open() as conversation:
+                self._opened.set_result(conversation)
+                await self._stop.wait()
+                await conversation.close()
+        except BaseException as error:
+            if self._opened.done():
+                raise
+            self._opened.set_exception(error)
+
+    def _end(self) -> None:
+        if self._stop is not None and self._living is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._living.exception()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@asynccontextmanager
+async def _conversation(
+    target: Target, show: Show, notify: Callable[[str, str], None], *, greedy: bool
+) -> AsyncIterator[Conversation]:
+    if target.endpoint is not None:
+        async with _with_server(target, show, notify, greedy=greedy) as conversation:
+            yield conversation
+        return
+    spec = target.spec
+    host, tokenizer = await asyncio.to_thread(target.load_host, HostSettings(num_slots=1, dtype=spec.model.dtype))
+    harness = build_harness(spec, tokenizer, notify)
+    tools = ShownTools(harness.tools, show)
+    async with harness.opened(), host:
+        sampling = harness.greedy if greedy else harness.evaluation
+        setting = harness.setting(ShownHost(host, harness.chat, show), sampling)
+        limits = replace(
+            setting.limits,
+            max_total_tokens=min(host.max_tokens, tokenizer.model_max_length),
+            max_new_tokens=spec.rollout.max_new_tokens or spec.rollout.max_total_tokens,
+        )
+        speaker = TokenSpeaker(replace(setting, tools=tools, limits=limits))
+        yield Conversation(speaker, tools, harness.reward, spec.seed)
+
+
+@asynccontextmanager
+async def _with_server(
+    target: Target, show: Show, notify: Callable[[str, str], None], *, greedy: bool
+) -> AsyncIterator[Conversation]:
+    usage: dict[str, dict[str, float]] = {}
+    async with open_text_players(target, Traffic(), notify, usage) as (harness, player_of):
+        tools = ShownTools(harness.tools, show)
+        player = replace(player_of(harness.greedy if greedy else harness.evaluation), tools=tools)
+        yield Conversation(TextSpeaker(player, show), tools, harness.reward, target.spec.seed)
+
+
+def save(scored: Scored, target: Target, runs_folder: Path, command: Sequence[str]) -> str:
+    """Keeps a conversation in the lineage, where `rlf trace` shows it; the id that it has there."""
+    check_runs_folder(runs_folder)
+    run_id, step, cwd = new_run_id(), target.step or 0, Path.cwd()
+    trial = Trial(target.name, (CHAT,), step, None)
+    spec = {"spec": target.spec.model_dump(mode="json", by_alias=True)}
+    plan = spec if target.plan is None else json.loads(plan_to_json(target.plan))
+    files = () if target.plan is None else recorded_files(target.plan, cwd)
+    with open_lineage(runs_folder, create=True, url=target.spec.lineage.url) as store:
+        hide_secrets(store, [] if target.plan is None else [target.plan])
+        record = RunRecord(
+            name=target.spec.name,
+            engine=EVALUATION,
+            seed=target.spec.seed,
+            plan={**plan, SECTION: asdict(trial)},
+            plan_hash=hash_json([CHAT, target.name, run_id]),
+            parent_id=None if target.record is None else target.record.id,
+            parent_kind=None if target.record is None else ParentKind.EVALUATION,
+            parent_step=target.step,
+            **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd),
+            files=files,
+        )
+        start_run(store, record, code_patch())
+        with Recorder(store, run_id) as recorder:
+            recorder(EvaluationFinished(step, CHAT, rollout_metrics([scored]), [scored]))
+            recorder(RunFinished(RunStatus.FINISHED, step))
+    return run_id

@@ -1,0 +1,229 @@
+"""Who answers in a conversation: a model of this machine, token by token, or one behind a server, turn by turn.
+
+Both let the rollout loop's rules play what follows a user's message, so that calls, results and limits are as in
+training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from rlf.chat.format import ChatFormat
+from rlf.core.errors import RlfError
+from rlf.rollout.by_text import TextPlay, TextPlayer
+from rlf.rollout.loop import Limits, Prefix, Rollout, Setting
+from rlf.types import CallRecord, Message, Task, ToolCall, ToolDescription, ToolInvoker, ToolResult, Trajectory
+from rlf.types.policy import Host, Sample, SampleRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """More of what the model says, without the calls."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A tool is called."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A call is over."""
+
+    record: CallRecord
+
+
+Shown = Said | Called | Returned
+Show = Callable[[Shown], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A conversation up to the end of the model's words."""
+
+    trajectory: Trajectory
+    messages: Sequence[Mapping[str, Any]] = ()
+    """In the OpenAI form, of a model behind a server."""
+
+
+class Speaker(Protocol):
+    """A model that answers."""
+
+    async def answer(self, before: Spoken | None, task: Task, seed: int, *, again: bool) -> Spoken:
+        """Lets the model answer.
+
+        Args:
+            before: the conversation before the task's messages; None: they begin it.
+            again: whether the calls of `before` are made again first, since state that tools keep is gone.
+        """
+
+
+@dataclass(slots=True)
+class ShownTools:
+    """Tools whose calls are shown as they are made; the state that they keep lasts from answer to answer."""
+
+    tools: ToolInvoker
+    show: Show
+    _number: int = 0
+    """Of the state."""
+
+    @property
+    def descriptions(self) -> tuple[ToolDescription, ...]:
+        """Every declared tool."""
+        return self.tools.descriptions
+
+    async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
+        """Runs and shows one call."""
+        self.show(Called(call))
+        result = await self.tools.invoke(call, trajectory_id=self._id)
+        self.show(Returned(CallRecord(call, result)))
+        return result
+
+    async def end_trajectory(self, trajectory_id: str) -> None:
+        """Keeps what tools hold: the conversation continues."""
+
+    async def end(self) -> None:
+        """Gives back what tools hold for the conversation; later calls begin with a new state."""
+        await self.tools.end_trajectory(self._id)
+        self._number += 1
+
+    @property
+    def _id(self) -> str:
+        return f"chat/{self._number}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHost:
+    """A host whose tokens are shown as they are sampled."""
+
+    host: Host
+    chat: ChatFormat
+    show: Show
+
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        """Announces trajectories."""
+        self.host.open(trajectory_ids)
+
+    def release(self, trajectory_id: str) -> None:
+        """Ends a trajectory."""
+        self.host.release(trajectory_id)
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Samples one turn, showing the text up to its first call."""
+        shown = 0
+
+        def watch(sample: Sample, *, is_over: bool = False) -> None:
+            nonlocal shown
+            text = visible_part(self.chat, self.chat.decode(sample.tokens), is_over=is_over)
+            if len(text) > shown:
+                self.show(Said(text[shown:]))
+                shown = len(text)
+
+        sample = await self.host.sample(request, watch)
+        watch(sample, is_over=True)
+        return sample
+
+
+_HELD = 16
+"""Characters that may be the beginning of a call's mark."""
+
+
+def visible_part(chat: ChatFormat, text: str, *, is_over: bool) -> str:
+    """What of a turn's text is shown: neither calls, nor the token that ends it, nor half a character."""
+    for ending in (chat.decode([token]) for token in chat.stop_token_ids):
+        text = text.removesuffix(ending)
+    call = chat.find_call(text)
+    if call is not None:
+        return text[:call].rstrip()
+    if is_over:
+        return text
+    text = text.rstrip("\ufffd")
+    at = max(text.rfind(mark, len(text) - _HELD) for mark in "<[{")
+    return text if at < 0 or len(text) - at > _HELD else text[:at]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpeaker:
+    """A model of this machine: the conversation is one trajectory, whose tokens are those that were sampled."""
+
+    setting: Setting
+    """Its limits are of one answer, but for the tokens, which are of the whole conversation."""
+
+    async def answer(self, before: Spoken | None, task: Task, seed: int, *, again: bool) -> Spoken:
+        """Lets the model answer."""
+        if any(message.images for message in task.messages):
+            raise RlfError("this model is shown text alone. Images go to a model behind --endpoint that sees.")
+        if before is None:
+            return await self._play(Rollout(f"chat/{seed}", task, 0, seed), self.setting.limits)
+        earlier = self._heard(before.trajectory, task.messages[-1].content)
+        prefix = Prefix(earlier, len(earlier.turns), replays_calls=again)
+        rollout = Rollout(f"chat/{seed}", earlier.task, 0, seed, prefix)
+        return await self._play(rollout, self._limits(earlier))
+
+    async def _play(self, rollout: Rollout, limits: Limits) -> Spoken:
+        setting = replace(self.setting, limits=limits)
+        setting.open([rollout.id])
+        return Spoken(await setting.play(rollout))
+
+    def _heard(self, trajectory: Trajectory, text: str) -> Trajectory:
+        """A trajectory after whose last turn the user speaks."""
+        if not trajectory.turns:
+            raise RlfError("there is no room for an answer. /undo takes your last message back.")
+        last = trajectory.turns[-1]
+        sampled = list(trajectory.tokens[: last.end])
+        closed = bool(sampled) and sampled[-1] in self.setting.chat.stop_token_ids
+        heard = self.setting.chat.user_turn(text, closed=closed, turn=last.text)
+        size = len(sampled) + len(heard)
+        if size >= self.setting.limits.max_total_tokens:
+            most = self.setting.limits.max_total_tokens
+            raise RlfError(f"the conversation is full: {size} of {most} tokens. /undo takes back, /system begins anew.")
+        return replace(
+            trajectory,
+            tokens=[*sampled, *heard],
+            action_mask=[*trajectory.action_mask[: last.end], *([False] * len(heard))],
+            rollout_logprobs=[*trajectory.rollout_logprobs[: last.end], *([0.0] * len(heard))],
+            turns=(*trajectory.turns[:-1], replace(last, observation_end=size)),
+            answer=None,
+        )
+
+    def _limits(self, earlier: Trajectory) -> Limits:
+        """Those of one answer, counted from the end of what was said before."""
+        limits, turns = self.setting.limits, earlier.turns
+        num_failed = sum(bool(turn.failures and not turn.calls) for turn in turns)
+        calls = None if limits.max_tool_calls is None else limits.max_tool_calls + len(earlier.calls)
+        return replace(
+            limits,
+            max_turns=limits.max_turns + len(turns),
+            max_tool_calls=calls,
+            max_parse_failures=limits.max_parse_failures + num_failed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TextSpeaker:
+    """A model behind a server: it is sent the messages so far, and each of its turns is shown when it is over."""
+
+    player: TextPlayer
+    show: Show
+
+    async def answer(self, before: Spoken | None, task: Task, seed: int, *, again: bool) -> Spoken:
+        """Lets the model answer."""
+        earlier = () if before is None else before.messages
+        turns = () if before is None else before.trajectory.turns
+        playing = TextPlay(self.player, Rollout(f"chat/{seed}", task, 0, seed), earlier, turns)
+        trajectory = playing.trajectory(await playing.run())
+        if trajectory.answer:
+            self.show(Said(trajectory.answer))
+        first = task if before is None else before.trajectory.task
+        return Spoken(replace(trajectory, task=first), playing.messages)
+
+
+def message_with(text: str, images: Sequence[str]) -> Message:
+    """A user's message, its images before the words."""
+    return Message("user", "<image>\n" * len(images) + text, tuple(images))

@@ -1,0 +1,218 @@
+"""A conversation keeps every token that was sampled, runs the tools, takes back, scores, and is kept in the lineage."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+import time
+from contextlib import contextmanager
+
+import pytest
+from typer.testing import CliRunner
+
+from rlf.api.chat.session import Session, save
+from rlf.api.chat.speakers import Called, Returned, Said
+from rlf.api.lineage import open_reader
+from rlf.api.targets import endpoint_of, open_target
+from rlf.cli.main import app
+from rlf.core import RlfError
+
+from .conftest import ROOT
+from .test_evaluations import a_choice, a_server, searching
+
+SEARCH = ROOT / "specs" / "search.yaml"
+QUESTION = "On which river does Lomtol lie?"
+
+
+@contextmanager
+def talking(name, files=(SEARCH,), runs=ROOT / "none", **keys):
+    """A session, its target, and what is shown."""
+    shown = []
+    endpoint = keys.pop("endpoint", None)
+    with (
+        open_target(name, files, runs_folder=runs, endpoint=endpoint, needs_data=False) as target,
+        Session(target, shown.append, lambda level, text: None, **keys) as session,
+    ):
+        yield session, target, shown
+
+
+def test_words_calls_and_results_are_shown_as_they_come():
+    with talking("builtin:tiny", greedy=True) as (session, _, shown):
+        trajectory = session.run(session.conversation.say(QUESTION))
+    kinds = [type(item) for item in shown]
+    assert kinds.index(Called) < kinds.index(Returned) < len(kinds) - 1 - kinds[::-1].index(Said)
+    assert "".join(item.text for item in shown if isinstance(item, Said)) == trajectory.answer
+    assert "Lomtol" in next(item.record.result.text for item in shown if isinstance(item, Returned))
+
+
+def test_a_next_message_extends_the_tokens_as_they_were_sampled():
+    with talking("builtin:tiny", greedy=True) as (session, _, _shown):
+        first = session.run(session.conversation.say(QUESTION))
+        second = session.run(session.conversation.say(QUESTION))
+    assert list(second.tokens[: len(first.tokens)]) == list(first.tokens)
+    assert sum(second.action_mask) > sum(first.action_mask)
+    assert second.action_mask[: len(first.tokens)] == list(first.action_mask)
+    assert len(second.turns) > len(first.turns) and second.turns[: len(first.turns) - 1] == first.turns[:-1]
+
+
+def test_what_is_taken_back_was_never_said_and_another_seed_says_it_otherwise():
+    with talking("builtin:tiny") as (session, _, _shown):
+        talk = session.conversation
+        first = session.run(talk.say(QUESTION))
+        answers = {session.run(talk.retry()).turns[0].text for _ in range(8)}
+        assert len(answers) > 1
+        session.run(talk.say("Who?"))
+        talk.undo()
+        assert len(talk.trajectory.task.messages) == 1
+        assert talk.undo().content == QUESTION and talk.trajectory is None
+        with pytest.raises(RlfError, match="nothing was said yet"):
+            talk.undo()
+        assert first.task.messages[0].content == QUESTION
+
+
+def test_a_conversation_is_scored_and_kept_where_trace_shows_it(tmp_path):
+    runs = tmp_path / "runs"
+    with talking("builtin:tiny", greedy=True) as (session, target, _shown):
+        trajectory = session.run(session.conversation.say(QUESTION))
+        scored = session.run(session.conversation.score(trajectory.answer))
+        assert scored.reward == 1.0
+        without = session.run(session.conversation.score(None))
+        assert without.reward is None and "no gold" in without.scores[0].reason
+        run_id = save(scored, target, runs, ["rlf", "chat"])
+    with open_reader(runs) as reader:
+        stored = reader.trajectory(run_id, k=0, phase="chat").scored.trajectory
+    assert list(stored.tokens) == list(trajectory.tokens)
+    shown = CliRunner().invoke(app, ["trace", run_id, "0", "--phase", "chat", "--runs", str(runs)])
+    assert shown.exit_code == 0 and "Lomtol" in shown.output
+    again = CliRunner().invoke(app, ["eval", run_id, "--runs", str(runs)])
+    assert again.exit_code == 2 and "saved conversation" in again.output
+
+
+def test_a_system_message_begins_anew():
+    with talking("builtin:tiny", greedy=True) as (session, _, _shown):
+        session.run(session.conversation.say(QUESTION))
+        session.conversation.begin("Be brief.")
+        trajectory = session.run(session.conversation.say(QUESTION))
+    assert [message.role for message in trajectory.task.messages] == ["system", "user"]
+
+
+def test_a_full_conversation_says_so_and_stays_as_it_was():
+    with talking("builtin:tiny", greedy=True) as (session, _, _shown):
+        first = session.run(session.conversation.say(QUESTION))
+        with pytest.raises(RlfError, match="the conversation is full"):
+            session.run(session.conversation.say("river " * 2000))
+        assert session.conversation.trajectory is first
+        session.run(session.conversation.say(QUESTION))
+
+
+def test_a_model_behind_a_server_keeps_the_conversation(tmp_path):
+    with (
+        a_server(searching) as (url, bodies),
+        talking(None, endpoint=endpoint_of(url, "big")) as (session, target, shown),
+    ):
+        session.run(session.conversation.say(QUESTION))
+        trajectory = session.run(session.conversation.say("Penrox lies on which river?"))
+        run_id = save(session.run(session.conversation.score(None)), target, tmp_path / "runs", ["rlf"])
+    roles = [message["role"] for message in bodies[-1]["messages"]]
+    assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant", "tool"]
+    assert len(trajectory.turns) == 4 and not trajectory.tokens
+    assert sum(isinstance(item, Called) for item in shown) == 2
+    assert (
+        CliRunner().invoke(app, ["trace", run_id, "0", "--phase", "chat", "--runs", str(tmp_path / "runs")]).exit_code
+        == 0
+    )
+
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
+    "53de0000000c4944415408d763f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
+)
+
+
+def test_images_go_by_their_paths_to_models_that_see(tmp_path):
+    (tmp_path / "pixel.png").write_bytes(PIXEL)
+
+    def seeing(messages):
+        return 200, a_choice(content=str([part["type"] for part in messages[-1]["content"]]))
+
+    with a_server(seeing) as (url, _), talking(None, endpoint=endpoint_of(url, "big")) as (session, _, shown):
+        trajectory = session.run(session.conversation.say("What is it?", [str(tmp_path / "pixel.png")]))
+    assert trajectory.answer == "['image_url', 'text']" and isinstance(shown[-1], Said)
+    with talking("builtin:tiny") as (session, _, _shown), pytest.raises(RlfError, match="text alone"):
+        session.run(session.conversation.say("What is it?", [str(tmp_path / "pixel.png")]))
+
+
+def test_every_command_of_a_conversation_answers(trained, tmp_path, monkeypatch):
+    runs, run_id = trained
+    lines = ["/help", "/tools", "/undo", "/nothing", "/image none.png", QUESTION, "/retry", "/reward Tekgal", "/save"]
+    result = CliRunner().invoke(
+        app, ["chat", run_id, "--runs", str(runs)], input="\n".join([*lines, "/quit", "x"]) + "\n"
+    )
+    assert result.exit_code == 0, result.output
+    for words in (
+        "/retry",
+        "calculator",
+        "nothing was said yet",
+        "there is no /nothing",
+        "none.png",
+        "reward",
+        "saved:",
+    ):
+        assert words in result.output
+    assert "> x" not in result.output
+
+
+class Terminal:
+    """The program on a terminal of its own."""
+
+    def __init__(self, *arguments):
+        self.own, theirs = pty.openpty()
+        self.before = termios.tcgetattr(self.own)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rlf", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=ROOT,
+            env=os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+            preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def read_until(self, words, timeout_s=120.0):
+        """Reads until the words were printed after what was waited for last."""
+        ends = time.monotonic() + timeout_s
+        while not (found := re.search(words, self.text)):
+            ready, _, _ = select.select([self.own], [], [], max(0.0, ends - time.monotonic()))
+            assert ready, f"{words!r} was not printed: {self.text!r}"
+            self.text += os.read(self.own, 65536).decode(errors="replace")
+        self.text = self.text[found.end() :]
+
+    def write(self, text):
+        os.write(self.own, text.encode())
+
+
+def test_ctrl_c_stops_an_answer_and_twice_the_program_and_the_terminal_is_left_clean():
+    options = ["eval.temperature=9", "rollout.max_total_tokens=1000"]
+    terminal = Terminal("chat", "builtin:tiny", "specs/search_no_tool.yaml", *options)
+    terminal.read_until("> ")
+    terminal.write("Who is it?\n")
+    terminal.read_until("it\\?\r\n..........")  # the model has begun
+    terminal.write("\x03")
+    terminal.read_until("Ctrl-C again")
+    terminal.read_until("> ")
+    terminal.write("/undo\n")
+    terminal.read_until("nothing was said yet")
+    terminal.read_until("> ")
+    terminal.write("\x03")
+    terminal.read_until("Ctrl-C again")
+    terminal.read_until("> ")
+    terminal.write("\x03")
+    assert terminal.process.wait(60) == 130
+    assert termios.tcgetattr(terminal.own) == terminal.before
+    os.close(terminal.own)
