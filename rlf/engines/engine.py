@@ -17,7 +17,6 @@ from rlf.chat.format import ChatFormat
 from rlf.core import Fault, RlfError
 from rlf.core.hashing import hash_path
 from rlf.data import load_tasks
-from rlf.lineage.records import EVALUATION
 from rlf.plan import Plan
 from rlf.plan.engine import PlannedEngine
 from rlf.spec import LoadedSpec, RunSpec
@@ -287,6 +286,8 @@ def recorded_engine(record: RunRecord) -> Engine:
 
 def refuse_evaluation(record: RunRecord) -> None:
     """Raises RlfError for an evaluation, where a run that trains is needed."""
+    from rlf.lineage.records import EVALUATION  # which `rlf check` does not load
+
     if record.engine == EVALUATION:
         raise RlfError(
             f"run {record.id}: is an evaluation, which trains no model. `rlf eval {record.id}` continues one that was "

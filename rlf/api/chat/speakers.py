@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.rollout.by_text import TextPlay, TextPlayer
-from rlf.rollout.loop import Limits, Prefix, Rollout, Setting
+from rlf.rollout.loop import Setting
+from rlf.rollout.rollout import Limits, Prefix, Rollout
 from rlf.types import CallRecord, Message, Task, ToolCall, ToolDescription, ToolInvoker, ToolResult, Trajectory
 from rlf.types.policy import Host, Sample, SampleRequest
 
