@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlf.builder.certificate import Certificate, Tally, read_certificate
 from rlf.builder.kind import Maker, Part, read_part
+from rlf.builder.register import Register
 from rlf.builder.settings import BuildSettings
 from rlf.builder.task import Task, read_task
 from rlf.core import RlfError, hash_path
@@ -23,7 +24,7 @@ from rlf.core.yaml_text import dump_yaml
 
 WORK = ".build"
 """Folder within a world where parts are kept until it is whole."""
-CERTIFICATE, DATABASE, CODE, SPEC, BUILD = "certificate.json", "world.db", "tools.py", "spec.yaml", "build.yaml"
+CERTIFICATE, DATABASE, SPEC, BUILD = "certificate.json", "world.db", "spec.yaml", "build.yaml"
 SPLITS = ("train", "validation", "heldout")
 _VERSIONS_AT = slice(92, 100)
 """Bytes of a database's header that hold the version of SQLite and a count of changes that goes with it."""
@@ -64,12 +65,15 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
 
 
 def _parts(maker: Maker, work: Path) -> Iterator[Part]:
-    """The parts, those that were saved from there."""
+    """The parts, those that were saved from there; each with names that no earlier one has, and no task of one."""
+    register = Register()
     for name in maker.names:
         path = work / f"{name}.json"
         if not path.is_file():
-            _write_json(path, maker.make(name).to_json())
-        yield _saved(work, name)
+            _write_json(path, register.admitted(maker.make(name)).to_json())
+        part = _saved(work, name)
+        register.add(part)
+        yield part
 
 
 def _saved(work: Path, name: str) -> Part:
@@ -91,21 +95,21 @@ def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
     for split in SPLITS:
         rows = [json.dumps(task.row(), ensure_ascii=False) + "\n" for task in tasks if task.split == split]
         _write_text(out / f"{split}.jsonl", "".join(rows))
-    codes = dict.fromkeys(part.code for part in parts)
-    _write_text(out / CODE, "\n\n".join([settings.build.shared_code(), *codes]))
-    _write_database(out / DATABASE, [part.data for part in parts])
     shutil.rmtree(out / "tools", ignore_errors=True)
     (out / "tools").mkdir()
+    for name, text in settings.build.code_files(
+        {name: part.codes[name] for part in parts for name in part.codes}
+    ).items():
+        _write_text(out / name, text)
+    data = [part.data for part in parts if part.data]
+    (out / DATABASE).unlink(missing_ok=True)
+    if data:
+        _write_database(out / DATABASE, data)
     for name, tool in tools.items():
-        _write_text(out / "tools" / f"{name}.yaml", dump_yaml(_declaration(tool, settings)))
+        files = [f"../{file}" for file in ([DATABASE] if data else []) + [BUILD]]
+        _write_text(out / "tools" / f"{name}.yaml", dump_yaml({**tool, "files": files}))
     _write_text(out / SPEC, _spec(out.resolve().name, sorted(tools), tasks))
     _write_text(out / BUILD, dump_yaml(settings.model_dump(mode="json", exclude={"out"})))
-
-
-def _declaration(tool: Mapping[str, Any], settings: BuildSettings) -> dict[str, Any]:
-    """A tool's file."""
-    target = settings.build.target(tool["name"], CODE)
-    return {**tool, "target": target, "idempotent": True, "files": [f"../{name}" for name in (DATABASE, BUILD)]}
 
 
 def _write_database(path: Path, data: Sequence[str]) -> None:
@@ -145,8 +149,9 @@ def _spec(name: str, tools: Sequence[str], tasks: Sequence[Task]) -> str:
 
 
 def _files(out: Path) -> list[Path]:
-    names = [*(f"{split}.jsonl" for split in SPLITS), DATABASE, CODE, SPEC, BUILD]
-    return [*(out / name for name in names), *sorted((out / "tools").glob("*.yaml"))]
+    """The files of a world, without its certificate."""
+    here = [path for path in out.iterdir() if path.is_file() and path.name != CERTIFICATE]
+    return sorted(here) + sorted((out / "tools").iterdir())
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlf.builder.folder import CODE, DATABASE, SPLITS, read_world
+from rlf.builder.folder import DATABASE, SPLITS, read_world
+from rlf.builder.graph.workshop import CODE
 from rlf.builder.task import Task
 from rlf.core.yaml_text import load_document
 
@@ -37,8 +38,8 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
     """Writes a file of rows for each part of a world's split, into its folder `ftrl`."""
     _, tasks = read_world(folder)
     (folder / "ftrl").mkdir(exist_ok=True)
-    with closing(sqlite3.connect(folder / DATABASE)) as connection:
-        code_of = _code_maker((folder / CODE).read_text(encoding="utf-8"), connection)
+    with closing(sqlite3.connect(folder / DATABASE if (folder / DATABASE).is_file() else ":memory:")) as connection:
+        code_of = _code_maker(folder, connection)
         describe = cache(lambda tool: _described(folder / "tools" / f"{tool}.yaml"))
         for split in SPLITS:
             path = folder / "ftrl" / f"{split}.jsonl"
@@ -73,9 +74,11 @@ def _described(file: Path) -> dict[str, Any]:
     return {"name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"]}
 
 
-def _code_maker(code: str, connection: sqlite3.Connection) -> Callable[[str, str], str]:
-    """Gives a tool's self-contained source for a world."""
-    module = ast.parse(code)
+def _code_maker(folder: Path, connection: sqlite3.Connection) -> Callable[[str, str], str]:
+    """Gives a tool's self-contained source for a world: its own file, or its part of the module with its values."""
+    if not (folder / CODE).is_file():
+        return lambda tool, world: (folder / "tools" / f"{tool}.py").read_text(encoding="utf-8")
+    module = ast.parse((folder / CODE).read_text(encoding="utf-8"))
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     is_tool = {name: not name.startswith("_") for name in functions}
     shared = ast.Module([node for node in module.body if not _is_left_out(node, is_tool)], [])

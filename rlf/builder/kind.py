@@ -25,21 +25,21 @@ class Part:
     name: str
     tasks: tuple[Task, ...]
     tools: tuple[Mapping[str, Any], ...]
-    """Declarations in MCP's words with `tests`, without `target`."""
-    code: str
-    """Python source of the tools' functions, without imports and what they share."""
-    data: str
-    """SQL that makes the part's tables."""
+    """Declarations, with `target` and `tests`."""
+    codes: Mapping[str, str]
+    """Python source of each tool's function."""
     figures: Mapping[str, Mapping[str, float]]
     """Sums over the tasks, by scenario: what each policy comes to."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Tasks that were made and not kept, by stage and reason."""
+    data: str = ""
+    """SQL that makes the part's tables; empty where the code holds its data."""
     spent: Mapping[str, float] = field(default_factory=dict)
     """What the part cost: requests, tokens, US dollars."""
 
     def to_json(self) -> dict[str, Any]:
         """The part as JSON, which `read_part` reads."""
-        own = {name: getattr(self, name) for name in ("name", "tools", "code", "data", "figures", "dropped", "spent")}
+        own = {name: getattr(self, name) for name in ("name", "tools", "codes", "data", "figures", "dropped", "spent")}
         return own | {"tasks": [task.row() for task in self.tasks]}
 
 
@@ -84,12 +84,8 @@ class BuildKind(Kind, ABC):
         """
 
     @abstractmethod
-    def target(self, tool: str, code: str) -> dict[str, Any]:
-        """The `target:` of a tool's file, which lies in a folder beside the file with the code."""
-
-    @abstractmethod
-    def shared_code(self) -> str:
-        """Python source of what all functions of the tools share."""
+    def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
+        """The files of Python that the tools' targets name, by their path within the world."""
 
 
 BUILD_KINDS: Registry[BuildKind] = Registry(

@@ -156,3 +156,13 @@ def test_a_gate_that_does_not_hold_is_a_failed_check(project):
     result = CliRunner().invoke(app, ["env", "build", "small.yaml", "gates.spam=0.01"])
     assert result.exit_code == 3
     assert "BROKEN" in result.output
+
+
+def test_the_spec_of_a_world_has_no_faults(world):
+    from rlf.spec import load_spec
+    from rlf.spec.looking.inputs import look
+
+    looked = look(load_spec([world / "spec.yaml"]))
+    assert looked.faults == []
+    assert {task.kind for task in looked.train} == {"single", "parallel_single", "multi", "parallel_multi"}
+    assert all(task.tools for task in looked.train)

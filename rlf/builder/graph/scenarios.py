@@ -42,6 +42,10 @@ class Chain:
         return text
 
 
+Calls = tuple[Join, tuple[tuple[str, tuple[str, ...]], ...]]
+"""What a graph asks, whatever its words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Graph:
     """The chains of a task and what is made of their ends."""
@@ -49,6 +53,11 @@ class Graph:
     scenario: Scenario
     chains: tuple[Chain, ...]
     join: Join
+
+    @property
+    def calls(self) -> Calls:
+        """What it asks: equal for graphs that differ in words alone."""
+        return self.join, tuple((each.subject, tuple(one.name for one in each.relations)) for each in self.chains)
 
     def question(self, pack: Pack, rng: random.Random) -> str:
         """The question in words."""

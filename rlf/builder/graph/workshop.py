@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from rlf.builder.graph import runtime
-from rlf.builder.graph.scenarios import Graph, Paths, sample_graph
+from rlf.builder.graph.scenarios import Calls, Graph, Paths, sample_graph
 from rlf.builder.graph.toolkit import Function, Toolkit
 from rlf.builder.graph.world import make_world, open_database, to_sql
 from rlf.builder.kind import Part
@@ -25,6 +25,8 @@ from rlf.builder.task import REFERENCE, Join, Scenario, Step, Task
 from rlf.core import RlfError
 from rlf.rewards.values import Finding, Solved
 
+CODE = "tools.py"
+"""The module of a world's functions."""
 _NUM_EXTRA = (0, 2, 4, 8)
 """Distractors by the dial of the toolset."""
 _TRIES = 200
@@ -76,7 +78,7 @@ class Workshop:
             plan.name, self._pack, plan.names, self._rng, with_former=settings.complexity.function == 3
         )
         self._functions = {function.name: function for function in plan.toolkit.functions}
-        self._code = "\n\n".join(function.source() for function in plan.toolkit.functions)
+        self._codes = {function.name: function.source() for function in plan.toolkit.functions}
         self._kind_by_name = {name: kind for kind, names in self._world.names_by_kind.items() for name in names}
         self._tried: dict[tuple[str, str], list[Finding]] = {}
         self._bench = self._open()
@@ -84,44 +86,44 @@ class Workshop:
     def part(self) -> Part:
         """Every task of the world, proven."""
         tasks: list[Task] = []
-        figures, dropped, questions = Figures(), Counter[str](), set[str]()
+        figures, dropped, known = Figures(), Counter[str](), set[Calls]()
         order = [scenario for scenario, number in self._plan.quota.items() for _ in range(number)]
         self._rng.shuffle(order)
         for scenario in order:
             name = f"{self._plan.split}-{self._plan.name}-{len(tasks):05d}"
-            task, gold = self._proven(scenario, name, questions, dropped)
+            task, gold = self._proven(scenario, name, known, dropped)
             tasks.append(task)
             figures.add(task, policy_scores(task, gold, self._attempts, self._rng))
         return Part(
             name=self._plan.name,
             tasks=tuple(tasks),
-            tools=tuple(
-                {**each.declaration(), "tests": [self._example(each)]} for each in self._plan.toolkit.functions
-            ),
-            code=self._code,
+            tools=tuple(self._declaration(function) for function in self._plan.toolkit.functions),
+            codes=self._codes,
             data=to_sql(self._pack, self._world),
             figures=figures.by_scenario,
             dropped=dict(sorted(dropped.items())),
         )
 
-    def _example(self, function: Function) -> dict[str, Any]:
-        """A call with what it must give, for `rlf tools test`."""
+    def _declaration(self, function: Function) -> dict[str, Any]:
+        """A tool's file: the function runs where the loop runs, since it takes microseconds and is our own."""
         relation, name = next(iter(function.words)), self._world.names_by_kind[function.kind][0]
         value = self._world.facts[relation, name]
-        return {"arguments": function.arguments(relation, name), "expect": {"contains": str(value)}}
+        test = {"arguments": function.arguments(relation, name), "expect": {"contains": str(value)}}
+        target = {"kind": "python", "callable": f"../{CODE}:{function.name}", "isolation": "inline"}
+        return {**function.declaration(), "target": target, "idempotent": True, "tests": [test]}
 
-    def _proven(self, scenario: Scenario, name: str, questions: set[str], dropped: Counter[str]) -> tuple[Task, Solved]:
+    def _proven(self, scenario: Scenario, name: str, known: set[Calls], dropped: Counter[str]) -> tuple[Task, Solved]:
         for _ in range(_TRIES):
             try:
                 task, graph = self._made(scenario, name)
-                if task.question in questions:
-                    raise Unproven("duplicate: the question is there already")
+                if graph.calls in known:
+                    raise Unproven("duplicate: the same is asked already")
                 gold = prove(task, self._bench, self._documents)
                 check_twin(task, self._answer_in_twin(task, graph))
             except Unproven as reason:
                 dropped[str(reason)] += 1
             else:
-                questions.add(task.question)
+                known.add(graph.calls)
                 return task, gold
         raise RlfError(
             f"{self._plan.name}: {_TRIES} tasks of the shape {scenario} in a row were dropped, most for "
@@ -217,7 +219,7 @@ class Workshop:
         """The deployed functions over a database in memory."""
         namespace: dict[str, Any] = {"__name__": "deployed"}
         exec(_compiled_runtime(), namespace)
-        exec(compile(self._code, "<tools>", "exec"), namespace)
+        exec(compile("\n\n".join(self._codes.values()), "<tools>", "exec"), namespace)
         namespace["_CONNECTIONS"].append(open_database(self._pack, self._world))
         return Bench(lambda tool, arguments: namespace[tool](**arguments))
 

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from rlf.builder.graph.noise import add_noise
 from rlf.builder.graph.scenarios import Paths
 from rlf.builder.graph.toolkit import Toolkit, make_toolkit
-from rlf.builder.graph.workshop import WorldMaker, WorldPlan, runtime_source
+from rlf.builder.graph.workshop import CODE, WorldMaker, WorldPlan, runtime_source
 from rlf.builder.kind import BuildKind
 from rlf.builder.pack import Pack, load_pack
 from rlf.builder.settings import BuildSettings, shares_of
@@ -66,13 +66,9 @@ class GraphBuild(BuildKind):
         """A maker with a part for each world."""
         yield WorldMaker(settings, self._plans(settings))
 
-    def target(self, tool: str, code: str) -> dict[str, Any]:
-        """A function that runs where the loop runs: it takes microseconds and is our own."""
-        return {"kind": "python", "callable": f"../{code}:{tool}", "isolation": "inline"}
-
-    def shared_code(self) -> str:
-        """The look-ups."""
-        return runtime_source()
+    def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
+        """One module: what all functions share, and the functions."""
+        return {CODE: "\n\n".join([runtime_source(), *codes.values()])}
 
     def _plans(self, settings: BuildSettings) -> list[WorldPlan]:
         """What each world is to hold; the toolkits' names are dealt here, so that none is given twice."""

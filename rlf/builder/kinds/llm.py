@@ -1,0 +1,137 @@
+"""`build: {kind: llm}`: tasks that a language model writes, behind any OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from rlf.builder.kind import BuildKind
+from rlf.builder.llm.client import Client
+from rlf.builder.llm.maker import LlmMaker, Stages
+from rlf.builder.settings import BuildSettings
+from rlf.core import RlfError
+from rlf.core.meter import COST
+from rlf.core.models import StrictModel
+from rlf.endpoints import EndpointSpec, SamplingSpec
+from rlf.sandbox import RemoteSandbox, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
+
+_REPLY_TOKENS = 500
+"""Of one answer, for an estimate."""
+_TOKEN_CHARS = 4
+
+
+class BuildBudget(StrictModel):
+    """The most that new answers may cost; a build that reaches it stops, and continues where it is allowed more."""
+
+    tokens: int | None = Field(default=None, ge=1)
+    """Prompt and completion tokens."""
+    cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """US dollars, by the servers' own word or `prices`."""
+
+
+async def _enter(stack: AsyncExitStack, sandbox: Sandbox | RemoteSandbox) -> None:
+    await stack.enter_async_context(sandbox)
+
+
+def _resolved(path: str | None, info: ValidationInfo) -> str | None:
+    folder: Path | None = (info.context or {}).get("folder")
+    return None if path is None else str((folder or Path()) / path)
+
+
+class LlmBuild(BuildKind):
+    """Tasks that a language model writes stage by stage; what it writes is validated, run in a sandbox, and proven."""
+
+    kind: Literal["llm"] = "llm"
+    count: int = Field(100, ge=1)
+    """Number of tasks that are tried; those that are dropped are not made up for."""
+    endpoints: tuple[EndpointSpec, ...] = Field(min_length=1)
+    """Servers of one model."""
+    seeds: tuple[str, ...] = Field(min_length=1)
+    """Topics or questions that tasks start from, in turn."""
+    prompts: Annotated[str | None, AfterValidator(_resolved)] = None
+    """Folder with prompts of your own, relative to the build file; those that it lacks are rlf's."""
+    repairs: int = Field(3, ge=0, le=10)
+    """Further answers that a stage is asked for, each with what was wrong with the last one."""
+    budget: BuildBudget = BuildBudget()
+    sampling: SamplingSpec = SamplingSpec(temperature=0.7, max_tokens=4096)
+    structured_output: bool = True
+    """Whether the server is given the JSON Schema of each answer; false for servers that refuse one."""
+    concurrency: int = Field(8, ge=1)
+    """Tasks that are made at once."""
+    deadline_s: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """Time of one answer, all attempts together."""
+    sandbox: SandboxSpec = SandboxSpec(limits=SandboxLimits(wall_s=5.0))
+    """Where functions run, here and in runs."""
+
+    def estimate(self, settings: BuildSettings) -> dict[str, float]:
+        """Requests, tokens and cost without repairs, for answers of 500 tokens."""
+        steps = self._mean_steps(settings)
+        dials = settings.complexity
+        scaled = steps if dials.function or dials.parameters or dials.types else 0.0
+        extra = float((0, 2, 4, 8)[dials.toolset])
+        requests = 3 + 1 + 2 * steps + scaled + (1 + extra if extra else 0)
+        prompt_chars = sum(len(self._client_prompt(name)) for name in ("decompose", "verify", "document", "deploy")) / 4
+        prompt_tokens = self.count * requests * (prompt_chars / _TOKEN_CHARS + _REPLY_TOKENS)
+        completion_tokens = self.count * requests * _REPLY_TOKENS
+        prices = self.endpoints[0].prices
+        cost = (prompt_tokens * prices.prompt_usd + completion_tokens * prices.completion_usd) / 1e6
+        return {
+            "tasks": float(self.count),
+            "requests": round(self.count * requests),
+            "prompt_tokens": round(prompt_tokens),
+            "completion_tokens": round(completion_tokens),
+            "cost_usd": cost,
+        }
+
+    @contextmanager
+    def open(self, settings: BuildSettings, folder: Path) -> Iterator[LlmMaker]:
+        """A maker with a part for each task; answers are kept in the folder."""
+        if len({endpoint.model for endpoint in self.endpoints}) > 1:
+            raise RlfError("build.endpoints: the endpoints serve several models. Name those of one model.")
+        with asyncio.Runner() as runner:
+            stack = AsyncExitStack()
+            try:
+                client = runner.run(self._client(stack, folder / "answers"))
+                sandbox = open_sandbox(self.sandbox)
+                runner.run(_enter(stack, sandbox))
+                stages = Stages(client, sandbox, settings, self.sandbox, self.repairs)
+                yield LlmMaker(runner, stages, settings, self.seeds, self.concurrency)
+            finally:
+                runner.run(stack.aclose())
+
+    def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
+        """A file for each tool."""
+        return {f"tools/{name}.py": code for name, code in codes.items()}
+
+    async def _client(self, stack: AsyncExitStack, folder: Path) -> Client:
+        from rlf.endpoints.pool import EndpointPool  # it loads aiohttp
+
+        pool = EndpointPool(self.endpoints)
+        stack.push_async_callback(pool.close)
+        bounds = {"tokens": self.budget.tokens, COST: self.budget.cost_usd}
+        return Client(
+            pool,
+            folder,
+            model=self.endpoints[0].model,
+            sampling=self.sampling,
+            prompts=None if self.prompts is None else Path(self.prompts),
+            repairs=self.repairs,
+            deadline_s=self.deadline_s,
+            budget={unit: most for unit, most in bounds.items() if most is not None},
+            structured=self.structured_output,
+        )
+
+    def _client_prompt(self, stage: str) -> str:
+        from rlf.builder.llm.client import PROMPTS
+
+        return (PROMPTS / f"{stage}.md.jinja").read_text(encoding="utf-8")
+
+    def _mean_steps(self, settings: BuildSettings) -> float:
+        hops, parallel = sum(settings.hops) / 2, sum(settings.parallel) / 2
+        steps = {"single": 1.0, "parallel_single": parallel, "multi": hops, "parallel_multi": hops * parallel}
+        return sum(share * steps[scenario.value] for scenario, share in settings.scenarios.items())

@@ -1,0 +1,1 @@
+"""The builder with a language model: five stages, each validated, what it writes run before it is kept."""

@@ -1,0 +1,208 @@
+"""What a language model answers at each stage, and what can be wrong with it before anything runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import jsonschema_rs
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlf.builder.settings import BuildSettings
+from rlf.builder.task import Join, Scenario, Value
+from rlf.tools.validate import compile_schema
+
+_PLACEHOLDER = re.compile(r"\{(\d+)\}")
+_WORD = re.compile(r"\w+")
+
+
+class Answer(BaseModel):
+    """An answer; keys beside the ones asked for are left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class DraftStep(Answer):
+    """One sub-question."""
+
+    question: Annotated[str, Field(min_length=1)]
+    answer: int | float | Annotated[str, Field(min_length=1, max_length=200)]
+    needs: tuple[int, ...] = ()
+
+
+class Draft(Answer):
+    """A question taken apart."""
+
+    question: Annotated[str, Field(min_length=1)]
+    steps: Annotated[tuple[DraftStep, ...], Field(min_length=1, max_length=40)]
+    join: Join = Join.VALUE
+    answer: int | float | str
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The steps that no other needs."""
+        needed = {need for step in self.steps for need in step.needs}
+        return tuple(number for number in range(len(self.steps)) if number not in needed)
+
+    @property
+    def joined(self) -> str:
+        """The answer that the values at the ends make. Raises ValueError where the join does not go with them."""
+        values: list[Value] = [self.steps[end].answer for end in self.ends]
+        if self.join not in (Join.VALUE, Join.LIST) and any(isinstance(value, str) for value in values):
+            raise ValueError(f"`join` is {self.join}, and not all answers are numbers")
+        if self.join is Join.DIFFERENCE and len(values) != 2:
+            raise ValueError("`join` is difference, which is of two numbers")
+        if self.join is Join.VALUE and len(values) != 1:
+            raise ValueError("`join` is value, and there are several answers that no sub-question needs; write `list`")
+        return self.join.of(values)
+
+
+class Verdicts(Answer):
+    """What is right with a question taken apart."""
+
+    dependency: Annotated[int, Field(ge=0, le=1)]
+    atomic: Annotated[int, Field(ge=0, le=1)]
+    unforced: Annotated[int, Field(ge=0, le=1)]
+    complete: Annotated[int, Field(ge=0, le=1)]
+
+
+class Guess(Answer):
+    """An answer without tools."""
+
+    answer: int | float | str
+
+
+class Document(Answer):
+    """A tool's document."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{2,60}$")]
+    description: Annotated[str, Field(min_length=10, max_length=2000)]
+    parameters: Mapping[str, Any]
+
+
+class Merged(Document):
+    """A document in place of others."""
+
+    replaces: tuple[int, ...]
+
+
+class Merge(Answer):
+    """All documents after integration."""
+
+    tools: Annotated[tuple[Merged, ...], Field(min_length=1)]
+
+
+class Distractors(Answer):
+    """Documents of tools that no sub-question needs."""
+
+    tools: tuple[Document, ...]
+
+
+class DraftCall(Answer):
+    """The call that answers a sub-question."""
+
+    step: int
+    arguments: Mapping[str, Any]
+
+
+class Deployed(Answer):
+    """A function with its data."""
+
+    data: Mapping[str, Any]
+    code: Annotated[str, Field(min_length=10, max_length=20_000)]
+    calls: tuple[DraftCall, ...] = ()
+
+
+def check_draft(draft: Draft, scenario: Scenario, settings: BuildSettings) -> None:
+    """Raises ValueError where a draft is not of the shape that was asked for, or does not hold together."""
+    for number, step in enumerate(draft.steps):
+        if any(not 0 <= need < number for need in step.needs):
+            raise ValueError(f"sub-question {number} needs one that does not come before it")
+        named = {int(found) for found in _PLACEHOLDER.findall(step.question)}
+        if named != set(step.needs):
+            raise ValueError(
+                f"sub-question {number} lists {sorted(step.needs)} in `needs` and names {sorted(named)} as {{n}}: a "
+                "chain where nothing is handed on is forced"
+            )
+        for earlier in draft.steps[:number]:
+            if holds_word(step.question, str(earlier.answer)):
+                raise ValueError(f"sub-question {number} names an earlier answer instead of {{n}}")
+    _check_shape(draft, scenario, settings)
+    if str(draft.answer).strip().casefold() != draft.joined.casefold():
+        raise ValueError(f"`answer` is {draft.answer!r}, and the sub-questions make {draft.joined!r}")
+    for step in draft.steps:
+        if holds_word(draft.question, str(step.answer)):
+            raise ValueError(f"the main question names {step.answer!r}, which a sub-question asks for")
+
+
+def _check_shape(draft: Draft, scenario: Scenario, settings: BuildSettings) -> None:
+    depths: list[int] = []
+    for step in draft.steps:
+        if len(step.needs) > 1:
+            raise ValueError("a sub-question needs one other at the most")
+        depths.append(1 + max((depths[need] for need in step.needs), default=0))
+    lengths = [depths[end] for end in draft.ends]
+    if sum(lengths) != len(draft.steps):
+        raise ValueError("chains share a sub-question")
+    is_chain = scenario in (Scenario.MULTI, Scenario.PARALLEL_MULTI)
+    is_parallel = scenario in (Scenario.PARALLEL_SINGLE, Scenario.PARALLEL_MULTI)
+    hops = settings.hops if is_chain else (1, 1)
+    parallel = settings.parallel if is_parallel else (1, 1)
+    if not all(hops[0] <= length <= hops[1] for length in lengths):
+        raise ValueError(f"chains have {lengths} sub-questions; expected {hops[0]} to {hops[1]}")
+    if not parallel[0] <= len(lengths) <= parallel[1]:
+        raise ValueError(f"there are {len(lengths)} chains; expected {parallel[0]} to {parallel[1]}")
+
+
+def check_document(document: Document, draft: Draft) -> None:
+    """Raises ValueError for a document that is no tool's, or that names an answer."""
+    parameters = document.parameters
+    try:
+        compile_schema(dict(parameters))
+    except (jsonschema_rs.ValidationError, ValueError) as fault:
+        raise ValueError(f"`parameters` is no JSON Schema: {fault}") from fault
+    if parameters.get("type") != "object" or not isinstance(parameters.get("properties"), dict):
+        raise ValueError("`parameters` must be a schema of an object with `properties`")
+    if not set(parameters.get("required", ())) <= set(parameters["properties"]):
+        raise ValueError("`required` names what is no property")
+    if not all(name.isidentifier() for name in parameters["properties"]):
+        raise ValueError("names of parameters must be names of Python")
+    text = json.dumps([document.name, document.description, parameters], ensure_ascii=False)
+    for step in draft.steps:
+        if holds_word(text, str(step.answer)):
+            raise ValueError(f"the document names {step.answer!r}, which is an answer")
+
+
+def check_merge(merge: Merge, documents: Sequence[Document], draft: Draft) -> None:
+    """Raises ValueError where documents are lost, doubled, or no documents any more."""
+    replaced = sorted(number for tool in merge.tools for number in tool.replaces)
+    if replaced != list(range(len(documents))):
+        raise ValueError(f"each tool from 0 to {len(documents) - 1} must stand in one `replaces`; got {replaced}")
+    names = [tool.name for tool in merge.tools]
+    if len(set(names)) < len(names):
+        raise ValueError("two tools have one name")
+    for tool in merge.tools:
+        check_document(tool, draft)
+
+
+def check_scaled(scaled: Document, before: Document, draft: Draft, *, may_require: bool) -> None:
+    """Raises ValueError where calls that worked before would not work after."""
+    check_document(scaled, draft)
+    old, new = set(before.parameters.get("required", ())), set(scaled.parameters.get("required", ()))
+    if not old <= new or (new > old and not may_require):
+        raise ValueError(f"`required` was {sorted(old)} and is {sorted(new)}: earlier calls would not work")
+    changed = [
+        name
+        for name in old
+        if scaled.parameters["properties"][name].get("type") != before.parameters["properties"][name].get("type")
+    ]
+    if changed:
+        raise ValueError(f"required parameters have other types: {', '.join(changed)}")
+
+
+def holds_word(text: str, word: str) -> bool:
+    """Whether the words of one text stand in another, one after the other."""
+    words, wanted = _WORD.findall(text.casefold()), _WORD.findall(word.casefold())
+    return bool(wanted) and any(words[at : at + len(wanted)] == wanted for at in range(len(words) - len(wanted) + 1))

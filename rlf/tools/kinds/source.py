@@ -1,0 +1,146 @@
+"""`target: {kind: source}`: a function of a Python file that is not trusted, each call of it run in a sandbox."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+from weakref import WeakKeyDictionary
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from rlf.core.hashing import hash_json, hash_path
+from rlf.sandbox import Execution, Outcome, RemoteSandbox, Request, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
+from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
+from rlf.tools.limits import Limits
+from rlf.tools.results import clean, to_text
+from rlf.tools.sandboxed import error_of, refuse_failures, usage_of, within_time
+from rlf.types import ToolOutput
+
+
+def _resolved(file: str, info: ValidationInfo) -> str:
+    folder: Path | None = (info.context or {}).get("folder")
+    return str((folder or Path()) / file)
+
+
+class SourceTool(ToolKind):
+    """A function that a model or a stranger wrote: its file is never imported here, and every call begins anew."""
+
+    kind: Literal["source"] = "source"
+    is_local: ClassVar[bool] = True
+    file: Annotated[str, AfterValidator(_resolved)]
+    """Python file, relative to the file that says so. It has the standard library, and `sandbox.packages`."""
+    function: str = Field(pattern=r"^[A-Za-z_]\w*$")
+    """The function, which takes the arguments by name and returns a JSON value."""
+    sandbox: SandboxSpec = SandboxSpec()
+
+    def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+        """The file must be there, be Python, and define the function with the schema's parameters."""
+        try:
+            module = ast.parse(self._text())
+        except FileNotFoundError:
+            return [f"no such file {self.file}; correct `file`"]
+        except (SyntaxError, ValueError) as fault:
+            return [f"{self.file} is no Python: {fault}; correct it"]
+        found = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == self.function]
+        if not found:
+            return [f"{self.file} defines no function {self.function!r}; correct `function`"]
+        given = found[-1].args
+        names = {each.arg for each in (*given.args, *given.kwonlyargs)}
+        unknown = [] if given.kwarg else sorted(set(input_schema.get("properties", {})) - names)
+        return [f"inputSchema has {name!r}, which the function does not take" for name in unknown]
+
+    def _text(self) -> str:
+        return Path(self.file).read_text(encoding="utf-8")
+
+    def source_hash(self) -> str:
+        """Covers the file and the function's name."""
+        return hash_json([hash_path(Path(self.file)), self.function, list(self.sandbox.packages)])
+
+    async def open(self, limits: Limits) -> ToolRuntime:
+        """Starts the sandbox, or joins that of other tools. Raises RlfError."""
+        runtime = SourceRuntime(self._text(), self.function, self.sandbox)
+        await runtime.open()
+        return runtime
+
+
+class SourceRuntime(ToolRuntime):
+    """Calls one function."""
+
+    def __init__(self, source: str, function: str, sandbox: SandboxSpec) -> None:
+        """Takes the text of the file, the function's name and how it is contained."""
+        self._source, self._function, self._spec = source, function, sandbox
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> None:
+        """Starts the sandbox, or joins that of other tools. Raises RlfError."""
+        self._sandbox = await _Shared.join(self._spec)
+        self._stack.push_async_callback(_Shared.leave, self._spec)
+        self.isolation = self._sandbox.level.value
+
+    async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
+        """Runs one call. Raises ToolFailure for a time that was up, and where the sandbox itself failed."""
+        limits = within_time(self._spec.limits, context)
+        execution = await evaluate(self._sandbox, self._source, call_text(self._function, arguments), limits)
+        refuse_failures(execution)
+        failed = execution.outcome is not Outcome.OK
+        text = error_of(execution) if failed else to_text(value_of(execution))
+        return ToolOutput(clean(text), is_error=failed, usage=usage_of(execution))
+
+    async def close(self) -> None:
+        """Leaves the sandbox; the last one ends it."""
+        await self._stack.aclose()
+
+
+async def evaluate(sandbox: Sandbox | RemoteSandbox, source: str, expression: str, limits: SandboxLimits) -> Execution:
+    """Evaluates an expression over a source, which runs in a process of its own: plain values alone come from it."""
+    return await sandbox.run(Request(expression, program=source, limits=limits))
+
+
+def call_text(function: str, arguments: Mapping[str, Any]) -> str:
+    """The expression of a call."""
+    return f"{function}(**{dict(arguments)!r})"
+
+
+def value_of(execution: Execution) -> Any:
+    """What a call returned; its text where that is no literal."""
+    try:
+        return ast.literal_eval(execution.value or "None")
+    except (ValueError, SyntaxError, RecursionError):
+        return execution.value
+
+
+class _Shared:
+    """Sandboxes that are open, one for each loop and spec, with the number of tools that use it."""
+
+    _open: ClassVar[
+        WeakKeyDictionary[
+            asyncio.AbstractEventLoop, dict[SandboxSpec, tuple[AsyncExitStack, Sandbox | RemoteSandbox, int]]
+        ]
+    ] = WeakKeyDictionary()
+    _locks: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
+
+    @classmethod
+    async def join(cls, spec: SandboxSpec) -> Sandbox | RemoteSandbox:
+        loop = asyncio.get_running_loop()
+        async with cls._locks.setdefault(loop, asyncio.Lock()):
+            of_loop = cls._open.setdefault(loop, {})
+            if spec not in of_loop:
+                stack = AsyncExitStack()
+                of_loop[spec] = stack, await stack.enter_async_context(open_sandbox(spec)), 0
+            stack, sandbox, number = of_loop[spec]
+            of_loop[spec] = stack, sandbox, number + 1
+            return sandbox
+
+    @classmethod
+    async def leave(cls, spec: SandboxSpec) -> None:
+        loop = asyncio.get_running_loop()
+        async with cls._locks[loop]:
+            stack, sandbox, number = cls._open[loop].pop(spec)
+            if number > 1:
+                cls._open[loop][spec] = stack, sandbox, number - 1
+            else:
+                await stack.aclose()
