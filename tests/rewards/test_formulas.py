@@ -311,12 +311,9 @@ def test_json_schema(answer: str, worth: float) -> None:
     assert value("json_schema", {"answer": answer}, schema=schema) == worth
 
 
-@pytest.mark.parametrize(
-    "schema", [{"required": ["town"]}, {"properties": {"town": {"type": "string"}}}, {"items": {}}]
-)
-def test_a_schema_without_a_type_that_any_number_satisfies_is_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="Write e.g. `type: object`" if schema != {"items": {}} else "every JSON"):
-        value("json_schema", {"answer": "5"}, schema=schema)
+def test_a_schema_without_a_type_that_any_number_satisfies_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"got a schema without `type`.* Write e.g. `type: object`"):
+        value("json_schema", {"answer": "5"}, schema={"required": ["town"]})
 
 
 def test_a_pattern_without_end_leaves_the_trajectory_unscorable() -> None:
