@@ -51,6 +51,7 @@ embedded: .venv/installed  ## Makes the built-in encyclopedia and model again fr
 reference: .venv/installed  ## Makes docs/schema and docs/reference again from the code.
 	$(BIN)/rlf schema --write docs/schema
 	$(BIN)/python -m rlf.spec.meaning.reference docs/reference
+	$(BIN)/python -m rlf.builder.reference docs
 	$(BIN)/python -m rlf.engines.openrlhf.compile.reference docs/reference
 
 clean:

@@ -120,6 +120,12 @@ def _env() -> str:
     return "\n".join([f"# Worlds\n\n{_words(EnvSpec)}\n", *_sections(EnvSpec, "", 2), *kinds])
 
 
+def model_page(title: str, model: type[BaseModel], registry: Registry[Any], base: type[BaseModel], heading: str) -> str:
+    """The page of a file of another model, with the kinds of one of its keys."""
+    kinds = _kinds(registry, base, heading)
+    return "\n".join([f"{_MADE}\n# {title}\n\n{_words(model)}\n", *_sections(model, "", 2), *kinds]).rstrip() + "\n"
+
+
 def _reward() -> str:
     kinds = _kinds(TERM_KINDS, Term, "kind: {}")
     rules = _kinds(RULES, Rule, "rule: {}")

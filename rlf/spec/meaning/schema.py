@@ -78,6 +78,16 @@ def write_schemas(folder: Path) -> list[Path]:
     return list(paths)
 
 
+def model_schema(model: type[BaseModel], title: str) -> Schema:
+    """The schema of a file of another model, whose values may be interpolated too."""
+    found = model.model_json_schema(schema_generator=ModelSchemas)
+    interpolation = {"type": "string", "pattern": r"\$\{", "description": "`${oc.env:NAME}` or `${another.key}`."}
+    defs = {**found.pop("$defs", {}), "Interpolation": interpolation}
+    for definition in (found, *defs.values()):
+        _allow_interpolation(definition)
+    return {"$schema": _DIALECT, "title": title, **found, "$defs": defs}
+
+
 def _layered(defs: Defs) -> Schema:
     """A spec: whole, or any part of one with `extends` or with another library's sections, which may say the rest."""
     extends = {"description": "Specs that this one is laid over, left to right.", "anyOf": [_PATH, _list_of(_PATH)]}
@@ -112,14 +122,14 @@ def _definitions() -> Defs:
 def _models() -> Defs:
     """Pydantic's schemas of the files' models and of all that they hold, every kind included."""
     models: list[type[BaseModel]] = [*FILES.values(), ToolServer]
-    defs: Defs = models_json_schema([(model, "validation") for model in models], schema_generator=_Generator)[1][
+    defs: Defs = models_json_schema([(model, "validation") for model in models], schema_generator=ModelSchemas)[1][
         "$defs"
     ]
     defs["ChatSpec"]["properties"]["format"]["enum"] = ["auto", *FORMATS.names()]
     return defs
 
 
-class _Generator(GenerateJsonSchema):
+class ModelSchemas(GenerateJsonSchema):
     """Pydantic's generator with what the models say in words, and with the kinds of each registry."""
 
     def generate_inner(self, schema: CoreSchema) -> JsonSchemaValue:
