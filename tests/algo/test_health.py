@@ -81,6 +81,12 @@ def test_dead_groups_are_an_alarm_within_a_first_run_of_ten_steps() -> None:
     assert [alarm.guard for event in steps for alarm in guard.after(event)] == ["dead_groups"]
 
 
+@pytest.mark.parametrize(("success", "share"), [(0.89, 0.5), (0.9, None), (None, None)])
+def test_dead_groups_are_read_below_nine_tenths_of_success_alone(success: float | None, share: float | None) -> None:
+    metrics = {"groups/dead_share": 0.5} | ({} if success is None else {"success": success})
+    assert READINGS["dead_groups"](metrics) == share
+
+
 def test_dead_groups_of_a_solved_task_are_no_alarm() -> None:
     guard = watch(dead_groups={"above": 0.95, "steps": 1})
     assert guard.after(step(1, groups__dead_share=1.0, success=0.99)) == []

@@ -216,6 +216,8 @@ def test_thinking_that_never_ends_hides_no_call(hermes):
         (f"<think>{GOOD}</think>", ["in_thinking", "truncated"]),
         ("<think>a</think>", ["truncated"]),
         (GOOD[:-1], ["truncated"]),
+        (f"Let me look. {GOOD}", ["search"]),
+        (f"{GOOD} and then", ["search", "truncated"]),
         (GOOD + "\n<tool_c", ["search", "truncated"]),
         (GOOD + GOOD[:30], ["search", "truncated"]),
         (GOOD, ["search"]),
