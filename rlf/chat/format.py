@@ -43,6 +43,8 @@ class ChatFormat(ABC):
     """Which models write it, as messages say."""
     asks_for: ClassVar[str] = ""
     """What a template of the format asks the model for, as messages say."""
+    vllm_parser: ClassVar[str] = ""
+    """vLLM's tool parser of the format, for `--tool-call-parser`; empty where it has none."""
     ends: ClassVar[tuple[str, ...]] = ()
     """Special tokens that end a turn, of which a tokenizer of the format has the first; empty: the template's own."""
     has_generation_prompt: ClassVar[bool] = True

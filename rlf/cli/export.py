@@ -1,14 +1,20 @@
-"""`rlf export`: a run's model as a Hugging Face folder."""
+"""`rlf export`: a run's model as a Hugging Face folder with its card, on this disk and on the Hub."""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.envelope import print_result
+from rlf.core.errors import RlfError
+
+if TYPE_CHECKING:
+    from rlf.api.runs.exports import Exported
 
 
 def export(
@@ -17,14 +23,36 @@ def export(
     step: Annotated[
         str, typer.Option("--step", metavar="N|newest|best", help="Which model: updates seen, or by held-out success.")
     ] = "newest",
+    push: Annotated[
+        str | None, typer.Option("--push", metavar="OWNER/NAME", help="Also upload it to the Hugging Face Hub.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Of --push: for nobody else to see.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of --push: only show what would be sent.")] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Write the model that a run trained as a Hugging Face folder.
+    """Write the model that a run trained as a Hugging Face folder, with a model card (README.md) and its curves.
 
     The final model, or while there is none that of the newest checkpoint; a run that was stopped has one too.
     """
     from rlf.api.runs.exports import export_model
 
+    if push is None and (private or dry_run):
+        raise RlfError(f"{'--private' if private else '--dry-run'}: goes with --push OWNER/NAME.")
     done = export_model(name, folder, runs_folder=runs_folder, step=step)
-    print_result("export", done, as_json, f"run {done.run_id} after step {done.step}: {done.folder}")
+    if push is not None:
+        from rlf.api.runs.pushing import push_folder
+
+        done = replace(done, pushed=push_folder(folder, push, private=private, dry_run=dry_run))
+    print_result("export", done, as_json, lambda: _words(done))
+
+
+def _words(done: Exported) -> str:
+    lines = [f"run {done.run_id} after step {done.step}: {done.folder}"]
+    lines += [f"  {shlex.join(done.vllm)}", f"  rlf serve {shlex.quote(str(done.folder))}"]
+    if done.pushed is not None:
+        total = sum(done.pushed.files.values())
+        how = "would be sent (--dry-run)" if done.pushed.dry_run else "sent"
+        lines.append(f"{how} to {done.pushed.url}: {len(done.pushed.files)} files, {total:,} bytes")
+        lines += [f"  {size:>14,}  {name}" for name, size in done.pushed.files.items()]
+    return "\n".join(lines)

@@ -30,6 +30,10 @@ EVALUATION = "evaluation"
 """The engine of a run that is an evaluation: it tries a model and has no steps of its own."""
 
 
+CHAT = "chat"
+"""The phase of a conversation that was saved."""
+
+
 class ParentKind(StrEnum):
     """How a run descends from its parent."""
 

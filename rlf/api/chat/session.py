@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from rlf.api.chat.conversation import Conversation
 from rlf.api.chat.speakers import Show, ShownHost, ShownTools, TextSpeaker, TokenSpeaker
-from rlf.api.evaluation.asked import CHAT, SECTION, Trial
+from rlf.api.evaluation.asked import SECTION, Trial
 from rlf.api.evaluation.play import open_text_players
 from rlf.api.lineage import check_runs_folder, open_lineage
 from rlf.api.running.provenance import code_patch, hide_secrets, made_here, recorded_files
@@ -27,7 +27,7 @@ from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.engines.engine import HostSettings
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import EVALUATION, ParentKind, RunRecord
+from rlf.lineage.records import CHAT, EVALUATION, ParentKind, RunRecord
 from rlf.lineage.run import start_run
 from rlf.plan import plan_to_json
 from rlf.rollout.metrics import rollout_metrics

@@ -16,8 +16,6 @@ from rlf.training.evaluation import GREEDY, SAMPLED
 
 SECTION = "evaluation"
 """Of a recorded plan: what makes it an evaluation."""
-CHAT = "chat"
-"""The mode of a conversation that was saved."""
 BATCH = 128
 """Trajectories that are played together under `schedule: logical`: what a killed evaluation plays again, at most."""
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.evaluation.asked import CHAT, Asked, Trial
+from rlf.api.evaluation.asked import Asked, Trial
 from rlf.api.lineage import open_reader
 from rlf.api.specs.plans import Checked
 from rlf.api.targets import Target, open_target
@@ -18,7 +18,7 @@ from rlf.core.hashing import hash_json
 from rlf.data.columns import missing_column
 from rlf.data.source import read_rows
 from rlf.endpoints import EndpointSpec
-from rlf.lineage.records import EVALUATION, Run
+from rlf.lineage.records import CHAT, EVALUATION, Run
 from rlf.plan import Plan
 from rlf.spec.models import Schedule
 from rlf.types import Notice

@@ -57,6 +57,7 @@ _MORE = CallFault(FailureClass.BAD_JSON, f"There is text between the JSON and {_
 class DeepseekFormat(ChatFormat):
     """The format of DeepSeek V3, R1 and V3.1."""
 
+    vllm_parser = "deepseek_v3"
     models = "a DeepSeek V3, R1 or V3.1 model"
     asks_for = f"calls after {_SECTION}"
     ends = (_END_OF_TURN,)

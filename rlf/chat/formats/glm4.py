@@ -51,6 +51,7 @@ _GRAMMAR = Grammar(
 class Glm4Format(ChatFormat):
     """The format of GLM-4.5, 4.6 and 4.7."""
 
+    vllm_parser = "glm45"
     models = "a GLM-4.5, 4.6 or 4.7 model"
     asks_for = f"calls with <arg_key> in {_OPEN} tags"
     ends = (_OBSERVATION, _USER)

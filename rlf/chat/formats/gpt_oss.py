@@ -60,6 +60,7 @@ _GRAMMAR = Grammar(
 class GptOssFormat(ChatFormat):
     """The format of gpt-oss."""
 
+    vllm_parser = "openai"
     models = "a gpt-oss model"
     asks_for = "messages on the channels analysis, commentary and final"
     ends = (_CALL, _RETURN)

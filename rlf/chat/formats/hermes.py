@@ -40,6 +40,7 @@ _GRAMMAR = Grammar(
 class HermesFormat(ChatFormat):
     """The format of Qwen2.5, Qwen3 and the Hermes models."""
 
+    vllm_parser = "hermes"
     models = "a Qwen2.5, Qwen3 or Hermes model"
     asks_for = f"JSON calls in {_OPEN} tags"
     ends = ("<|im_end|>",)

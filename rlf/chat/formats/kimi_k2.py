@@ -52,6 +52,7 @@ _GRAMMAR = Grammar(
 class KimiK2Format(ChatFormat):
     """The format of Kimi K2, Instruct and Thinking."""
 
+    vllm_parser = "kimi_k2"
     models = "a Kimi K2 model"
     asks_for = f"calls between {_BEGIN} and {_END}"
     ends = (_END_OF_TURN,)

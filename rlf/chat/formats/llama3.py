@@ -69,6 +69,7 @@ _BAD_KEYWORDS = CallFault(
 class Llama3Format(ChatFormat):
     """The format of Llama 3.1, 3.2 and 3.3."""
 
+    vllm_parser = "llama3_json"
     models = "a Llama 3.1, 3.2 or 3.3 model"
     asks_for = f"calls as {_FORM}"
     ends = ("<|eot_id|>", "<|eom_id|>")

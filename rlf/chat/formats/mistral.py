@@ -48,6 +48,7 @@ _MORE = CallFault(FailureClass.BAD_JSON, f"There is text right after the JSON of
 class MistralFormat(ChatFormat):
     """The format of Mistral's models, from 7B v0.3 on."""
 
+    vllm_parser = "mistral"
     models = "a Mistral, Ministral, Magistral or Devstral model"
     asks_for = f"calls after {_CALLS}"
     has_generation_prompt = False

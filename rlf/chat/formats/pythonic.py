@@ -40,6 +40,7 @@ _GRAMMAR = Grammar(
 class PythonicFormat(ChatFormat):
     """The format of Llama 4, Llama 3.2, ToolACE and LFM2."""
 
+    vllm_parser = "pythonic"
     models = "a Llama 4, Llama 3.2, ToolACE or LFM2 model"
     call_marks = Marks.of(r"<[\s|/]{0,2}python_start\|>", "<")
     near_marks = Marks.of(rf"<\|python_|{_CALLS}|{_BARE}", "<|", "(")

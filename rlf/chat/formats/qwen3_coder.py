@@ -63,6 +63,7 @@ _TEXT_BETWEEN = CallFault(FailureClass.BAD_CALL, f"There is text around the para
 class Qwen3CoderFormat(ChatFormat):
     """The format of Qwen3-Coder, Qwen3.5 and later, and Nemotron 3."""
 
+    vllm_parser = "qwen3_coder"
     models = "a Qwen3-Coder, Qwen3.5 or Nemotron 3 model"
     asks_for = f"<function=...> calls in {_OPEN} tags"
     ends = ("<|im_end|>",)

@@ -1,0 +1,245 @@
+"""A model card in Markdown with one image: what a model was made from, what it came to, how to make it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlf.lineage.records import CHAT, EVALUATION, Evaluation, FileRecord, Run, RunRecord
+from rlf.reports.evaluation import kinds_of, success_words
+from rlf.reports.pages.curves import Course, main_charts
+from rlf.reports.pages.svg import charts_svg
+from rlf.reports.quantities import decimal, percent, visible
+from rlf.reports.report import Report
+from rlf.reports.sheets import Sheet, sheet_markdown
+
+if TYPE_CHECKING:
+    from rlf.lineage.reader import Reader
+
+CURVE = "curve.svg"
+CONTROL = "control"
+"""The tag of runs that a card holds its own run against."""
+_MODEL_LIMITS = ("max_turns", "max_tool_calls", "max_total_tokens", "max_new_tokens", "max_images")
+_SAMPLING = ("num_generations", "temperature", "top_p", "top_k", "min_p", "schedule")
+_CHANCES = ("pass@", "pass^")
+_PACKAGES = ("rlf", "torch", "transformers", "vllm", "openrlhf")
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An evaluation with what it was of."""
+
+    of: str
+    """`step 40`, or the run of an evaluation of its own."""
+    found: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a card says; everything but the texts of `usage` is from the lineage."""
+
+    report: Report
+    step: int
+    """Updates that the model has seen."""
+    evaluations: tuple[Tried, ...]
+    """Of this model and of the one that it was trained from."""
+    controls: tuple[tuple[Run, Evaluation], ...]
+    """Runs that are tagged `control`, with the last evaluation of each."""
+    licence: str
+    """Of the base; empty where it is not known."""
+    usage: Sequence[tuple[str, str]]
+    """Commands by what they do."""
+    image: str | None
+    """The curves as SVG; None where there is nothing to draw."""
+
+
+def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage: Sequence[tuple[str, str]]) -> Card:
+    """The card of a run's model after some number of updates."""
+    run_id = report.run.record.id
+    own = reader.evaluations(run_id)
+    tried = [Tried(f"step {found.step}", found) for found in own if found.step in {0, step}]
+    tried += _tried_apart(reader, run_id, step)
+    charts = main_charts([Course("", [report.steps], [own])])[:2]
+    image = charts_svg(charts) if charts else None
+    return Card(report, step, tuple(tried), tuple(_controls(reader, run_id)), licence, usage, image)
+
+
+def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[Tried]:
+    """Evaluations of their own of a run's model; of several of the same the newest."""
+    known: set[str] = set()
+    for run in reader.list_runs():
+        record = run.record
+        is_of_model = record.engine == EVALUATION and (record.parent_id, record.parent_step) == (run_id, step)
+        if not is_of_model or record.plan_hash in known:
+            continue
+        known.add(record.plan_hash)
+        where = visible(record.plan["spec"]["data"]["eval"]["path"])
+        for found in reader.evaluations(record.id):
+            if found.mode != CHAT:
+                yield Tried(f"step {step}, {where} ({record.id})", found)
+
+
+def _controls(reader: Reader, run_id: str) -> Iterator[tuple[Run, Evaluation]]:
+    for control_id, tags in reader.tags().items():
+        found = [item for item in reader.evaluations(control_id) if "success" in item.metrics]
+        if CONTROL in tags and control_id != run_id and found:
+            yield reader.get_run(control_id), found[-1]
+
+
+def card_markdown(card: Card) -> str:
+    """The card as the README of a model's folder."""
+    record = card.report.run.record
+    spec = record.plan["spec"]
+    parts = [
+        _front_matter(card, spec),
+        f"# {visible(record.name)}",
+        f"A language model that calls tools, trained by reinforcement learning with rlf for "
+        f"{card.step} updates, as run `{record.id}`.",
+        *_usage(card),
+        _base(card, record, spec),
+        _tools(spec),
+        _rewards(spec),
+        _training(card, spec),
+        _evaluations(card),
+        _controls_part(card),
+        _limits(spec),
+        _repeat(record),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front_matter(card: Card, spec: Mapping[str, Any]) -> str:
+    base = spec["model"]["path"]
+    lines = ["library_name: transformers", "pipeline_tag: text-generation"]
+    lines += [f"license: {card.licence}"] if card.licence else []
+    lines += [f"base_model: {base}"] if _is_hub_id(base) else []
+    datasets = [source["path"] for source in spec.get("data", {}).values() if source and _is_hub_id(source["path"])]
+    lines += [f"datasets: {json.dumps(list(dict.fromkeys(datasets)))}"] if datasets else []
+    lines += ["tags: [rlf, reinforcement-learning, tool-use]"]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _is_hub_id(path: str) -> bool:
+    return path.count("/") == 1 and not path.startswith(("/", ".", "builtin:"))
+
+
+def _usage(card: Card) -> Iterator[str]:
+    if card.usage:
+        yield "\n".join(["```sh", *(f"{command}  # {what}" for what, command in card.usage), "```"])
+
+
+def _base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
+    adapters = spec["model"].get("lora")
+    how = f"adapters of rank {adapters['rank']}, merged" if adapters else "all weights"
+    rows = [
+        ("base", f"`{visible(spec['model']['path'])}`"),
+        ("licence of the base", card.licence or "not known: see the base"),
+        ("trained", how),
+    ]
+    rows += [(_ROLES[file.role], _file(file)) for file in record.files if file.role in _ROLES]
+    return _sheet("Made from", ("", ""), rows)
+
+
+def _file(file: FileRecord) -> str:
+    return f"`{visible(file.path)}` sha256 `{file.sha256}`"
+
+
+_ROLES = {"model": "weights", "tokenizer": "tokenizer", "template": "chat template", "data": "data"}
+
+
+def _tools(spec: Mapping[str, Any]) -> str:
+    rows = []
+    for tool in spec.get("tools", ()):
+        schema = tool.get("inputSchema") or tool.get("input_schema") or {}
+        arguments = ", ".join(schema.get("properties", {})) or "none"
+        rows.append((visible(tool["name"]), visible(tool["description"]), visible(arguments)))
+    return _sheet("Tools", ("tool", "what it does", "arguments"), rows) if rows else "## Tools\n\nNone."
+
+
+def _rewards(spec: Mapping[str, Any]) -> str:
+    rows = [
+        (visible(term["name"]), visible(_kind(term)), _compact(term.get("weight", 1.0)))
+        for term in spec.get("rewards", ())
+    ]
+    return _sheet("Rewards", ("term", "kind", "weight"), rows, note="The first term is what counts as success.")
+
+
+def _kind(term: Mapping[str, Any]) -> str:
+    return ": ".join(str(term[key]) for key in ("kind", "rule") if term.get(key))
+
+
+def _training(card: Card, spec: Mapping[str, Any]) -> str:
+    train = spec["train"]
+    keys = {key: value for key, value in train.items() if value is not None and key != "algorithm"}
+    rows = [("algorithm", _compact(train.get("algorithm")))]
+    rows += [(key, _compact(value)) for key, value in keys.items()]
+    rollout = spec.get("rollout", {})
+    rows += [(f"rollout.{key}", _compact(rollout[key])) for key in _SAMPLING if key in rollout]
+    rows += [("engine", str(spec["engine"]["kind"])), ("seed", str(card.report.run.record.seed))]
+    image = [f"![held-out success by step]({CURVE})"] if card.image is not None else []
+    return "\n\n".join([_sheet("Training", ("setting", "value"), rows), *image])
+
+
+def _evaluations(card: Card) -> str:
+    rows = []
+    for tried in card.evaluations:
+        metrics = tried.found.metrics
+        kinds = ", ".join(f"{visible(kind)} {percent(rate)}" for kind, rate in sorted(kinds_of(metrics).items()))
+        chances = [f"{name} {percent(value)}" for name, value in sorted(metrics.items()) if name.startswith(_CHANCES)]
+        num = f"{metrics.get('num_questions', 0):.0f}"
+        reward = decimal(metrics.get("reward/mean"))
+        rows.append((tried.of, tried.found.mode, success_words(metrics), ", ".join(chances), reward, num, kinds))
+    if not rows:
+        return "## Evaluations\n\nThis model was not evaluated."
+    header = ("model", "mode", "success", "chances", "reward", "questions", "by kind")
+    note = "In brackets 95 % Wilson intervals over questions; step 0 is the base."
+    return _sheet("Evaluations", header, rows, note=note)
+
+
+def _controls_part(card: Card) -> str:
+    verdict = f"Held against the model before training, on the same questions: {visible(card.report.verdict.line)}."
+    if not card.controls:
+        return f"## Controls\n\n{verdict}\n\nNo run of its lineage is tagged `{CONTROL}`."
+    rows = [
+        (visible(run.record.name), run.record.id, f"{found.mode}, step {found.step}", success_words(found.metrics))
+        for run, found in card.controls
+    ]
+    return _sheet("Controls", ("run", "id", "evaluated", "success"), rows, note=verdict)
+
+
+def _limits(spec: Mapping[str, Any]) -> str:
+    limits = {
+        key: value for key, value in spec.get("rollout", {}).items() if key in _MODEL_LIMITS and value is not None
+    }
+    note = (
+        "It was trained and tried within these limits and with these tools alone. Nothing is known of other tools, of "
+        "other questions, of longer conversations or other languages, and the reward terms are all that it was trained "
+        "for."
+    )
+    return _sheet("Limits", ("limit", "value"), [(key, _compact(value)) for key, value in limits.items()], note=note)
+
+
+def _repeat(record: RunRecord) -> str:
+    packages = ", ".join(f"{name} {version}" for name, version in record.packages.items() if name in _PACKAGES)
+    commands = [record.command, f"rlf runs reproduce {record.id}"]
+    return "\n\n".join(
+        [
+            "## Make it again",
+            "\n".join(["```sh", *map(visible, commands), "```"]),
+            f"Plan `{record.plan_hash}`, code `{visible(record.code_version)}`, {visible(packages)}.",
+        ]
+    )
+
+
+def _sheet(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], note: str = "") -> str:
+    return sheet_markdown(Sheet(title, note, header, tuple(rows)))
+
+
+def _compact(value: Any) -> str:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, Mapping):
+        value = {key: item for key, item in value.items() if item is not None}
+    return f"{value:g}" if isinstance(value, float) else visible(json.dumps(value, ensure_ascii=False))
