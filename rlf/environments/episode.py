@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeVar
@@ -137,6 +137,10 @@ class WorldEpisode:
             if not math.isfinite(value):
                 raise ValueError(f"got {value} for {name!r}; expected a finite number")
         return scores
+
+    async def gold(self) -> Sequence[ToolCall | str] | None:
+        """What solves the task, for trials of worlds. Raises WorldFailure."""
+        return await self._within(Phase.SCORE, self._open_world().gold(), self._spec.limits.score_s)
 
     async def close(self) -> None:
         """Closes the world within a time of its own; what goes wrong there is logged."""

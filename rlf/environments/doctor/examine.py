@@ -1,0 +1,285 @@
+"""Trials of a world, point by point. Each looks at one promise, and says what it saw."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rlf.core.hashing import hash_json
+from rlf.environments.doctor.panel import panel
+from rlf.environments.doctor.playing import Action, Bench, Played, Policy, first_difference, follow
+from rlf.environments.doctor.verdicts import Page, Ranges, Sign, Verdict
+from rlf.tools.failure import describe
+from rlf.types import Task
+
+_CLOSE_S = 5.0
+_NEAR = 1e-9
+_LATE_SHARE = 0.5
+_OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
+
+
+@dataclass(slots=True)
+class Subject:
+    """A world under trial, and what was learnt of it so far."""
+
+    bench: Bench
+    ranges: Ranges
+    tolerance: float
+    """Share of the reward that a policy without skill may earn by luck, on average over the tasks."""
+    golds: list[tuple[Action, ...] | None] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    """Points that failed so far."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """What is played."""
+        return self.bench.tasks
+
+    def value(self, played: Played) -> float:
+        """The share of the possible reward that an episode earned."""
+        return self.ranges.value(dict(played.scores))
+
+    def probe(self, at: int) -> Policy:
+        """A policy that moves the world of a task: its gold, else every tool."""
+        gold = self.golds[at]
+        return follow(gold) if gold else self.skilless["spam"][0]
+
+    @property
+    def skilless(self) -> Mapping[str, Sequence[Policy]]:
+        """Policies that solve nothing."""
+        names = list(self.ranges.bounds) or sorted({name for one in self.bench.played for name, _ in one.scores})
+        return panel(names, self.bench.executor.descriptions)
+
+
+Check = Callable[[Subject], Awaitable[tuple[Sign, str]]]
+
+
+async def _reset(subject: Subject) -> tuple[Sign, str]:
+    """Every task resets, and a world begins equal whatever was played before it in another one."""
+    bench, noop = subject.bench, follow(())
+    before = [await bench.play(task, noop) for task in subject.tasks]
+    if failures := [one.failure for one in before if one.failure]:
+        return _FAILED, f"{len(failures)} of {len(before)} tasks: {failures[0]}"
+    again = await bench.play(subject.tasks[0], noop)
+    if again != before[0]:
+        return _UNKNOWN, "worlds that nothing is done in differ by themselves; see determinism"
+    for at, task in enumerate(subject.tasks):
+        await bench.play(task, subject.probe(at))
+        after = await bench.play(task, noop)
+        if after != before[at]:
+            return _FAILED, f"something of the last episode is left: {first_difference(before[at], after)}"
+    return _OK, f"{len(before)} of {len(before)} tasks; nothing of an episode is seen in the next one"
+
+
+async def _determinism(subject: Subject) -> tuple[Sign, str]:
+    """The same actions with the same seed lead to the same words, states and scores."""
+    if "reset" in subject.failed:
+        return _UNKNOWN, "worlds do not begin equal; see reset"
+    for at, task in enumerate(subject.tasks):
+        for policy in (follow(()), subject.probe(at)):
+            one, other = [await subject.bench.play(task, policy) for _ in range(2)]
+            if one != other:
+                return _FAILED, f"the same actions gave {first_difference(one, other)}"
+    return _OK, "the same actions give the same words, states and scores"
+
+
+async def _isolation(subject: Subject) -> tuple[Sign, str]:
+    """Two episodes at once, action by action in turn, are what each is alone."""
+    if {"reset", "determinism"} & subject.failed:
+        return _UNKNOWN, "worlds differ already one after the other"
+    pairs = [(0, len(subject.tasks) - 1), (0, 0)]
+    for one, other in dict.fromkeys(pairs):
+        for second in (subject.probe(other), follow(())):
+            parts = [(subject.tasks[one], subject.probe(one)), (subject.tasks[other], second)]
+            alone = [await subject.bench.play(task, policy) for task, policy in parts]
+            together = await subject.bench.play_together(parts)
+            for a, b in zip(alone, together, strict=True):
+                if a != b:
+                    return _FAILED, f"beside another episode, an episode was another: {first_difference(a, b)}"
+    return _OK, "two at once are what each is alone"
+
+
+async def _gold(subject: Subject) -> tuple[Sign, str]:
+    """What is known to solve a task earns the maximum."""
+    known = [(task, gold) for task, gold in zip(subject.tasks, subject.golds, strict=True) if gold is not None]
+    if not known:
+        return _UNKNOWN, "no solution is known; give the class `gold()`, or rows a column `gold`"
+    values = []
+    for task, gold in known:
+        played = await subject.bench.play(task, follow(gold))
+        if played.failure is not None:
+            return _FAILED, f"task {task.id}: {played.failure}"
+        if (value := subject.value(played)) < 1 - _NEAR:
+            return _FAILED, f"task {task.id}: gold earns {value:.3g} of the maximum, with {dict(played.scores)}"
+        values.append(value)
+    return _OK, f"{len(values)} of {len(values)} golds earn the maximum"
+
+
+async def _range(subject: Subject) -> tuple[Sign, str]:
+    """All scores so far are finite, in their range, and there under their names."""
+    finished = [played for played in subject.bench.played if played.failure is None]
+    for played in finished:
+        scores = dict(played.scores)
+        for name, (least, most) in (subject.ranges.bounds or dict.fromkeys(scores, (-math.inf, math.inf))).items():
+            if name not in scores:
+                return _FAILED, f"no score {name!r} (there are: {', '.join(scores) or 'none'})"
+            if not least - _NEAR <= scores[name] <= most + _NEAR:
+                return _FAILED, f"{name} is {scores[name]:g}; its range is {least:g} to {most:g}"
+        least, most = subject.ranges.step or (-math.inf, math.inf)
+        for step in played.steps:
+            if step.reward is not None and not least <= step.reward <= most:
+                return _FAILED, f"a step's reward is {step.reward:g}; its range is {least:g} to {most:g}"
+    return _OK, f"scores of {len(finished)} episodes are in their range"
+
+
+async def _deadlines(subject: Subject) -> tuple[Sign, str]:
+    """Nothing so far was late."""
+    limits = subject.bench.spec.limits
+    allowed = {"reset": limits.reset_s, "step": limits.step_s, "score": limits.score_s}
+    late = [played.failure for played in subject.bench.played if played.failure and "no end within" in played.failure]
+    if late:
+        return _FAILED, late[0]
+    slowest = {name: max((one.seconds.get(name, 0.0) for one in subject.bench.played), default=0.0) for name in allowed}
+    near = [name for name in allowed if slowest[name] > _LATE_SHARE * allowed[name]]
+    words = ", ".join(f"{name} {slowest[name]:.2g} of {allowed[name]:g} s" for name in allowed)
+    return (_FAILED, f"more than half of {', '.join(near)}: {words}") if near else (_OK, f"slowest: {words}")
+
+
+async def _close(subject: Subject) -> tuple[Sign, str]:
+    """A world closes, also one that was never reset."""
+    async with subject.bench.spec.open() as maker:
+        for is_reset in (False, True):
+            world = await maker.make()
+            try:
+                if is_reset:
+                    await asyncio.wait_for(world.reset(subject.tasks[0], 0), subject.bench.spec.limits.reset_s)
+                await asyncio.wait_for(world.close(), _CLOSE_S)
+            except BaseException as fault:
+                if isinstance(fault, asyncio.CancelledError):
+                    raise
+                return _FAILED, f"{'after' if is_reset else 'without'} a reset: {describe(fault)}"
+    return _OK, "with and without a reset"
+
+
+async def _snapshot(subject: Subject) -> tuple[Sign, str]:
+    """A world that was restored goes on as the one that it was taken from."""
+    async with subject.bench.spec.open() as maker:
+        world, twin = await maker.make(), await maker.make()
+        try:
+            await world.reset(subject.tasks[0], 0)
+            taken = await world.snapshot()
+            if taken is None:
+                return _UNKNOWN, "it gives none; forks play the calls again"
+            await twin.restore(taken)
+            for name in ("state", "score"):
+                one, other = await getattr(world, name)(), await getattr(twin, name)()
+                if one != other:
+                    return _FAILED, f"the {name} of the restored world differs: {one!r:.80}, then {other!r:.80}"
+        except Exception as fault:  # noqa: BLE001 - whatever it raises is what is wrong
+            return _FAILED, describe(fault)
+        finally:
+            await world.close()
+            await twin.close()
+    return _OK, "a restored world has the same state and scores"
+
+
+async def _hidden(subject: Subject) -> tuple[Sign, str]:
+    """The answer stands neither in the prompt nor in the tools' documents."""
+    docs = "\n".join(
+        f"{tool.name} {tool.description} {tool.input_schema}" for tool in subject.bench.executor.descriptions
+    )
+    found, num = {"the prompt": 0, "the tools' documents": 0}, 0
+    for task, gold in zip(subject.tasks, subject.golds, strict=True):
+        secrets = {action.strip() for action in gold or () if isinstance(action, str)}
+        secrets |= {task.answer.strip()} if isinstance(task.answer, str) and not secrets else set()
+        secrets = {secret for secret in secrets if secret}
+        if not secrets:
+            continue
+        num += 1
+        first = await subject.bench.play(task, follow(()))
+        texts = "\n".join([message.content for message in task.messages] + [first.observation or ""])
+        for place, text in (("the prompt", texts), ("the tools' documents", docs)):
+            found[place] += any(_stands_in(secret, text) for secret in secrets)
+    if not num:
+        return _UNKNOWN, "no answer is known as text"
+    for place, times in found.items():
+        if times * 2 >= num + (num > 1):
+            return _FAILED, f"the answer stands in {place} of {times} of {num} tasks"
+    return _OK, f"the answers of {num} tasks stand neither in prompts nor in the tools' documents"
+
+
+def _stands_in(secret: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def _skilless(name: str) -> Check:
+    async def check(subject: Subject) -> tuple[Sign, str]:
+        if "reset" in subject.failed:
+            return _UNKNOWN, "what is left of an episode may have been paid; see reset"
+        best, worst = -math.inf, None
+        for policy in subject.skilless[name]:
+            played = [await subject.bench.play(task, policy) for task in subject.tasks]
+            ended = [one for one in played if one.failure is None]
+            if not ended:
+                return _FAILED, f"every episode failed: {played[0].failure}"
+            value = sum(map(subject.value, ended)) / len(ended)
+            if value > best:
+                best, worst = value, max(ended, key=subject.value)
+        allowed = 0.0 if name in ("no-op", "empty answers") else subject.tolerance
+        words = f"earns {best:.3g} of the maximum"
+        if best > allowed + _NEAR:
+            assert worst is not None
+            return _FAILED, f"{words}; at most {allowed:g} is luck. {_shown(worst)}"
+        return _OK, words
+
+    return check
+
+
+def _shown(played: Played) -> str:
+    actions = [step.action if isinstance(step.action, str) else step.action.name for step in played.steps]
+    listed = ", ".join(repr(action)[:60] for action in actions[:4])
+    return f"It did: {listed or 'nothing'}{', ...' if len(actions) > 4 else ''}; scores {dict(played.scores)}"
+
+
+TRIALS: Mapping[str, Check] = {
+    "reset": _reset,
+    "gold": _gold,
+    "no-op": _skilless("no-op"),
+    "determinism": _determinism,
+    "isolation": _isolation,
+    "snapshot": _snapshot,
+    "range": _range,
+    "deadlines": _deadlines,
+    "close": _close,
+}
+"""What `rlf env test` looks at, in order."""
+ATTACKS: Mapping[str, Check] = {
+    "reset": _reset,
+    "determinism": _determinism,
+    "isolation": _isolation,
+    "gold": _gold,
+    **{name: _skilless(name) for name in ("no-op", "empty answers", "spam", "repeat", "echo", "injection")},
+    "hidden answer": _hidden,
+    "range": _range,
+}
+"""What `rlf env attack` looks at, in order."""
+
+
+async def examine_world(
+    bench: Bench, ranges: Ranges, checks: Mapping[str, Check], *, tolerance: float, seen: Callable[[Verdict], object]
+) -> Page:
+    """Looks at every point. Args: seen: takes each verdict as it is found."""
+    subject = Subject(bench, ranges, tolerance, [await bench.gold(task) for task in bench.tasks])
+    verdicts = []
+    for name, check in checks.items():
+        sign, words = await check(subject)
+        if sign is _FAILED:
+            subject.failed.add(name)
+        verdicts.append(Verdict(name, sign, words))
+        seen(verdicts[-1])
+    spec = bench.spec
+    source = hash_json([spec.model_dump(mode="json"), spec.source_hash()])
+    return Page(spec.kind, source, len(bench.tasks), len(bench.played), tuple(verdicts))

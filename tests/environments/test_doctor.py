@@ -1,0 +1,62 @@
+"""The doctor of worlds: each fault is found by its name, and a sound world raises no alarm."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rlf.environments import EnvSpec
+from rlf.environments.doctor import ATTACKS, TRIALS, Ranges, Sign, examine_world, open_bench
+from rlf.types import Message, Task
+
+VAULTS = Path(__file__).with_name("vaults.py")
+TASKS = [
+    Task(f"t{at}", (Message("user", "Please."),), code, columns={"answer": code})
+    for at, code in enumerate(("AMBER7", "BASALT3", "CORAL9"))
+]
+FAULTS = {
+    "Gold": "gold",
+    "NoOp": "no-op",
+    "EmptyAnswers": "empty answers",
+    "Spam": "spam",
+    "Repeat": "repeat",
+    "Echo": "echo",
+    "Injection": "injection",
+    "Reset": "reset",
+    "Isolation": "isolation",
+    "HiddenAnswer": "hidden answer",
+    "Documents": "hidden answer",
+    "Range": "range",
+    "Determinism": "determinism",
+}
+
+
+def examine(name, checks=ATTACKS, **keys):
+    """The page of a class in `vaults.py`."""
+    env = EnvSpec.model_validate({"kind": "python", "callable": f"{VAULTS}:{name}"} | keys)
+    ranges = Ranges({"opened": (0.0, 1.0)}, {})
+
+    async def go():
+        async with open_bench(env, TASKS, seed=0) as bench:
+            return await examine_world(bench, ranges, checks, tolerance=0.2, seen=lambda _: None)
+
+    return asyncio.run(go())
+
+
+def test_a_sound_world_raises_no_alarm():
+    for checks in (ATTACKS, TRIALS):
+        page = examine("Vault", checks)
+        unknown = {"snapshot"} if checks is TRIALS else set()
+        assert {verdict.name: verdict.sign for verdict in page.verdicts if verdict.name not in unknown} == {
+            name: Sign.OK for name in checks if name not in unknown
+        }
+
+
+@pytest.mark.parametrize("world", FAULTS)
+def test_one_fault_of_a_world_is_found_by_its_name_alone(world):
+    page = examine(world)
+    assert [verdict.name for verdict in page.failed] == [FAULTS[world]], page.failed
+
+
+def test_the_hash_of_a_page_is_that_of_its_verdicts():
+    assert examine("Vault").sha256 == examine("Vault").sha256 != examine("Range").sha256
