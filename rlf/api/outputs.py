@@ -13,6 +13,7 @@ from typing import Any
 from rlf.api.doctor.attacks import SandboxAttacks
 from rlf.api.doctor.findings import Examination
 from rlf.api.env.build import Built, Estimate, ShownWorld
+from rlf.api.env.worlds import DescribedWorld, WorldKind
 from rlf.api.evaluation.play import Progress
 from rlf.api.evaluation.run import Begun
 from rlf.api.formats.fuzz import ToolFuzz
@@ -41,6 +42,8 @@ from rlf.api.specs.rehearsals import Rehearsal, Stage
 from rlf.api.tools.trials import CalledTool, ToolBench, ToolTrial
 from rlf.api.tools.write import Written
 from rlf.chat.parsed import Parsed
+from rlf.environments.doctor.playing import Played
+from rlf.environments.doctor.verdicts import Page
 from rlf.lineage.graph import Graph, Node, NodeDifference
 from rlf.lineage.records import FoundCall, StoredTrajectory
 from rlf.lineage.salvage import Salvage
@@ -77,7 +80,11 @@ OUTPUTS: dict[str, Any] = {
     "doctor": Examination,
     "doctor.attack": SandboxAttacks,
     "env build": Estimate | Built,
-    "env show": ShownWorld,
+    "env list": list[WorldKind],
+    "env show": ShownWorld | DescribedWorld,
+    "env test": Page,
+    "env attack": Page,
+    "env play": Played,
     "runs list": list[Overview],
     "runs show": Report | SweepReport | EvaluationReport | Graph | StoredTrajectory,
     "runs tail": Tailed,

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 
-from rlf.cli.arguments import AsJson
+from rlf.cli.arguments import AsJson, split_arguments
+from rlf.cli.completion import complete_spec
+from rlf.cli.env_worlds import is_spec
+from rlf.cli.env_worlds import show_world as show_spec_world
 from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table, plain_table
 from rlf.core.errors import CheckError
@@ -74,16 +77,31 @@ def _tell(done: int, total: int, num_tasks: int, dropped: Mapping[str, int]) -> 
 
 
 def show_env(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A built world, e.g. worlds/towns.")],
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC|FOLDER [KEY=VALUE]...",
+            help="A spec with a world, or a built world, e.g. worlds/towns.",
+            show_default=False,
+            autocompletion=complete_spec,
+        ),
+    ],
     task: Annotated[
         int | None, typer.Option("--task", metavar="N", min=0, help="Show the graph of this task.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a built world's certificate, or the sub-questions, tools and golds of one of its tasks."""
+    """Show the world of a spec with its first prompt; or a built world's certificate, or one of its tasks.
+
+    Of a task the sub-questions, tools and golds.
+    """
     from rlf.api.env.build import show_world
 
-    shown = show_world(folder, task)
+    files, overrides = split_arguments(arguments)
+    if is_spec(files[0]):
+        show_spec_world(files, overrides, as_json)
+        return
+    shown = show_world(files[0], task)
     print_result("env show", shown, as_json, lambda: _shown(shown))
 
 

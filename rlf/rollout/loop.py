@@ -121,7 +121,7 @@ class _Play:
         messages, stop = self.rollout.task.messages, None
         try:
             observation = None if self.world is None else await self.world.reset()
-            messages = _with_observation(messages, observation)
+            messages = with_observation(messages, observation)
         except WorldFailure as failure:
             stop = self._break(failure)
         if self.prefix is None:
@@ -436,7 +436,7 @@ class _Play:
         return images
 
 
-def _with_observation(messages: Sequence[Message], observation: str | None) -> tuple[Message, ...]:
+def with_observation(messages: Sequence[Message], observation: str | None) -> tuple[Message, ...]:
     """A prompt with what the world says first: at the end of the last user message, or as one of its own."""
     if observation is None:
         return tuple(messages)

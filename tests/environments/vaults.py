@@ -2,6 +2,7 @@
 
 import random
 from itertools import pairwise
+from typing import ClassVar
 
 
 class Vault:
@@ -84,7 +85,7 @@ class Injection(Vault):
 
 
 class Reset(Vault):
-    left = []
+    left: ClassVar = []
 
     def reset(self, answer, seed):
         super().reset(answer, seed)
@@ -99,7 +100,7 @@ class Reset(Vault):
 
 
 class Isolation(Vault):
-    now = {}
+    now: ClassVar = {}
 
     def reset(self, answer, seed):
         self.now["code"] = answer

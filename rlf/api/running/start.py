@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlf.api.env.worlds import page_notices
 from rlf.api.lineage import check_runs_folder, open_lineage
 from rlf.api.running.budgets import open_budget
 from rlf.api.running.changes import accept, change_notices, find_changes, refuse_changes
@@ -114,6 +115,7 @@ def start(
         sink = RunSink(plan.spec, signals, open_budget(plan, is_played=played is not None))
         engine = _open(placed, folder, sink, store, folder / RECORDING if record else None, played)
         sink.opening = [*placed.notices, certificate_notice(plan.spec, engine.chat, runs_folder)]
+        sink.opening += page_notices(plan.spec, runs_folder)
         if parent is not None and parent.start is not None:
             sink.opening.insert(0, _start_from(parent.start, engine_of(plan.spec), engine, folder))
         info = _info(plan, run_id, folder, engine)

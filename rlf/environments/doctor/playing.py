@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, zip_longest
@@ -46,7 +47,7 @@ class Played:
     """Longest time by phase: `reset`, `step`, `score`."""
 
 
-Policy = Callable[["Scene"], Action | None]
+Policy = Callable[["Scene"], "Action | Awaitable[Action | None] | None"]
 """What is done next; None: it stops."""
 
 
@@ -85,7 +86,8 @@ class Playing:
         if self._failure is not None or self._is_over or len(self._steps) >= self._bench.max_actions:
             return False
         assert self._scene is not None, "a step before the reset"
-        action = self._policy(replace(self._scene, past=tuple(self._steps)))
+        chosen = self._policy(replace(self._scene, past=tuple(self._steps)))
+        action = await chosen if inspect.isawaitable(chosen) else chosen
         if action is None:
             return False
         said, outcome = None, None

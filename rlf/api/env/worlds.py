@@ -1,0 +1,225 @@
+"""Worlds of specs: listed, described, tried, attacked and played without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+
+from rlf.core.errors import RlfError
+from rlf.core.hashing import hash_json
+from rlf.core.plain_json import Jsonable
+from rlf.environments import ENV_KINDS, EnvSpec
+from rlf.environments.doctor import ATTACKS, TRIALS, Page, Ranges, Sign, Verdict, examine_world, open_bench
+from rlf.environments.doctor.playing import Action, Happened, Played, Scene
+from rlf.rewards.attack.questions import draw_questions
+from rlf.rewards.kinds.env import EnvTerm
+from rlf.rewards.term import Stage
+from rlf.types import Task, ToolDescription
+from rlf.types.events import Notice
+
+__all__ = [
+    "Action",
+    "DescribedWorld",
+    "Happened",
+    "Page",
+    "Played",
+    "Scene",
+    "Verdict",
+    "WorldKind",
+    "describe_world",
+    "examine",
+    "keep_page",
+    "list_worlds",
+    "page_notices",
+    "pick_task",
+    "play",
+    "render_prompt",
+    "world_spec",
+]
+
+if TYPE_CHECKING:
+    from rlf.spec.models import RunSpec
+
+_ALONE = Path(__file__).parents[2] / "builtin" / "seeds" / "world.yaml"
+_PAGES = "worlds"
+
+
+@dataclass(frozen=True, slots=True)
+class WorldKind(Jsonable):
+    """A kind of world that a spec can have."""
+
+    kind: str
+    summary: str
+    files: tuple[Path, ...] = ()
+    """Specs in the folder `specs` that have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedWorld(Jsonable):
+    """A spec's world as the model meets it."""
+
+    kind: str
+    source: str
+    """sha256 of what decides how it behaves."""
+    speaks: bool
+    scores: tuple[str, ...] | None
+    """Names of its scores; None where only playing shows them."""
+    tools: tuple[ToolDescription, ...]
+    limits: Mapping[str, float]
+    num_tasks: int
+    prompt: str
+    """What the model reads before its first turn in the first task, by its chat format."""
+
+
+def list_worlds(folder: Path = Path("specs")) -> list[WorldKind]:
+    """Every kind of world, and the specs of a folder that have one."""
+    from rlf.spec.meaning.facts import first_paragraph
+
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        keys = _keys_of(path)
+        env = keys.get("env")
+        if isinstance(env, dict):
+            found.setdefault(str(env.get("kind")), []).append(path)
+    return [
+        WorldKind(name, first_paragraph(ENV_KINDS.get(name)), tuple(found.get(name, ()))) for name in ENV_KINDS.names()
+    ]
+
+
+def world_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
+    """A spec that has a world, checked without its model. A file with a world alone is laid over a small spec.
+
+    Raises:
+        RlfError: what is wrong with it.
+    """
+    from rlf.plan.compiler import compile as compile_plan
+    from rlf.spec import load_spec
+
+    is_alone = not any({"model", "extends"} & _keys_of(file).keys() for file in files)
+    spec = compile_plan(load_spec([_ALONE, *files] if is_alone else files, overrides)).spec
+    if spec.env is None:
+        raise RlfError(f"{files[0]}: it declares no world. Write one under `env`; `rlf env list` shows the kinds.")
+    if complaints := spec.env.static_complaints() or spec.env.complaints():
+        raise RlfError(f"{files[0]}: env: {'; '.join(complaints)}.")
+    return spec
+
+
+def _keys_of(path: Path) -> dict[str, Any]:
+    try:
+        keys = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return keys if isinstance(keys, dict) else {}
+
+
+def _world(spec: RunSpec) -> EnvSpec:
+    assert spec.env is not None, "a spec without a world"
+    return spec.env
+
+
+def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> DescribedWorld:
+    """A world's tools, scores and limits, and the first prompt. Raises RlfError."""
+    spec = world_spec(files, overrides)
+    env, tasks = _world(spec), _tasks(spec)
+    return DescribedWorld(
+        env.kind,
+        env.source_hash(),
+        env.speaks,
+        env.score_names,
+        env.tools,
+        env.limits.model_dump(),
+        len(tasks),
+        render_prompt(spec, tasks[0]),
+    )
+
+
+def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> str:
+    """What the model reads before its first turn."""
+    from rlf.chat.tokenizer import load_tokenizer
+    from rlf.rollout.loop import with_observation
+    from rlf.spec.looking.model_folder import model_location
+    from rlf.training.harness import build_chat
+
+    chat = build_chat(spec, load_tokenizer(model_location(spec.model.path)))
+    messages = with_observation(task.messages, observation)
+    return chat.decode(chat.prompt(messages, [tool for tool in spec.shown_tools if task.may_use(tool.name)]))
+
+
+async def examine(
+    spec: RunSpec, num_tasks: int, *, attack: bool, tolerance: float, seen: Callable[[Verdict], object] = bool
+) -> Page:
+    """Tries a world's life, or attacks its rewards.
+
+    Args:
+        tolerance: share of the reward that policies without skill may earn by luck.
+        seen: takes each verdict as it is found.
+    """
+    tasks = draw_questions(_tasks(spec), num_tasks, spec.seed)
+    local = [tool for tool in spec.tools if tool.target.is_local]
+    async with open_bench(_world(spec), tasks, seed=spec.seed, tools=local) as bench:
+        return await examine_world(bench, _ranges(spec), ATTACKS if attack else TRIALS, tolerance=tolerance, seen=seen)
+
+
+async def play(spec: RunSpec, task: Task, act: Callable[[Scene], Awaitable[Action | None]]) -> Played:
+    """One episode of a world with a person as the policy."""
+    async with open_bench(_world(spec), [task], seed=spec.seed, tools=spec.tools, max_actions=1000) as bench:
+        return await bench.play(task, act)
+
+
+def pick_task(spec: RunSpec, number: int) -> Task:
+    """A task of the training data by its number. Raises RlfError."""
+    tasks = _tasks(spec)
+    if number >= len(tasks):
+        raise RlfError(f"--task: got {number}; there are tasks 0 to {len(tasks) - 1}.")
+    return tasks[number]
+
+
+def _tasks(spec: RunSpec) -> Sequence[Task]:
+    from rlf.data import load_tasks
+
+    tasks = load_tasks(**spec.data.train.model_dump(), declared=tuple(tool.name for tool in spec.shown_tools))
+    if not tasks:
+        raise RlfError("data.train: there is no task to try. Name a dataset with rows.")
+    return tasks
+
+
+def _ranges(spec: RunSpec) -> Ranges:
+    terms = [term for term in spec.rewards if isinstance(term, EnvTerm)]
+    scored = {term.score: term for term in terms if term.score is not None}
+    steps = [term.bounds for term in terms if term.stage is Stage.TURN]
+    weights = {name: term.weight for name, term in scored.items() if isinstance(term.weight, int | float)}
+    return Ranges({name: term.bounds for name, term in scored.items()}, weights, steps[0] if steps else None)
+
+
+def keep_page(spec: RunSpec, page: Page, runs_folder: Path) -> Path:
+    """Writes the page of an attack where runs of that world find it."""
+    file = _page_file(spec, runs_folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(asdict(page) | {"sha256": page.sha256}, indent=1), encoding="utf-8")
+    return file
+
+
+def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
+    """The page of the last attack on a spec's world as it is now, as what is kept with a run; none without one."""
+    if spec.env is None or not (runs_folder / _PAGES).is_dir():
+        return []
+    try:
+        page = json.loads(_page_file(spec, runs_folder).read_text(encoding="utf-8"))
+    except OSError:
+        return []
+    failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == Sign.FAILED]
+    found = f"fails on {', '.join(failed)}" if failed else "no point failed"
+    level: Literal["info", "warning"] = "warning" if failed else "info"
+    words = f"world {page['world']}: attacked, {found}; page {page['sha256'][:16]}"
+    return [Notice(level, words, {"world_page": page})]
+
+
+def _page_file(spec: RunSpec, runs_folder: Path) -> Path:
+    env = _world(spec)
+    terms = [term.model_dump(mode="json") for term in spec.rewards if isinstance(term, EnvTerm)]
+    return runs_folder / _PAGES / f"{hash_json([env.model_dump(mode='json'), env.source_hash(), terms])}.json"
