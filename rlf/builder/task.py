@@ -71,16 +71,14 @@ class Step:
     needs: tuple[int, ...] = ()
     """Steps whose values it takes."""
 
-    def filled(self, values: Sequence[Value | None]) -> dict[str, Any] | None:
-        """The arguments with the values of earlier steps; None where one of these is missing."""
-        if any(values[need] is None for need in self.needs):
-            return None
-        filled: dict[str, Any] = _filled(self.arguments, values) if self.needs else dict(self.arguments)
+    def filled(self, values: Sequence[Value]) -> Mapping[str, Any]:
+        """The arguments with the values of earlier steps."""
+        filled: Mapping[str, Any] = _filled(self.arguments, values) if self.needs else self.arguments
         return filled
 
 
-def _filled(value: Any, values: Sequence[Value | None]) -> Any:
-    if isinstance(value, Mapping):
+def _filled(value: Any, values: Sequence[Value]) -> Any:
+    if isinstance(value, dict):
         if REFERENCE in value:
             return values[value[REFERENCE]]
         return {key: _filled(child, values) for key, child in value.items()}

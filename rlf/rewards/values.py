@@ -44,14 +44,15 @@ def _add_keys(value: Any, keys: set[ValueKey]) -> None:
 
 @lru_cache(maxsize=65_536)
 def text_keys(text: str) -> frozenset[ValueKey]:
-    """The keys of what a text holds: its values where it is JSON, and it as a whole."""
-    whole = frozenset([("text", _normal(text))])
+    """The keys of what a text holds: the values of a JSON object or list; else it as a text, and as what JSON reads."""
     if text[:1].isalpha() and text not in ("true", "false", "null"):
-        return whole
+        return frozenset([("text", _normal(text))])
     try:
-        return value_keys(json.loads(text)) | whole
+        found = json.loads(text)
     except (ValueError, RecursionError):
-        return whole
+        return frozenset([("text", _normal(text))])
+    keys = value_keys(found)
+    return keys if isinstance(found, dict | list) else keys | {("text", _normal(text))}
 
 
 @lru_cache(maxsize=65_536)

@@ -73,12 +73,16 @@ def test_a_gold_that_the_call_itself_names_is_not_found():
         proven(replace(TASK, steps=(echo,), join=Join.VALUE, answer="Bilnar"))
 
 
-def test_the_same_answer_in_the_twin_is_a_fault_as_is_none():
+def test_the_same_answer_in_the_twin_is_a_fault():
     check_twin(TASK, "7")
     with pytest.raises(Unproven, match="swap: the answer is the same"):
         check_twin(TASK, "466")
-    with pytest.raises(Unproven, match="swap: the gold calls fail"):
-        check_twin(TASK, None)
+
+
+def test_a_call_that_stands_twice_is_a_fault():
+    twice = replace(TASK, steps=(TASK.steps[0], TASK.steps[0]), join=Join.LIST, answer="Bilnar, Bilnar")
+    with pytest.raises(Unproven, match="minimal: a gold call can be left out"):
+        proven(twice)
 
 
 def test_policies_that_solve_nothing_stay_low():

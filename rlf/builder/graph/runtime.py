@@ -92,8 +92,10 @@ def _relation(relations: dict[str, str], key: Any) -> str:
     if key is None:
         return next(iter(relations.values()))
     word = _single(key, "key")
+    if word in relations:
+        return relations[word]
     for known, relation in relations.items():
-        if known == word or _normal(known) == _normal(word):
+        if _normal(known) == _normal(word):
             return relation
     raise UnknownKey(f"got {word!r}; expected one of {', '.join(relations)}")
 
@@ -133,11 +135,7 @@ def _shaped(tool: dict[str, Any], row: tuple[Any, ...], limit: int) -> Any:
     if level == 1:
         return record
     number = zlib.crc32(f"{tool['field']}:{name}".encode())
-    record = {
-        "id": f"{tool['kind'][0].upper()}-{number % 9973:04d}",
-        **record,
-        "checked": f"2024-{number % 12 + 1:02d}",
-    }
+    record = {"id": f"{tool['kind'][0].upper()}{number % 9973:04d}", **record, "checked": f"2024Q{number % 4 + 1}"}
     if level == 2:
         return record
     records = [{**record, "status": "current"}, {**record, tool["field"]: row[2], "status": "former"}]

@@ -192,7 +192,7 @@ class Workshop:
             product *= chance
         return product
 
-    def _answer_in_twin(self, task: Task, graph: Graph) -> str | None:
+    def _answer_in_twin(self, task: Task, graph: Graph) -> str:
         """The answer by the same graph over the twin's values, which the same functions would return."""
         golds = [value for chain in graph.chains for value in chain.follow(self._world.swapped)]
         return answer_of(task, golds)

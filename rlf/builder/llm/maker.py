@@ -17,7 +17,7 @@ from rlf.builder.llm.answers import Deployed, Document, Draft
 from rlf.builder.llm.client import SPENT, Client
 from rlf.builder.proof import Bench, Figures, Unproven, policy_scores, prove
 from rlf.builder.settings import BuildSettings, shares_of
-from rlf.builder.task import REFERENCE, Scenario, Step, Task, Value
+from rlf.builder.task import REFERENCE, Scenario, Step, Task
 from rlf.core import RunError
 from rlf.rewards.normalization import normalize
 from rlf.rewards.values import Finding, text_keys, value_key
@@ -207,11 +207,8 @@ def source_of(deployed: Deployed) -> str:
 
 def filled(arguments: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     """A draft's arguments with the answers of earlier sub-questions."""
-    values: list[Value | None] = [step.answer for step in draft.steps]
-    step = Step("", "", arguments, "", needs=tuple(range(len(values))))
-    found = step.filled(values)
-    assert found is not None, "a draft without answers"
-    return found
+    step = Step("", "", arguments, "", needs=tuple(range(len(draft.steps))))
+    return dict(step.filled([step.answer for step in draft.steps]))
 
 
 def _check_calls(deployed: Deployed, document: Document, numbers: Sequence[int], draft: Draft) -> None:
