@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.api.serving import listening, stopping
 from rlf.api.targets import open_target
+from rlf.core.errors import RlfError
 from rlf.engines.engine import Engine, HostSettings
 from rlf.serving.settings import ServeSettings
 from rlf.spec.engine import default_engine
 from rlf.spec.looking.model_folder import model_location
-from rlf.spec.models import ChatSpec
+from rlf.spec.models import ChatSpec, RunSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.serving.agent import Agent
     from rlf.types.policy import Host
 
+logger = logging.getLogger(__name__)
 __all__ = ["ServeSettings", "ServedEndpoint", "Used", "serve_model", "used_alone", "used_as_trained"]
 
 
@@ -40,13 +44,28 @@ class Used:
 
     load: Callable[[HostSettings], tuple[Host, PreTrainedTokenizerBase]]
     chat: ChatSpec
+    played: RunSpec | None = None
+    """Whose tools and limits the server plays itself; None: a request is one turn."""
 
 
 @contextmanager
-def used_as_trained(name: str, files: Sequence[Path], overrides: Sequence[str], runs_folder: Path) -> Iterator[Used]:
-    """A target as its spec says. Raises RlfError where it is no model, or its spec is wrong."""
+def used_as_trained(
+    name: str, files: Sequence[Path], overrides: Sequence[str], runs_folder: Path, *, plays: bool = False
+) -> Iterator[Used]:
+    """A target as its spec says.
+
+    Args:
+        plays: whether the server plays the spec's tools itself.
+
+    Raises:
+        RlfError: it is no model, or its spec is wrong.
+    """
     with open_target(name, files, overrides, runs_folder=runs_folder, needs_data=False) as target:
-        yield Used(target.load_host, target.spec.chat)
+        if plays and target.plan is None:
+            raise RlfError(
+                f"--agent: {name} has no spec whose tools could be played. Name one, e.g. specs/search.yaml."
+            )
+        yield Used(target.load_host, target.spec.chat, target.spec if plays else None)
 
 
 @contextmanager
@@ -75,6 +94,25 @@ async def serve_model(
     stopped = asyncio.Event()
     with stopping(stopped.set), listening(settings.host, settings.port) as listener:
         host, tokenizer = await asyncio.to_thread(used.load, HostSettings(num_slots=num_slots))
-        async with host, serving(host, tokenizer, settings, listener, used.chat.format, used.chat.thinking_tag) as url:
-            tell(ServedEndpoint(url, settings.name))
-            await stopped.wait()
+        async with host, _agent(used.played, tokenizer) as agent:
+            chat = used.chat.format, used.chat.thinking_tag
+            async with serving(host, tokenizer, settings, listener, *chat, agent) as url:
+                tell(ServedEndpoint(url, settings.name))
+                await stopped.wait()
+
+
+@asynccontextmanager
+async def _agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) -> AsyncIterator[Agent | None]:
+    """What plays the tools of a spec, with its tools open."""
+    if spec is None:
+        yield None
+        return
+    from rlf.serving.agent import Agent
+    from rlf.training.harness import build_harness
+
+    harness = build_harness(spec, tokenizer, lambda level, text: logger.warning("%s: %s", level, text))
+    if harness.worlds is not None:
+        raise RlfError("--agent: env: a world begins with a row of the spec's data; serve the model without --agent.")
+    system = spec.data.train.system
+    async with harness.tools:
+        yield Agent(harness, system if system is not None and "{" not in system else None)

@@ -10,6 +10,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, split_arguments
 from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.envelope import print_result
+from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rlf.api.serve import ServedEndpoint
@@ -50,6 +51,9 @@ def serve(
         int, typer.Option("--max-queue", min=0, help="Answers that may wait; further requests get 429.")
     ] = 256,
     request_s: Annotated[float, typer.Option("--request-s", min=1, help="Time for a request.")] = 600.0,
+    agent: Annotated[
+        bool, typer.Option("--agent", help="Play the spec's tools here: a request gets the final answer.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Take only what judges send, and no spec: the model alone.")
     ] = False,
@@ -61,6 +65,8 @@ def serve(
 
     from rlf.api.serve import ServeSettings, serve_model, used_alone, used_as_trained
 
+    if strict and (agent or arguments):
+        raise RlfError("--strict: serves the model alone; leave out --agent and specs.")
     settings = ServeSettings(
         name=name or target,
         host=host,
@@ -71,7 +77,7 @@ def serve(
         request_s=request_s,
     )
     files, overrides = split_arguments(arguments or [], need_file=False)
-    used = used_alone(target) if strict else used_as_trained(target, files, overrides, runs_folder)
+    used = used_alone(target) if strict else used_as_trained(target, files, overrides, runs_folder, plays=agent)
 
     def tell(served: ServedEndpoint) -> None:
         print_result("serve", served, as_json, f"{served.model} answers at {served.url}")

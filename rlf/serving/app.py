@@ -16,6 +16,7 @@ from pydantic import Field
 
 from rlf.core.models import StrictModel
 from rlf.endpoints.visitors import guard_visitors
+from rlf.serving.agent import Agent
 from rlf.serving.dialects import DIALECTS, JUDGES
 from rlf.serving.dialects.dialect import Dialect
 from rlf.serving.dialogue import Dialogue
@@ -70,12 +71,13 @@ class Server:
         settings: ServeSettings,
         chat_format: str = "auto",
         thinking_tag: str | None = None,
+        agent: Agent | None = None,
     ) -> None:
         self._settings = settings
         self._pace = settings.flush_s, settings.keep_alive_s
         self._metrics = Metrics()
         self._gate = Gate(host, settings.max_queue, self._metrics)
-        self._model = ServedModel(self._gate, Dialogue(tokenizer, chat_format, thinking_tag), settings)
+        self._model = ServedModel(self._gate, Dialogue(tokenizer, chat_format, thinking_tag), settings, agent)
         self._metrics.gauges["rlf_answers_running"] = ("Answers that are sampled.", lambda: self._gate.num_running)
         self._metrics.gauges["rlf_answers_waiting"] = ("Answers that wait.", lambda: self._gate.num_waiting)
         self._tokenizer = tokenizer
@@ -197,7 +199,9 @@ class Server:
             async with self._deadline(), aclosing(answers.batches(*self._pace)) as batches:
                 await response.write(_events(asked.begin()))
                 async for batch in batches:
-                    await response.write(_events(asked.chunks(batch)) if batch else b": keep-alive\n\n")
+                    data = _events(asked.chunks(batch)) if batch else b": keep-alive\n\n"
+                    if data:
+                        await response.write(data)
                 await response.write(_events(asked.end()))
         except Refusal as refused:  # the status is sent already
             await response.write(_events([asked.error(refused)]))

@@ -68,7 +68,7 @@ class Dialogue:
         Raises:
             Refusal: they cannot be written.
         """
-        checked = [_checked(message, at) for at, message in enumerate(messages)]
+        checked = [checked_message(message, at) for at, message in enumerate(messages)]
         if tools and not self._has_format:
             raise Refusal(
                 400, "tools: the model's chat template is of no known chat format that calls them", key="tools"
@@ -85,7 +85,7 @@ class Dialogue:
 
     def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: Sampled) -> None:
         """Keeps the tokens of a turn, for the conversation that goes on from it."""
-        checked = [_checked(message, at) for at, message in enumerate([*messages, answer])]
+        checked = [checked_message(message, at) for at, message in enumerate([*messages, answer])]
         self.memory.put(_key(checked, tools), sampled)
 
     def _continued(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
@@ -99,13 +99,15 @@ class Dialogue:
         if sampled is None or not after:
             return None
         if all(message["role"] == "tool" for message in after):
-            observed = _in_order(messages[said], after) if len(after) == sampled.num_observed else None
-            if observed is None:
+            results = _in_order(messages[said], after)
+            if results is None or len(results) != sampled.observed.count(None):
                 return None
+            left = iter(results)
+            observed = [next(left) if words is None else words for words in sampled.observed]
             closed = sampled.tokens[-1] in chat.stop_token_ids
             return [*sampled.tokens, *chat.observation(observed, closed=closed, turn=sampled.text)]
         is_closed = sampled.tokens[-1] == chat.stop_token_ids[0]
-        if len(after) == 1 and after[0]["role"] == "user" and not sampled.num_observed and is_closed:
+        if len(after) == 1 and after[0]["role"] == "user" and not sampled.observed and is_closed:
             return [*sampled.tokens, *chat.user_turn(after[0]["content"], closed=True, turn=sampled.text)]
         return None
 
@@ -151,7 +153,7 @@ def _as_json(tools: Tools) -> str:
     return json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
 
 
-def _checked(message: Mapping[str, Any], at: int) -> dict[str, Any]:
+def checked_message(message: Mapping[str, Any], at: int) -> dict[str, Any]:
     """A message in the one form that the rest takes: a role, a text, calls. Raises Refusal for what is none."""
     where, role = f"messages.{at}", message.get("role")
     if not isinstance(role, str):

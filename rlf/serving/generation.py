@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rlf.chat.parsed import Parsed
 from rlf.core.errors import RlfError
 from rlf.endpoints import RequestedCall
+from rlf.serving.agent import Json, Played, Report
 from rlf.serving.metrics import Metrics
 from rlf.serving.refusal import Refusal
 from rlf.serving.turns import TurnReader
@@ -31,6 +32,8 @@ class Prepared:
     decode: Callable[[Sequence[int]], str]
     done: Callable[[Sample, Delta, Parsed | None], None] | None = None
     """Takes the whole answer."""
+    play: Callable[[Report], Awaitable[Played]] | None = None
+    """Plays to the answer with tools, in place of one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class Delta:
     """`stop`, `length` or `tool_calls`; None while it goes on."""
     stop: str | None = None
     """The stop string that ended it."""
+    report: Json | None = None
+    """What an agent did."""
+    num_sampled: int | None = None
+    """Of the tokens; None: all."""
 
 
 class Gate:
@@ -101,7 +108,7 @@ class Answers:
         self._gate = gate
         self._live = live
         self._choices = [_Choice(each) for each in prepared]
-        self._changed = asyncio.Event()
+        self._changed, self._ended = _Bell(), _Bell()
 
     async def whole(self) -> list[Delta]:
         """Every answer, in the order of their indices."""
@@ -117,34 +124,29 @@ class Answers:
         tasks = [asyncio.create_task(self._sample(choice)) for choice in self._choices]
         try:
             while not all(choice.is_over for choice in self._choices):
-                silent = not await self._wait(keep_alive_s)
+                is_new = await self._changed.wait(keep_alive_s)
                 for task in tasks:
                     if task.done() and not task.cancelled():
                         task.result()
-                if silent:
-                    yield []
-                    continue
-                self._changed.clear()
-                batch = [delta for choice in self._choices if (delta := choice.take()) is not None]
-                if batch:
+                started_s = time.thread_time()
+                batch = [delta for choice in self._choices for delta in choice.take()]
+                if batch or not is_new:
                     yield batch
-                if flush_s and not all(choice.sample for choice in self._choices):
-                    await asyncio.sleep(flush_s)
+                if flush_s:
+                    spent_s = time.thread_time() - started_s
+                    pause_s = spent_s * self._gate.num_running / _STREAM_SHARE
+                    await self._ended.wait(min(_MAX_PAUSE_S, max(flush_s, pause_s)))
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _wait(self, limit_s: float | None) -> bool:
-        """Waits for something new; whether it came in time."""
-        try:
-            await asyncio.wait_for(self._changed.wait(), limit_s)
-        except TimeoutError:
-            return False
-        return True
-
     async def _sample(self, choice: _Choice) -> None:
         asked = choice.asked
         try:
+            if asked.play is not None:
+                choice.played = await asked.play(self._reports(choice))
+                self._gate.metrics.count_tokens(len(asked.tokens), choice.played.num_sampled)
+                return
             choice.sample = await self._gate.host.complete(
                 asked.tokens, asked.max_tokens, asked.sampling, asked.seed, self._watch(choice) if self._live else None
             )
@@ -152,14 +154,57 @@ class Answers:
         except RlfError as error:
             raise Refusal(503, str(error)) from error
         finally:
-            self._changed.set()
+            self._changed.ring()
+            self._ended.ring()
+
+    def _reports(self, choice: _Choice) -> Report:
+        def report(what: Json) -> None:
+            if self._live:
+                choice.reports.append(what)
+                self._changed.ring()
+
+        return report
 
     def _watch(self, choice: _Choice) -> Callable[[Sample], None]:
         def watch(sample: Sample) -> None:
             choice.progress = sample
-            self._changed.set()
+            self._changed.ring()
 
         return watch
+
+
+class _Bell:
+    """Wakes the one that waits, at once or when it comes to wait."""
+
+    def __init__(self) -> None:
+        self._is_rung = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """Ends the wait."""
+        self._is_rung = True
+        if self._waiting is not None:
+            _end(self._waiting)
+
+    async def wait(self, limit_s: float | None) -> bool:
+        """Whether it rang in time."""
+        if not self._is_rung:
+            loop = asyncio.get_running_loop()
+            self._waiting = waiting = loop.create_future()
+            timer = None if limit_s is None else loop.call_later(limit_s, _end, waiting)
+            try:
+                await waiting
+            finally:
+                self._waiting = None
+                if timer is not None:
+                    timer.cancel()
+        is_rung, self._is_rung = self._is_rung, False
+        return is_rung
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class _Choice:
@@ -171,28 +216,50 @@ class _Choice:
         """What was sampled so far, while it is."""
         self.sample: Sample | None = None
         """The whole, when it is over."""
+        self.reports: list[Json] = []
+        """What an agent did that was not taken yet."""
+        self.played: Played | None = None
+        """What it came to."""
         self.is_over = False
         """Whether all of it was taken."""
         self._num_taken = 0
         self._text = _Text(asked.decode)
 
-    def take(self) -> Delta | None:
-        """What is new; None for nothing."""
+    def take(self) -> Iterator[Delta]:
+        """What is new."""
         if self.is_over:
-            return None
-        if self.sample is not None:
-            return self._finish(self.sample)
-        if self.progress is None or len(self.progress.logprobs) == self._num_taken:
-            return None
+            return
+        reports, self.reports = self.reports, []
+        yield from (Delta(self.asked.index, report=report) for report in reports)
+        if self.played is not None:
+            yield self._finish_play(self.played)
+        elif self.sample is not None:
+            yield self._finish(self.sample)
+        elif self.progress is not None and len(self.progress.logprobs) > self._num_taken:
+            yield self._grow(self.progress)
+
+    def _grow(self, progress: Sample) -> Delta:
         # The lists grow on another thread: a token is whole when its log-probability is there.
-        start, end = self._num_taken, len(self.progress.logprobs)
+        start, end = self._num_taken, len(progress.logprobs)
         if self.asked.sampling.num_top is not None:
-            end = min(end, len(self.progress.tops))
-        tokens = self.progress.tokens[start:end]
+            end = min(end, len(progress.tops))
+        tokens = progress.tokens[start:end]
         piece = self.asked.reader.advance(self._text.add(tokens))
-        logprobs, tops = self.progress.logprobs[start:end], self.progress.tops[start:end]
+        logprobs, tops = progress.logprobs[start:end], progress.tops[start:end]
         self._num_taken = end
         return Delta(self.asked.index, piece.text, piece.reasoning, (), tokens, logprobs, [dict(t) for t in tops])
+
+    def _finish_play(self, played: Played) -> Delta:
+        self.is_over = True
+        return Delta(
+            self.asked.index,
+            played.text,
+            tokens=played.tokens,
+            logprobs=played.logprobs,
+            finish=played.finish,
+            report=played.report,
+            num_sampled=played.num_sampled,
+        )
 
     def _finish(self, sample: Sample) -> Delta:
         start = self._num_taken
@@ -236,5 +303,8 @@ class _Text:
         return self._settled + text
 
 
-_WINDOW = 32
+_WINDOW = 12
 """Tokens that are decoded again and again."""
+_STREAM_SHARE = 0.1
+"""Of the event loop's time, what all streams may take together: the more there are, the rarer are their chunks."""
+_MAX_PAUSE_S = 1.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from rlf.serving.agent import Agent
 from rlf.serving.app import Server
 from rlf.serving.settings import ServeSettings
 from rlf.types.policy import Host
@@ -26,9 +27,10 @@ async def serving(
     listener: socket.socket,
     chat_format: str = "auto",
     thinking_tag: str | None = None,
+    agent: Agent | None = None,
 ) -> AsyncIterator[str]:
     """Answers what comes to a socket for as long as the context is open; gives the base URL of the endpoint."""
-    server = Server(host, tokenizer, settings, chat_format, thinking_tag)
+    server = Server(host, tokenizer, settings, chat_format, thinking_tag, agent)
     runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     try:

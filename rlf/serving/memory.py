@@ -18,8 +18,9 @@ class Sampled:
     """Prompt and turn."""
     text: str
     """The turn, as it is parsed."""
-    num_observed: int
-    """Calls that it makes, each of which waits for a result."""
+    observed: tuple[str | None, ...]
+    """What the next prompt answers: None for a call, whose result a client brings; for a failure beside calls the words
+    that correct it, as in training."""
 
 
 class Memory:

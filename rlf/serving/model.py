@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from rlf.chat import ChatFormat
 from rlf.chat.parsed import Parsed
 from rlf.core.seeds import derive_seed
+from rlf.serving.agent import Agent
 from rlf.serving.dialogue import Dialogue, Tools
 from rlf.serving.forcing import Opening, choose_opening
 from rlf.serving.generation import Delta, Gate, Prepared
@@ -17,13 +18,16 @@ from rlf.serving.refusal import Refusal
 from rlf.serving.requests import ChatRequest, CompletionRequest, NamedTool, SampledRequest
 from rlf.serving.settings import ServeSettings
 from rlf.serving.turns import TurnReader, calls_of
+from rlf.types import ToolCall
 from rlf.types.policy import Sample, Sampling
 
 
 class ServedModel:
     """One model with what reads and writes for it."""
 
-    def __init__(self, gate: Gate, dialogue: Dialogue, settings: ServeSettings) -> None:
+    def __init__(self, gate: Gate, dialogue: Dialogue, settings: ServeSettings, agent: Agent | None = None) -> None:
+        self.agent = agent
+        """What plays conversations to their answers; None: a request is one turn."""
         self.gate = gate
         self.dialogue = dialogue
         self.settings = settings
@@ -43,6 +47,8 @@ class ServedModel:
     async def prepare_chat(self, asked: ChatRequest) -> list[Prepared]:
         """What is to be sampled for a conversation. Raises Refusal."""
         self.check_name(asked.model)
+        if self.agent is not None:
+            return self._prepare_play(asked, self.agent)
         tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
         prompt, is_continued = self.dialogue.encode(asked.messages, tools)
         if any(message.get("role") == "assistant" for message in asked.messages):
@@ -62,15 +68,30 @@ class ServedModel:
 
             def done(sample: Sample, last: Delta, parsed: Parsed | None) -> None:
                 is_whole = last.finish != "length" and last.stop is None and not asked.ignore_eos
-                if parsed is not None and is_whole and not parsed.failures:
+                if parsed is None or not is_whole or len(last.calls) != len(parsed.calls):
+                    return
+                if last.calls or parsed.answer is not None:
                     answer = {"role": "assistant", "content": reader.text, "tool_calls": calls_of(last.calls)}
                     text = opening.text + decode(sample.tokens)
-                    turn = Sampled((*tokens, *sample.tokens), text, len(parsed.observed))
+                    observed = [None if isinstance(item, ToolCall) else item.message for item in parsed.observed]
+                    turn = Sampled((*tokens, *sample.tokens), text, tuple(observed))
                     self.dialogue.remember(asked.messages, tools, answer, turn)
 
             return Prepared(index, tokens, room, sampling, seed, reader, decode, done)
 
         return [prepare(index, seed) for index, seed in enumerate(seeds)]
+
+    def _prepare_play(self, asked: ChatRequest, agent: Agent) -> list[Prepared]:
+        task, host, sampling = agent.task(asked), self.gate.host, Sampling()
+        tokens = agent.prompt(task)
+        room = self._room(asked, len(tokens))
+
+        def prepare(index: int, seed: int) -> Prepared:
+            reader, decode = TurnReader(None, calls=False), self.dialogue.text
+            play = partial(agent.play, host, task, asked, room, index, seed)
+            return Prepared(index, tokens, room, sampling, seed, reader, decode, play=play)
+
+        return [prepare(index, seed) for index, seed in enumerate(self._seeds(asked))]
 
     def prepare_completion(self, asked: CompletionRequest) -> list[Prepared]:
         """What is to be sampled for texts. Raises Refusal."""

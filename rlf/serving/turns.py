@@ -20,6 +20,8 @@ from rlf.types import FailureClass
 
 _UNSETTLED = re.compile(r"[<\[{`|⟨【＜\ufffd]\S{0,80}\Z|\s+\Z")
 """The end of a text that may become a mark, or is a character that is not whole yet."""
+_SIGN = re.compile(r"[<\[{`|⟨【＜]|action", re.IGNORECASE)
+"""What every mark has: of calls, of thinking, of answers, in whatever syntax."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,12 @@ class TurnReader:
         self._stops = stops
         self._said = self._thought = ""
         """What was shown."""
+        self._reads_text: bool | None = None
+        """Whether the turn is plain text so far; None: it was not looked at yet."""
+        self._is_held = False
+        """Whether something looks like a call: the rest is shown when the turn is over."""
+        self._names: list[str] = []
+        self._num_read = 0
 
     @property
     def text(self) -> str:
@@ -68,9 +76,13 @@ class TurnReader:
     def advance(self, sampled: str) -> Piece:
         """What an unfinished turn says so far."""
         text = self._settled(self._opening + cut(sampled, self._stops))
-        if self._chat is None:
-            return self._grow(text, "")
-        parsed = self._chat.parse(text[: self._call_place(text)], truncated=False)
+        if self._chat is None or self._is_plain(text):
+            return self._grow(text.strip() if self._chat else text, "")
+        if self._is_held:
+            return Piece()
+        place = self._chat.find_call(text)
+        self._is_held = place is not None
+        parsed = self._chat.parse(text[:place], truncated=False)
         return self._grow(parsed.answer or "", parsed.thinking)
 
     def finish(self, sampled: str, *, truncated: bool) -> tuple[Piece, Parsed | None]:
@@ -80,7 +92,7 @@ class TurnReader:
             return self._grow(text, ""), None
         parsed = self._chat.parse(text, truncated=truncated)
         if parsed.calls and self._calls:
-            before = self._chat.parse(text[: self._call_place(text)], truncated=False).answer
+            before = self._chat.parse(text[: self._chat.find_call(text)], truncated=False).answer
             piece = self._grow(before or "", parsed.thinking)
             calls = tuple(RequestedCall(new_call_id(), c.name, json.dumps(c.arguments)) for c in parsed.calls)
             return Piece(piece.text, piece.reasoning, calls), parsed
@@ -105,16 +117,23 @@ class TurnReader:
         self._thought += thought
         return Piece(said, thought)
 
+    def _is_plain(self, text: str) -> bool:
+        """Whether a text surely says itself: nothing in it that any format reads as more."""
+        if self._reads_text is None:
+            assert self._chat is not None, "what has no format is plain"
+            self._reads_text = not self._opening and self._chat.parse("a", truncated=False).answer == "a"
+            self._names = [tool.name for tool in self._chat.tools]
+        new = text[max(0, self._num_read - 80) :]
+        if self._reads_text and (_SIGN.search(new) or any(name in new for name in self._names)):
+            self._reads_text = False
+        self._num_read = len(text)
+        return self._reads_text
+
     def _settled(self, text: str) -> str:
         """A text without its end, as far as that may become something else."""
         text = text[: len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)]
         found = _UNSETTLED.search(text, max(0, len(text) - 100))
         return text if found is None else text[: found.start()]
-
-    def _call_place(self, text: str) -> int:
-        assert self._chat is not None, "plain text calls nothing"
-        place = self._chat.find_call(text)
-        return len(text) if place is None else place
 
     def _without_end(self, text: str) -> str:
         assert self._chat is not None, "plain text has no end"

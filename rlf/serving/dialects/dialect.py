@@ -72,4 +72,4 @@ class Dialect(ABC):
 
     def count(self, deltas: Sequence[Delta]) -> None:
         """Counts what was sampled."""
-        self.num_sampled += sum(len(delta.tokens) for delta in deltas)
+        self.num_sampled += sum(len(d.tokens) if d.num_sampled is None else d.num_sampled for d in deltas)

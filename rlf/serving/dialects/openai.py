@@ -73,7 +73,9 @@ class _OpenAi(Dialect):
         return {"prompt_token_ids": list(self.prepared[0].tokens)} if self.asked.return_token_ids else {}
 
     def _token_ids(self, delta: Delta) -> Json:
-        return {"token_ids": list(delta.tokens)} if self.asked.return_token_ids else {}
+        """Tokens, and what an agent did."""
+        ids = {"token_ids": list(delta.tokens)} if self.asked.return_token_ids else {}
+        return ids if delta.report is None else {**ids, "agent": delta.report}
 
     def _shown(self, delta: Delta) -> list[Json]:
         asked = self.asked
@@ -126,7 +128,7 @@ class Chat(_OpenAi):
         said: Json = {"content": delta.text} if delta.text else {}
         if delta.reasoning:
             said["reasoning_content"] = delta.reasoning
-        extra = self._token_ids(delta) if delta.tokens else {}
+        extra = self._token_ids(delta) if delta.tokens or delta.report else {}
         logprobs = {"content": self._shown(delta)} if self.asked.logprobs and delta.tokens else None
         if said or extra or logprobs:
             yield {"index": delta.index, "delta": said, "finish_reason": None, "logprobs": logprobs, **extra}
