@@ -67,7 +67,14 @@ class WorldEpisode:
         self._num_calls = 0
         """Calls since the last step was taken."""
         self.speaks = spec.speaks
-        self.record = WorldRecord(spec.kind)
+        self._world_s = 0.0
+        self._failed: Phase | None = None
+        self._kept = WorldRecord(spec.kind)
+
+    @property
+    def record(self) -> WorldRecord:
+        """What is to be kept of it so far."""
+        return replace(self._kept, failed=self._failed, world_s=self._world_s)
 
     def owns(self, tool: str) -> bool:
         """Whether a tool is the world's."""
@@ -78,7 +85,7 @@ class WorldEpisode:
         await self._permits.acquire()
         self._has_permit = True
         observation = await self._within(Phase.RESET, self._start(), self._spec.limits.reset_s)
-        self.record = replace(self.record, observation=observation)
+        self._kept = replace(self._kept, observation=observation)
         return observation
 
     async def _start(self) -> str | None:
@@ -86,7 +93,7 @@ class WorldEpisode:
         said = await world.reset(self._task, self._seed)
         if world.shows_state:
             self._state = plain_state(await world.state())
-            self.record = replace(self.record, first_state=hash_state(self._state))
+            self._kept = replace(self._kept, first_state=hash_state(self._state))
         return self._text(said)
 
     async def call(self, call: ToolCall) -> ToolOutput:
@@ -129,7 +136,7 @@ class WorldEpisode:
         """Scores the final state. Raises WorldFailure."""
         scores = await self._within(Phase.SCORE, self._scores(), self._spec.limits.score_s)
         kept = self._state if self._spec.keep_state else None
-        self.record = replace(self.record, scores=scores, final_state=kept)
+        self._kept = replace(self._kept, scores=scores, final_state=kept)
 
     async def _scores(self) -> Mapping[str, float]:
         scores = {name: float(value) for name, value in (await self._open_world().score()).items()}
@@ -187,8 +194,8 @@ class WorldEpisode:
 
     async def _within(self, phase: Phase, work: Coroutine[Any, Any, T], limit_s: float) -> T:
         """Runs work of the world within its time. Raises WorldFailure; a ToolFailure of a call as it is."""
-        left_s = self._spec.limits.episode_s - self.record.world_s
-        if self.record.failed is not None or left_s <= 0:
+        left_s = self._spec.limits.episode_s - self._world_s
+        if self._failed is not None or left_s <= 0:
             work.close()
             words = f"episode_s of {self._spec.limits.episode_s:g} s is used up" if left_s <= 0 else "failed before"
             raise self._failure(phase, words)
@@ -208,7 +215,7 @@ class WorldEpisode:
         except BaseException as fault:  # SystemExit on a task would stop the loop itself
             raise self._failure(phase, describe(fault)) from fault
         finally:
-            self.record = replace(self.record, world_s=self.record.world_s + perf_counter() - started)
+            self._world_s += perf_counter() - started
 
     async def _bounded(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
         """The work's result. Raises TimeoutError when time is up, whatever the work does."""
@@ -222,7 +229,7 @@ class WorldEpisode:
         return done
 
     def _failure(self, phase: Phase, reason: str) -> WorldFailure:
-        self.record = replace(self.record, failed=self.record.failed or phase)
+        self._failed = self._failed or phase
         return WorldFailure(self._spec.kind, phase, self._redact(reason))
 
 

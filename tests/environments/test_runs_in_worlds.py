@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import rlf
+from rlf.plan.compiler import canonical
+from rlf.spec import load_spec
 from rlf.types import StopReason
 
 ROOT = Path(__file__).parents[2]
@@ -67,3 +69,36 @@ def test_a_run_in_a_world_is_trained_on_its_scores_and_recorded_with_them(projec
     assert turn.world.reward == 1.0 and turn.world.changes[0].difference.startswith("queries[0]: nothing ->")
     assert {score.term: score.turn_values for score in asked[0].scores}["steps"][0] == 1.0
     assert {each.trajectory.stop for each in scored} <= {*StopReason}
+
+
+def faults_of(project, changed):
+    (project / "spec.yaml").write_text(changed)
+    return "\n".join(map(str, rlf.check(project / "spec.yaml").faults))
+
+
+def test_a_score_without_a_world_is_a_fault(project):
+    text = faults_of(project, "\n".join(line for line in SPEC.splitlines() if not line.startswith("env:")))
+    assert "rewards[0].kind: there is no world that scores. Declare one" in text
+
+
+def test_a_class_that_is_no_world_is_a_fault_with_every_reason(project):
+    (project / "library.py").write_text("class Library:\n    def __init__(self, size): ...\n")
+    text = faults_of(project, SPEC)
+    assert "cannot be made with the args none: missing a required argument: 'size'" in text
+    assert "has neither public methods, which are its tools, nor `reply`" in text
+    assert "has neither a method `score` nor an attribute `reward`" in text
+
+
+def test_a_tool_without_a_docstring_is_a_fault(project):
+    (project / "library.py").write_text(WORLD.replace('"""Find passages', '# """Find passages'))
+    assert "search has no docstring, which the model reads" in faults_of(project, SPEC)
+
+
+def test_a_tool_of_the_worlds_name_is_a_fault(project):
+    changed = SPEC.replace("tools: []", f"tools: [{ROOT / 'tool_specs' / 'search.yaml'}]")
+    assert "got 'search', the name of a tool of the world" in faults_of(project, changed)
+
+
+def test_plans_without_a_world_keep_their_hash():
+    loaded = load_spec([ROOT / "specs" / "search.yaml"])
+    assert "env" not in canonical(loaded.spec, (), (), ROOT)

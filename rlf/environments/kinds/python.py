@@ -124,22 +124,34 @@ class _Maker:
         self._adapters = {
             tool.name: ArgumentAdapter(MethodType(getattr(made_by, tool.name), made_by)) for tool in tools
         }
+        public = [name for name in dir(made_by) if not name.startswith("_")]
+        self._asynchronous = frozenset(name for name in public if is_async(getattr(made_by, name)))
+
+    @property
+    def runs_on_loop(self) -> bool:
+        """Whether any code of the class is awaited on the event loop, where it could swallow its cancellation."""
+        return bool(self._asynchronous)
 
     async def make(self) -> World:
         """An instance."""
-        return _ClassWorld(await self.run(self._made_by, self._args), self)
+        return _ClassWorld(await self._run(self._made_by, self._args), self)
 
     async def call(self, instance: Any, call: ToolCall) -> Any:
         """What a tool's method returns."""
-        method = getattr(instance, call.name)
-        if is_async(method):
-            return await self._adapters[call.name].bind(method)(**call.arguments)
-        return await self.run(self._adapters[call.name].bind(method), call.arguments)
+        method = self._adapters[call.name].bind(getattr(instance, call.name))
+        if call.name in self._asynchronous:
+            return await method(**call.arguments)
+        return await self._run(method, call.arguments)
 
-    async def run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-        """What a function returns, and raises what it raises."""
-        if is_async(function):
-            return await function(**arguments)
+    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
+        """What a method of its life returns; None where the class has no such method."""
+        method = getattr(instance, name, None)
+        if method is None:
+            return None
+        return await (method(**arguments) if name in self._asynchronous else self._run(method, arguments))
+
+    async def _run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """What a plain function returns, and raises what it raises."""
         if self._threads is None:
             return function(**arguments)
 
@@ -161,10 +173,11 @@ class _ClassWorld(World):
     def __init__(self, instance: Any, maker: _Maker) -> None:
         self._instance, self._maker = instance, maker
         self.shows_state = hasattr(instance, "state")
+        self.ends_when_cancelled = not maker.runs_on_loop
 
     async def reset(self, task: Task, seed: int) -> str | None:
-        reset = getattr(self._instance, "reset", None)
-        said: str | None = None if reset is None else await self._maker.run(reset, reset_arguments(reset, task, seed))
+        given = reset_arguments(self._instance.reset, task, seed) if hasattr(self._instance, "reset") else {}
+        said: str | None = await self._maker.live(self._instance, "reset", **given)
         return said
 
     async def call(self, call: ToolCall) -> Step:
@@ -174,29 +187,25 @@ class _ClassWorld(World):
             raise ToolFailure(Outcome.TOOL_ERROR, describe(fault)) from fault
 
     async def reply(self, text: str) -> Step:
-        if not hasattr(self._instance, "reply"):
-            return Step(None)
-        return self._to_step(await self._maker.run(self._instance.reply, {"text": text}))
+        return self._to_step(await self._maker.live(self._instance, "reply", text=text))
 
     async def score(self) -> Mapping[str, float]:
-        score = getattr(self._instance, "score", None)
-        return to_scores(None if score is None else await self._maker.run(score, {}), self._instance)
+        return to_scores(await self._maker.live(self._instance, "score"), self._instance)
 
     async def gold(self) -> Sequence[ToolCall | str] | None:
-        return to_actions(await self._maker.run(self._instance.gold, {})) if hasattr(self._instance, "gold") else None
+        return to_actions(await self._maker.live(self._instance, "gold")) if hasattr(self._instance, "gold") else None
 
     async def state(self) -> Any:
-        return await self._maker.run(self._instance.state, {})
+        return await self._maker.live(self._instance, "state")
 
     async def snapshot(self) -> Any:
-        return await self._maker.run(self._instance.snapshot, {}) if hasattr(self._instance, "snapshot") else None
+        return await self._maker.live(self._instance, "snapshot")
 
     async def restore(self, snapshot: Any) -> None:
-        await self._maker.run(self._instance.restore, {"snapshot": snapshot})
+        await self._maker.live(self._instance, "restore", snapshot=snapshot)
 
     async def close(self) -> None:
-        if hasattr(self._instance, "close"):
-            await self._maker.run(self._instance.close, {})
+        await self._maker.live(self._instance, "close")
 
     def _to_step(self, value: Any) -> Step:
         step = value if isinstance(value, Step) else Step(value)
