@@ -106,7 +106,7 @@ def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
     if data:
         _write_database(out / DATABASE, data)
     for name, tool in tools.items():
-        files = [f"../{file}" for file in ([DATABASE] if data else []) + [BUILD]]
+        files = [f"../{file}" for file in ([DATABASE] if data else []) + [CERTIFICATE]]
         _write_text(out / "tools" / f"{name}.yaml", dump_yaml({**tool, "files": files}))
     _write_text(out / SPEC, _spec(out.resolve().name, sorted(tools), tasks))
     _write_text(out / BUILD, dump_yaml(settings.model_dump(mode="json", exclude={"out"})))

@@ -6,16 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
+from rlf.builder.shape import Shape
 from rlf.builder.task import Task, read_task
 from rlf.core import Registry
 from rlf.core.kinds import Kind
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rlf.builder.settings import BuildSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +69,11 @@ class BuildKind(Kind, ABC):
     """Number of tasks."""
 
     @abstractmethod
-    def estimate(self, settings: BuildSettings) -> dict[str, float]:
+    def estimate(self, shape: Shape) -> dict[str, float]:
         """Counts and cost before anything is built, by name. Raises RlfError for what cannot be built."""
 
     @abstractmethod
-    def open(self, settings: BuildSettings, folder: Path) -> AbstractContextManager[Maker]:
+    def open(self, shape: Shape, folder: Path) -> AbstractContextManager[Maker]:
         """What makes the parts. Raises RlfError.
 
         Args:

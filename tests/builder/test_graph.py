@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlf.builder.graph.scenarios import Paths
 from rlf.builder.graph.world import derange, make_world
 from rlf.builder.pack import NUMBER, load_pack, pack_names
-from rlf.builder.settings import Noise, shares_of
+from rlf.builder.shape import Noise, shares_of
 from rlf.builder.task import Join, Scenario
 from rlf.core import RlfError
 from tests.builder.worlds import parts, settings

@@ -11,7 +11,7 @@ import string
 from dataclasses import replace
 
 from rlf.builder.graph.toolkit import Function, Parameter, Toolkit, renamed
-from rlf.builder.settings import Noise
+from rlf.builder.shape import Noise
 
 _LETTERS = string.ascii_lowercase
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlf.builder.pack import Family, Pack, Relation
-from rlf.builder.settings import Complexity
+from rlf.builder.shape import Complexity
 
 SUBJECT, KEY = "subject", "key"
 

@@ -20,7 +20,7 @@ from rlf.builder.graph.world import make_world, open_database, to_sql
 from rlf.builder.kind import Part
 from rlf.builder.pack import Pack
 from rlf.builder.proof import Bench, Figures, Unproven, answer_of, check_twin, policy_scores, prove
-from rlf.builder.settings import BuildSettings
+from rlf.builder.shape import Shape
 from rlf.builder.task import REFERENCE, Join, Scenario, Step, Task
 from rlf.core import RlfError
 from rlf.rewards.values import Finding, Solved
@@ -57,25 +57,25 @@ class WorldPlan:
 class WorldMaker:
     """Makes a part for each world."""
 
-    def __init__(self, settings: BuildSettings, plans: Sequence[WorldPlan]) -> None:
-        self._settings = settings
+    def __init__(self, shape: Shape, plans: Sequence[WorldPlan]) -> None:
+        self._shape = shape
         self._plans = {plan.name: plan for plan in plans}
         self.names: Sequence[str] = tuple(self._plans)
 
     def make(self, name: str) -> Part:
         """The tasks of one world."""
-        return Workshop(self._settings, self._plans[name]).part()
+        return Workshop(self._shape, self._plans[name]).part()
 
 
 class Workshop:
     """Makes the tasks of one world."""
 
-    def __init__(self, settings: BuildSettings, plan: WorldPlan) -> None:
-        self._settings, self._plan, self._pack = settings, plan, plan.pack
+    def __init__(self, shape: Shape, plan: WorldPlan) -> None:
+        self._shape, self._plan, self._pack = shape, plan, plan.pack
         self._paths = Paths(self._pack)
         self._rng = random.Random(f"world:{plan.seed}:{plan.name}")
         self._world = make_world(
-            plan.name, self._pack, plan.names, self._rng, with_former=settings.complexity.function == 3
+            plan.name, self._pack, plan.names, self._rng, with_former=shape.complexity.function == 3
         )
         self._functions = {function.name: function for function in plan.toolkit.functions}
         self._codes = {function.name: function.source() for function in plan.toolkit.functions}
@@ -131,8 +131,8 @@ class Workshop:
         )
 
     def _made(self, scenario: Scenario, name: str) -> tuple[Task, Graph]:
-        settings = self._settings
-        graph = sample_graph(self._paths, self._world, scenario, settings.hops, settings.parallel, self._rng)
+        shape = self._shape
+        graph = sample_graph(self._paths, self._world, scenario, shape.hops, shape.parallel, self._rng)
         values = [chain.follow(self._world.facts) for chain in graph.chains]
         if fault := graph.fault(values):
             raise Unproven(f"graph: {fault}")
@@ -175,7 +175,7 @@ class Workshop:
         near = [name for name in others if kit.family_by_name[name] in families]
         far = [name for name in others if kit.family_by_name[name] not in families]
         num_base = max(0, self._plan.base_tools - len(needed))
-        num_extra = _NUM_EXTRA[self._settings.complexity.toolset]
+        num_extra = _NUM_EXTRA[self._shape.complexity.toolset]
         near = rng.sample(near, min(num_extra, len(near)))
         far = rng.sample(far, min(num_base + num_extra - len(near), len(far)))
         shown = [*needed, *near, *far]

@@ -17,7 +17,7 @@ from rlf.builder.graph.toolkit import Toolkit, make_toolkit
 from rlf.builder.graph.workshop import CODE, WorldMaker, WorldPlan, runtime_source
 from rlf.builder.kind import BuildKind
 from rlf.builder.pack import Pack, load_pack
-from rlf.builder.settings import BuildSettings, shares_of
+from rlf.builder.shape import Shape, shares_of
 from rlf.builder.task import Scenario
 from rlf.builtin.encyclopedia.world import Split, split_names
 from rlf.core import RlfError
@@ -45,9 +45,9 @@ class GraphBuild(BuildKind):
     base_tools: int = Field(6, ge=1)
     """Tools that a task has at least, of other families than those it needs, before `complexity.toolset`."""
 
-    def estimate(self, settings: BuildSettings) -> dict[str, float]:
+    def estimate(self, shape: Shape) -> dict[str, float]:
         """Counts; it costs nothing."""
-        plans = self._plans(settings)
+        plans = self._plans(shape)
         tools = {function.name for plan in plans for function in plan.toolkit.functions}
         by_split = Counter[str]()
         for plan in plans:
@@ -62,19 +62,19 @@ class GraphBuild(BuildKind):
         }
 
     @contextmanager
-    def open(self, settings: BuildSettings, folder: Path) -> Iterator[WorldMaker]:
+    def open(self, shape: Shape, folder: Path) -> Iterator[WorldMaker]:
         """A maker with a part for each world."""
-        yield WorldMaker(settings, self._plans(settings))
+        yield WorldMaker(shape, self._plans(shape))
 
     def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
         """One module: what all functions share, and the functions."""
         return {CODE: "\n\n".join([runtime_source(), *codes.values()])}
 
-    def _plans(self, settings: BuildSettings) -> list[WorldPlan]:
+    def _plans(self, shape: Shape) -> list[WorldPlan]:
         """What each world is to hold; the toolkits' names are dealt here, so that none is given twice."""
         pack = load_pack(self.pack)
-        self._check_hops(settings, pack)
-        counts = {name: count for name, count in shares_of(self.count, settings.split.shares).items() if count}
+        self._check_hops(shape, pack)
+        counts = {name: count for name, count in shares_of(self.count, shape.split.shares).items() if count}
         num_worlds = max(self.worlds or self.count // 400, len(counts))
         worlds = _at_least_one(shares_of(num_worlds, {name: counts[name] for name in counts}))
         used: set[str] = set()
@@ -82,12 +82,12 @@ class GraphBuild(BuildKind):
         plans: list[WorldPlan] = []
         for split, number in worlds.items():
             names = self._names(split, number, pack)
-            quotas = _deal(counts[split], number, settings.scenarios)
+            quotas = _deal(counts[split], number, shape.scenarios)
             for at, quota in enumerate(quotas):
                 rng = random.Random(f"tools:{self.seed}:{len(plans)}")
-                if not kits or "tools" in settings.split.by:
-                    kit = make_toolkit(pack, settings.complexity, self.integrate, used, rng)
-                    kits.append(add_noise(kit, settings.noise, used, rng))
+                if not kits or "tools" in shape.split.by:
+                    kit = make_toolkit(pack, shape.complexity, self.integrate, used, rng)
+                    kits.append(add_noise(kit, shape.noise, used, rng))
                 own = names[at * self.entities * len(pack.kinds) : (at + 1) * self.entities * len(pack.kinds)]
                 plans.append(
                     WorldPlan(
@@ -107,9 +107,9 @@ class GraphBuild(BuildKind):
             )
         return random.Random(f"names:{self.seed}:{split}").sample(names, needed)
 
-    def _check_hops(self, settings: BuildSettings, pack: Pack) -> None:
-        longest = Paths(pack).longest(settings.hops[1])
-        if longest < settings.hops[1]:
+    def _check_hops(self, shape: Shape, pack: Pack) -> None:
+        longest = Paths(pack).longest(shape.hops[1])
+        if longest < shape.hops[1]:
             raise RlfError(f"hops: the pack {self.pack!r} has chains of {longest} relations at the most. Write less.")
 
 

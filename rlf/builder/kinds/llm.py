@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from rlf.builder.kind import BuildKind
 from rlf.builder.llm.client import Client
 from rlf.builder.llm.maker import LlmMaker, Stages
-from rlf.builder.settings import BuildSettings
+from rlf.builder.shape import Shape
 from rlf.core import RlfError
 from rlf.core.meter import COST
 from rlf.core.models import StrictModel
@@ -68,10 +68,10 @@ class LlmBuild(BuildKind):
     sandbox: SandboxSpec = SandboxSpec(limits=SandboxLimits(wall_s=5.0))
     """Where functions run, here and in runs."""
 
-    def estimate(self, settings: BuildSettings) -> dict[str, float]:
+    def estimate(self, shape: Shape) -> dict[str, float]:
         """Requests, tokens and cost without repairs, for answers of 500 tokens."""
-        steps = self._mean_steps(settings)
-        dials = settings.complexity
+        steps = self._mean_steps(shape)
+        dials = shape.complexity
         scaled = steps if dials.function or dials.parameters or dials.types else 0.0
         extra = float((0, 2, 4, 8)[dials.toolset])
         requests = 3 + 1 + 2 * steps + scaled + (1 + extra if extra else 0)
@@ -89,7 +89,7 @@ class LlmBuild(BuildKind):
         }
 
     @contextmanager
-    def open(self, settings: BuildSettings, folder: Path) -> Iterator[LlmMaker]:
+    def open(self, shape: Shape, folder: Path) -> Iterator[LlmMaker]:
         """A maker with a part for each task; answers are kept in the folder."""
         if len({endpoint.model for endpoint in self.endpoints}) > 1:
             raise RlfError("build.endpoints: the endpoints serve several models. Name those of one model.")
@@ -99,8 +99,8 @@ class LlmBuild(BuildKind):
                 client = runner.run(self._client(stack, folder / "answers"))
                 sandbox = open_sandbox(self.sandbox)
                 runner.run(_enter(stack, sandbox))
-                stages = Stages(client, sandbox, settings, self.sandbox, self.repairs)
-                yield LlmMaker(runner, stages, settings, self.seeds, self.concurrency)
+                stages = Stages(client, sandbox, shape, self.sandbox, self.repairs)
+                yield LlmMaker(runner, stages, shape, self.seeds, self.concurrency, count=self.count, seed=self.seed)
             finally:
                 runner.run(stack.aclose())
 
@@ -131,7 +131,7 @@ class LlmBuild(BuildKind):
 
         return (PROMPTS / f"{stage}.md.jinja").read_text(encoding="utf-8")
 
-    def _mean_steps(self, settings: BuildSettings) -> float:
-        hops, parallel = sum(settings.hops) / 2, sum(settings.parallel) / 2
+    def _mean_steps(self, shape: Shape) -> float:
+        hops, parallel = sum(shape.hops) / 2, sum(shape.parallel) / 2
         steps = {"single": 1.0, "parallel_single": parallel, "multi": hops, "parallel_multi": hops * parallel}
-        return sum(share * steps[scenario.value] for scenario, share in settings.scenarios.items())
+        return sum(share * steps[scenario.value] for scenario, share in shape.scenarios.items())

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlf.builder.settings import BuildSettings
+from rlf.builder.shape import Shape
 from rlf.builder.task import Join, Scenario, Value
 from rlf.tools.validate import compile_schema
 
@@ -115,7 +115,7 @@ class Deployed(Answer):
     calls: tuple[DraftCall, ...] = ()
 
 
-def check_draft(draft: Draft, scenario: Scenario, settings: BuildSettings) -> None:
+def check_draft(draft: Draft, scenario: Scenario, shape: Shape) -> None:
     """Raises ValueError where a draft is not of the shape that was asked for, or does not hold together."""
     for number, step in enumerate(draft.steps):
         if any(not 0 <= need < number for need in step.needs):
@@ -129,7 +129,7 @@ def check_draft(draft: Draft, scenario: Scenario, settings: BuildSettings) -> No
         for earlier in draft.steps[:number]:
             if holds_word(step.question, str(earlier.answer)):
                 raise ValueError(f"sub-question {number} names an earlier answer instead of {{n}}")
-    _check_shape(draft, scenario, settings)
+    _check_shape(draft, scenario, shape)
     if str(draft.answer).strip().casefold() != draft.joined.casefold():
         raise ValueError(f"`answer` is {draft.answer!r}, and the sub-questions make {draft.joined!r}")
     for step in draft.steps:
@@ -137,7 +137,7 @@ def check_draft(draft: Draft, scenario: Scenario, settings: BuildSettings) -> No
             raise ValueError(f"the main question names {step.answer!r}, which a sub-question asks for")
 
 
-def _check_shape(draft: Draft, scenario: Scenario, settings: BuildSettings) -> None:
+def _check_shape(draft: Draft, scenario: Scenario, shape: Shape) -> None:
     depths: list[int] = []
     for step in draft.steps:
         if len(step.needs) > 1:
@@ -148,8 +148,8 @@ def _check_shape(draft: Draft, scenario: Scenario, settings: BuildSettings) -> N
         raise ValueError("chains share a sub-question")
     is_chain = scenario in (Scenario.MULTI, Scenario.PARALLEL_MULTI)
     is_parallel = scenario in (Scenario.PARALLEL_SINGLE, Scenario.PARALLEL_MULTI)
-    hops = settings.hops if is_chain else (1, 1)
-    parallel = settings.parallel if is_parallel else (1, 1)
+    hops = shape.hops if is_chain else (1, 1)
+    parallel = shape.parallel if is_parallel else (1, 1)
     if not all(hops[0] <= length <= hops[1] for length in lengths):
         raise ValueError(f"chains have {lengths} sub-questions; expected {hops[0]} to {hops[1]}")
     if not parallel[0] <= len(lengths) <= parallel[1]:

@@ -16,7 +16,7 @@ from rlf.builder.llm import answers
 from rlf.builder.llm.answers import Deployed, Document, Draft
 from rlf.builder.llm.client import SPENT, Client
 from rlf.builder.proof import Bench, Figures, Unproven, policy_scores, prove
-from rlf.builder.settings import BuildSettings, shares_of
+from rlf.builder.shape import Shape, shares_of
 from rlf.builder.task import REFERENCE, Scenario, Step, Task
 from rlf.core import RunError
 from rlf.rewards.normalization import normalize
@@ -60,12 +60,12 @@ class Stages:
         self,
         client: Client,
         sandbox: Sandbox | RemoteSandbox,
-        settings: BuildSettings,
+        shape: Shape,
         contained: SandboxSpec,
         repairs: int,
     ) -> None:
         self.client, self.contained = client, contained
-        self._sandbox, self._settings, self._repairs = sandbox, settings, repairs
+        self._sandbox, self._shape, self._repairs = sandbox, shape, repairs
 
     async def make(self, seed: str, scenario: Scenario, draw: int, spent: Counter[str]) -> tuple[Draft, list[Function]]:
         """A question taken apart, and its tools, deployed; `spent` gets what it costs. Raises Unproven."""
@@ -83,9 +83,9 @@ class Stages:
         return draft, list(await asyncio.gather(*deployed))
 
     async def _decompose(self, seed: str, scenario: Scenario, draw: int) -> Draft:
-        settings = self._settings
-        values = {"seed": seed, "scenario": scenario.value, "hops": settings.hops, "parallel": settings.parallel}
-        check = partial(answers.check_draft, scenario=scenario, settings=settings)
+        shape = self._shape
+        values = {"seed": seed, "scenario": scenario.value, "hops": shape.hops, "parallel": shape.parallel}
+        check = partial(answers.check_draft, scenario=scenario, shape=shape)
         draft = await self.client.ask("decompose", Draft, values, check, draw=draw)
         found = await self.client.ask("verify", answers.Verdicts, draft.model_dump())
         for name, verdict in found.model_dump().items():
@@ -112,7 +112,7 @@ class Stages:
         ]
 
     async def _scale(self, draft: Draft, document: Document) -> Document:
-        dials = self._settings.complexity
+        dials = self._shape.complexity
         if not (dials.function or dials.parameters or dials.types):
             return document
         may_require = dials.parameters == 3
@@ -121,7 +121,7 @@ class Stages:
         return await self.client.ask("scale", Document, values, check)
 
     async def _distract(self, draft: Draft, documents: Sequence[Document]) -> list[Document]:
-        count = _NUM_EXTRA[self._settings.complexity.toolset]
+        count = _NUM_EXTRA[self._shape.complexity.toolset]
         if not count:
             return []
 
@@ -265,15 +265,22 @@ class LlmMaker:
     """Makes a part for each task; the next ones are under way meanwhile."""
 
     def __init__(
-        self, runner: asyncio.Runner, stages: Stages, settings: BuildSettings, seeds: Sequence[str], concurrency: int
+        self,
+        runner: asyncio.Runner,
+        stages: Stages,
+        shape: Shape,
+        seeds: Sequence[str],
+        concurrency: int,
+        *,
+        count: int,
+        seed: int,
     ) -> None:
-        self._runner, self._stages, self._settings = runner, stages, settings
-        self._seeds, self._concurrency = seeds, concurrency
-        count, seed = settings.build.count, settings.build.seed
-        shares = shares_of(count, {scenario.value: share for scenario, share in settings.scenarios.items()})
+        self._runner, self._stages, self._shape = runner, stages, shape
+        self._seeds, self._concurrency, self._seed = seeds, concurrency, seed
+        shares = shares_of(count, {scenario.value: share for scenario, share in shape.scenarios.items()})
         self._scenarios = [Scenario(name) for name, number in shares.items() for _ in range(number)]
         random.Random(f"scenarios:{seed}").shuffle(self._scenarios)
-        splits = shares_of(count, settings.split.shares)
+        splits = shares_of(count, shape.split.shares)
         self._splits = [name for name, number in splits.items() for _ in range(number)]
         random.Random(f"splits:{seed}").shuffle(self._splits)
         self.names: Sequence[str] = tuple(f"t{number:05d}" for number in range(count))
@@ -325,7 +332,7 @@ class LlmMaker:
             tried = candidates(by_name[tool].document.parameters, name)[:_MAX_CANDIDATES]
             return [bench.call(tool, arguments) for arguments in tried]
 
-        rng = random.Random(f"policies:{self._settings.build.seed}:{number}")
+        rng = random.Random(f"policies:{self._seed}:{number}")
         figures.add(task, policy_scores(task, gold, attempts, rng))
         return task
 
@@ -342,7 +349,7 @@ class LlmMaker:
             for at, step in enumerate(draft.steps)
         )
         tools = [function.document.name for function in functions]
-        random.Random(f"tools:{self._settings.build.seed}:{number}").shuffle(tools)
+        random.Random(f"tools:{self._seed}:{number}").shuffle(tools)
         given = [leaf for step in steps for leaf in _leaves(step.arguments) if answers.holds_word(draft.question, leaf)]
         return Task(
             id=f"{self._splits[number]}-{self.names[number]}",
