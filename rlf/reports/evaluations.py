@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,14 @@ from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import EVALUATION, Evaluation, Run, TrajectoryFilter, TrajectorySummary
 from rlf.reports.evaluation import interval_of, success_by_task
 from rlf.reports.quantities import count, decimal, dollars, duration, rate, visible
+from rlf.reports.sheets import plain_table
 from rlf.reports.statistics import wilson_interval
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
+
+
+_LETTERS = string.ascii_uppercase
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,25 +225,36 @@ def _said(reader: Reader, run_id: str, wanted: TrajectoryFilter) -> dict[tuple[s
 
 
 def evaluations_view(report: EvaluationReport) -> Group:
-    """The report for people: a table of targets, then what each came to by kind and by term."""
-    parts: list[Table | Text] = [_main_table(report.rows)]
+    """The report for people: targets, each with a letter, then tables of what they came to, by kind and by term."""
+    run_ids = list(dict.fromkeys(row.run_id for row in report.rows))
+    letters = dict(zip(run_ids, _LETTERS, strict=False)) if len(run_ids) > 1 else {}
+    parts: list[Table | Text] = [*_legend(report.rows, letters), Text(), _main_table(report.rows, letters)]
     if any(row.kinds for row in report.rows):
-        parts += [Text(), _kind_table(report.rows)]
+        parts += [Text(), _kind_table(report.rows, letters)]
     if any(len(row.terms) > 1 for row in report.rows):
-        parts += [Text(), _term_table(report.rows)]
-    parts += [Text(line) for line in (*_failure_lines(report.rows), *map(_repeat_line, report.repeats))]
-    return Group(*parts)
+        parts += [Text(), _term_table(report.rows, letters)]
+    lines = [*_failure_lines(report.rows), *map(_repeat_line, report.repeats)]
+    return Group(*parts, *([Text()] if lines else []), *map(Text, lines))
 
 
-def _main_table(rows: Sequence[EvaluationRow]) -> Table:
-    columns: dict[str, list[str]] = {
-        "target": [visible(row.target) for row in rows],
-        "mode": [row.mode for row in rows],
-        "success (95 % CI)": [
-            rate(row.success, None if row.low is None or row.high is None else (row.low, row.high)) for row in rows
-        ],
-    }
-    for k in sorted({k for row in rows for k in row.pass_at}):
+def _legend(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Iterator[Text]:
+    """`A  20260101-120000-abcd@40  (evaluation 20260102-090000-efgh)`."""
+    for run_id, target in {row.run_id: row.target for row in rows}.items():
+        before = f"{letters[run_id]}  " if run_id in letters else ""
+        yield Text(f"{before}{visible(target)}  ", "bold").append(f"evaluation {run_id}", "dim not bold")
+
+
+def _labels(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> dict[str, list[str]]:
+    """The columns that say of what a row is."""
+    label = {"": [letters.get(row.run_id, "?") for row in rows]} if letters else {}
+    return label | {"mode": [row.mode for row in rows]}
+
+
+def _main_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
+    columns = _labels(rows, letters)
+    intervals = [None if row.low is None or row.high is None else (row.low, row.high) for row in rows]
+    columns["success (95 % CI)"] = [rate(row.success, each) for row, each in zip(rows, intervals, strict=True)]
+    for k in sorted({k for row in rows for k in row.pass_at if k > 1}):
         columns[f"pass@{k}"] = [rate(row.pass_at.get(k), None) for row in rows]
     for k in sorted({k for row in rows for k in row.pass_all if k > 1}):
         columns[f"pass^{k}"] = [rate(row.pass_all.get(k), None) for row in rows]
@@ -254,35 +270,29 @@ def _main_table(rows: Sequence[EvaluationRow]) -> Table:
     }
     if any(row.cost_usd for row in rows):
         columns["cost"] = [dollars(row.cost_usd) for row in rows]
-    return _table(columns, left=("target", "mode"))
+    return _table(columns)
 
 
-def _kind_table(rows: Sequence[EvaluationRow]) -> Table:
-    kinds = sorted({kind.kind for row in rows for kind in row.kinds})
-    columns = {"success by kind": [visible(row.target) for row in rows], "mode": [row.mode for row in rows]}
-    for name in kinds:
+def _kind_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
+    columns = _labels(rows, letters)
+    for name in sorted({kind.kind for row in rows for kind in row.kinds}):
         found = [next((kind for kind in row.kinds if kind.kind == name), None) for row in rows]
         most = max(kind.num_questions for kind in found if kind is not None)
         columns[f"{visible(name)} ({most})"] = [
-            "-" if kind is None else rate(kind.success, (kind.low, kind.high)) for kind in found
+            "–" if kind is None else rate(kind.success, (kind.low, kind.high)) for kind in found
         ]
-    return _table(columns, left=("success by kind", "mode"))
+    return _table(columns)
 
 
-def _term_table(rows: Sequence[EvaluationRow]) -> Table:
-    terms = list(dict.fromkeys(term for row in rows for term in row.terms))
-    columns = {"mean by term": [visible(row.target) for row in rows], "mode": [row.mode for row in rows]}
-    columns |= {visible(term): [decimal(row.terms.get(term)) for row in rows] for term in terms}
-    return _table(columns, left=("mean by term", "mode"))
+def _term_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
+    columns = _labels(rows, letters)
+    for term in dict.fromkeys(term for row in rows for term in row.terms):
+        columns[visible(term)] = [decimal(row.terms.get(term)) for row in rows]
+    return _table(columns)
 
 
-def _table(columns: dict[str, list[str]], left: Sequence[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in columns:
-        table.add_column(name, overflow="fold", justify="left" if name in left else "right")
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
-    return table
+def _table(columns: dict[str, list[str]]) -> Table:
+    return plain_table(tuple(columns), zip(*columns.values(), strict=True), left=("", "mode"))
 
 
 def _failure_lines(rows: Sequence[EvaluationRow]) -> Iterator[str]:
