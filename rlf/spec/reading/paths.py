@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
 from rlf.data.source import READERS
@@ -18,12 +20,13 @@ from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.looking.code import project_code
 from rlf.spec.models import RunSpec
 from rlf.spec.reading.layers import ITEM_LISTS, InputFile, absolute
-from rlf.spec.reading.nodes import KeyPath, Node, edit, edit_leaves
+from rlf.spec.reading.nodes import KeyPath, Node, edit, edit_leaves, plain
 from rlf.spec.reading.reader import shown_path
 from rlf.spec.reading.sentences import show
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kinds.agent import AgentTool
 from rlf.tools.kinds.mcp import McpTool
+from rlf.tools.mcp.server import McpServer
 
 DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"))
 MODEL_PATH = ("model", "path")
@@ -73,11 +76,27 @@ def _resolve_env_files(env: Node) -> Node:
     kind = env.get("kind")
     if kind is None or kind.value not in ENV_KINDS.names():
         return env
+    env = edit(env, ("server",), _resolve_server)
     for key in ENV_KINDS.get(str(kind.value)).FILES:
         env = edit(
             env, (key,), lambda node: _each(node, _absolute) if isinstance(node.value, list) else _absolute(node)
         )
     return env
+
+
+def _resolve_server(server: Node) -> Node:
+    """An MCP server with its program, folder and files as seen from the file that says it."""
+    try:
+        found = McpServer.model_validate(plain(server), context={"folder": server.folder})
+    except ValidationError:  # reported with its place when the whole spec is read
+        return server
+    said = found.model_dump(mode="json", include={"command", "cwd"})
+    changed = {key: replace(node, value=said[key]) for key, node in server.mapping.items() if said.get(key) is not None}
+    args = server.get("args")
+    if args is not None:
+        items = [replace(node, value=value) for node, value in zip(args.items, found.args, strict=True)]
+        changed["args"] = replace(args, value=items)
+    return replace(server, value={**server.mapping, **changed})
 
 
 def env_files(env: EnvSpec | None) -> Iterator[tuple[KeyPath, str]]:

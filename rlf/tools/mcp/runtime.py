@@ -58,7 +58,7 @@ class McpRuntime(ToolRuntime):
         try:
             output = await self._ask(session, arguments, context)
         except MCPError as error:
-            raise _failure(error, connection, session) from error
+            raise failure_of(error, connection, session) from error
         except ValidationError as fault:  # how the SDK says that a result breaks the protocol
             raise ToolFailure(Outcome.SERVICE_ERROR, shorten(f"the server's result is not valid: {fault}")) from fault
         except RuntimeError as fault:  # how it says that a result breaks the server's own schema
@@ -103,7 +103,7 @@ def _as_it_ended(result: CallToolResult, output: ToolOutput) -> ToolOutput:
     return output if not output.is_error else replace(output, text=output.text.removeprefix("error: "))
 
 
-def _failure(error: MCPError, connection: Connection, session: ClientSession) -> ToolFailure:
+def failure_of(error: MCPError, connection: Connection, session: ClientSession) -> ToolFailure:
     """The SDK's error as an outcome: the tool's own word, or what became of the way to it."""
     said = error.message
     if error.code == TOO_LARGE or too_large() in said or said.startswith(_BROKEN_EVENT):

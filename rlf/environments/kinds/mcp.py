@@ -1,0 +1,284 @@
+"""`env: {kind: mcp}`: an MCP server whose tools share a state, with lifecycle tools that the model does not see."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
+
+from rlf.core import nearest
+from rlf.core.hashing import hash_json
+from rlf.core.models import StrictModel
+from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.world import Step, World
+from rlf.tools.failure import ToolFailure
+from rlf.tools.mcp.listing import known_listing, list_ahead, listing_of
+from rlf.tools.mcp.offer import Entry, Listing
+from rlf.tools.mcp.server import McpServer
+from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
+
+    from rlf.tools.mcp.connection import Connection
+
+_FOLDER = "{folder}"
+
+
+class LifecycleCall(StrictModel):
+    """A call that rlf makes, of a tool that the model does not see."""
+
+    tool: str
+    arguments: Mapping[str, Any] = {}
+    """A text `{seed}`, `{task}` or `{COLUMN}` is the world's seed, the task's id, or the row's column, as it is; within
+    a longer text its words."""
+
+
+class McpEnv(EnvSpec):
+    """An MCP server as a world: its tools share a state, and each trajectory has a session of its own.
+
+    For a command a session is a process; `{folder}` in its arguments or variables is an empty folder of its own. Where
+    one server keeps many worlds apart by an argument of every tool, `key` names it: trajectories then share the
+    server's sessions, and rlf fills the argument in.
+    """
+
+    kind: Literal["mcp"] = "mcp"
+    server: McpServer
+    reset: LifecycleCall | None = None
+    """Called first; what it says is not shown. None: a new session is a new world."""
+    opening: LifecycleCall | None = None
+    """Called after `reset`: what it says stands in the prompt."""
+    score: LifecycleCall
+    """Called at the end: a mapping of numbers by name, or a number, which is `score`."""
+    save: LifecycleCall | None = None
+    """Called after each change: the state, as JSON or as text."""
+    end: LifecycleCall | None = None
+    """Called as the world closes, for instance to have the server forget the key."""
+    key: str | None = None
+    """Argument that tells trajectories apart; the model does not see it."""
+    shown: tuple[str, ...] | None = None
+    """Names of the tools that the model sees; None: all but those of the lifecycle."""
+
+    @property
+    def _listed(self) -> Listing:
+        """What the server offers. Raises RlfError where it cannot be asked."""
+        return listing_of(self.in_folder(self._common_folder))
+
+    @property
+    def _common_folder(self) -> Path:
+        """Where a server is started to be asked what it offers."""
+        return Path(tempfile.gettempdir()) / "rlf-mcp-world"
+
+    def in_folder(self, folder: Path) -> McpServer:
+        """The server with the folder of one world filled in."""
+        if not self.takes_folder:
+            return self.server
+        folder.mkdir(exist_ok=True)
+        args = [argument.replace(_FOLDER, str(folder)) for argument in self.server.args]
+        env = {name: value.replace(_FOLDER, str(folder)) for name, value in self.server.env.items()}
+        return self.server.model_copy(update={"args": tuple(args), "env": env})
+
+    @property
+    def takes_folder(self) -> bool:
+        """Whether each process has a folder of its own."""
+        return any(_FOLDER in text for text in (*self.server.args, *self.server.env.values()))
+
+    @property
+    def lifecycle(self) -> Mapping[str, LifecycleCall]:
+        """The calls that rlf makes, by their key."""
+        calls = {name: getattr(self, name) for name in ("reset", "opening", "score", "save", "end")}
+        return {name: call for name, call in calls.items() if call is not None}
+
+    def describe_tools(self) -> Sequence[ToolDescription]:
+        """What the server lists, without the lifecycle and the key. Raises RlfError where it cannot be asked."""
+        return [
+            ToolDescription(entry.name, entry.description, self._without_key(entry.input_schema))
+            for entry in self._shown(self._listed)
+        ]
+
+    def _shown(self, listing: Listing) -> Iterator[Entry]:
+        hidden = {call.tool for call in self.lifecycle.values()}
+        for entry in listing.entries:
+            if entry.resource is None and (
+                entry.name not in hidden if self.shown is None else entry.name in self.shown
+            ):
+                yield entry
+
+    def _without_key(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        left = dict(schema)
+        left["properties"] = {name: one for name, one in (schema.get("properties") or {}).items() if name != self.key}
+        left["required"] = [name for name in schema.get("required") or () if name != self.key]
+        return left
+
+    def static_complaints(self) -> list[str]:
+        """By the server's list as it was last read; nothing where it never was."""
+        listing = known_listing(self.in_folder(self._common_folder))
+        return [] if listing is None else list(self._find_misfits(listing))
+
+    def complaints(self) -> list[str]:
+        """Compares what is named with the server's list."""
+        return list(self._find_misfits(self._listed))
+
+    def _find_misfits(self, listing: Listing) -> Iterator[str]:
+        known = listing.tool_names
+        named = {f"{name}.tool": call.tool for name, call in self.lifecycle.items()}
+        for key, tool in [*named.items(), *(("shown", name) for name in self.shown or ())]:
+            if tool not in known:
+                yield f"{key}: the server has no tool {tool!r}{nearest(tool, known)} (it has: {', '.join(known)})"
+        for name in sorted({call.tool for call in self.lifecycle.values()} & {*(self.shown or ())}):
+            yield f"shown: {name!r} belongs to the lifecycle, which the model must not see"
+        for entry in self._shown(listing):
+            if self.key is not None and self.key not in (entry.input_schema.get("properties") or {}):
+                yield f"key: the tool {entry.name!r} has no argument {self.key!r}"
+
+    def source_hash(self) -> str:
+        """Covers the server's command with the files it names, and what is called."""
+        calls = {name: call.model_dump(mode="json") for name, call in self.lifecycle.items()}
+        return hash_json([self.server.identity(), calls, self.key, self.shown])
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[WorldMaker]:
+        """Loads the SDK; with a key also opens the sessions that worlds share."""
+        await asyncio.to_thread(import_module, "rlf.tools.mcp.runtime")
+        await list_ahead(self.in_folder(self._common_folder))
+        maker = _Maker(self)
+        try:
+            yield maker
+        finally:
+            await maker.close()
+
+
+class _Maker:
+    """Gives each world a connection: its own, or with a key one of those that all share, in turn."""
+
+    def __init__(self, spec: McpEnv) -> None:
+        from rlf.tools.mcp.connection import Connection
+
+        self.spec = spec
+        self._shared = [Connection(spec.server) for _ in range(spec.server.sessions)] if spec.key else []
+        self._num_made = 0
+
+    async def make(self) -> World:
+        """A world over a session that is open."""
+        from rlf.tools.mcp.connection import Connection
+
+        if self._shared:
+            connection = self._shared[self._num_made % len(self._shared)]
+            self._num_made += 1
+            return _McpWorld(self.spec, connection, await connection.session(), AsyncExitStack())
+        async with AsyncExitStack() as stack:
+            server = self.spec.server
+            if self.spec.takes_folder:
+                server = self.spec.in_folder(Path(stack.enter_context(TemporaryDirectory(prefix="rlf-world-"))))
+            connection = Connection(server)
+            stack.push_async_callback(connection.close)
+            return _McpWorld(self.spec, connection, await connection.session(), stack.pop_all())
+
+    async def close(self) -> None:
+        """Ends the sessions that are shared."""
+        await asyncio.gather(*(connection.close() for connection in self._shared))
+
+
+class _McpWorld(World):
+    """One world of a server. A session that ended takes the world with it: there is no way back to its state."""
+
+    ends_when_cancelled = True
+
+    def __init__(self, spec: McpEnv, connection: Connection, session: ClientSession, owned: AsyncExitStack) -> None:
+        self._spec, self._connection, self._session, self._owned = spec, connection, session, owned
+        self._key = {} if spec.key is None else {spec.key: uuid4().hex}
+        self._values: dict[str, Any] = {}
+        self._is_reset = False
+        self.shows_state = spec.save is not None
+
+    async def reset(self, task: Task, seed: int) -> str | None:
+        self._values = {**task.columns, "task": task.id, "seed": seed}
+        self._is_reset = True
+        if self._spec.reset is not None:
+            await self._live(self._spec.reset)
+        return None if self._spec.opening is None else (await self._live(self._spec.opening)).text
+
+    async def call(self, call: ToolCall) -> Step:
+        return Step(await self._ask(call.name, call.arguments))
+
+    async def score(self) -> Mapping[str, float]:
+        return to_scores(value_of(await self._live(self._spec.score)))
+
+    async def state(self) -> Any:
+        assert self._spec.save is not None, "a state without `save`"
+        return value_of(await self._live(self._spec.save))
+
+    async def close(self) -> None:
+        try:
+            if self._spec.end is not None and self._is_reset:
+                await self._live(self._spec.end)
+        finally:
+            await self._owned.aclose()
+
+    async def _live(self, call: LifecycleCall) -> ToolOutput:
+        """A call of the lifecycle. Raises RuntimeError where the server refuses it: that is the world's failure."""
+        output = await self._ask(call.tool, {name: fill(value, self._values) for name, value in call.arguments.items()})
+        if output.is_error:
+            raise RuntimeError(f"{call.tool}: {output.text}")
+        return output
+
+    async def _ask(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
+        from mcp import MCPError
+        from mcp_types import InputRequiredResult
+
+        from rlf.tools.mcp.content import output_of_call
+        from rlf.tools.mcp.runtime import failure_of
+
+        if await self._connection.session() is not self._session:
+            raise ToolFailure(Outcome.UNREACHABLE, "the session ended, and the world's state with it")
+        try:
+            result = await self._session.call_tool(tool, {**arguments, **self._key}, allow_input_required=True)
+        except MCPError as error:
+            raise failure_of(error, self._connection, self._session) from error
+        self._connection.succeeded()
+        if isinstance(result, InputRequiredResult):
+            raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for more input, and there is none")
+        return output_of_call(result)
+
+
+def fill(value: Any, values: Mapping[str, Any]) -> Any:
+    """An argument with the names in braces filled in; a text that is nothing but one name is its value as it is."""
+    if isinstance(value, str):
+        if value[:1] == "{" and value[-1:] == "}" and value[1:-1] in values:
+            return values[value[1:-1]]
+        for name, one in values.items():
+            value = value.replace(f"{{{name}}}", str(one))
+        return value
+    if isinstance(value, Mapping):
+        return {key: fill(one, values) for key, one in value.items()}
+    return [fill(one, values) for one in value] if isinstance(value, list | tuple) else value
+
+
+def value_of(output: ToolOutput) -> Any:
+    """What a tool gave as JSON: its structured result, or its text where that is JSON or a Python value."""
+    value = output.structured
+    if isinstance(value, Mapping):
+        return value["result"] if value.keys() == {"result"} else value
+    for read in (json.loads, ast.literal_eval):  # servers in Python often print their values
+        with suppress(ValueError, SyntaxError):
+            return read(output.text)
+    return output.text
+
+
+def to_scores(value: Any) -> dict[str, float]:
+    """Scores by name, from a mapping of numbers or a number. Raises TypeError."""
+    if isinstance(value, list) and len(value) == 1:  # the one row of a query
+        value = value[0]
+    if isinstance(value, bool | int | float):
+        return {"score": float(value)}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"got {value!r:.80} as scores; expected a number, or a mapping of numbers by name")
+    return {str(name): float(one) for name, one in value.items() if isinstance(one, bool | int | float)}

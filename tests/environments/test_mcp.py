@@ -1,0 +1,74 @@
+"""MCP servers as worlds: a session or a key for each trajectory, and lifecycle tools that the model does not see."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlf.environments import EnvSpec
+from rlf.types import Message, Outcome, Task
+
+from .conftest import STOP, call
+
+SERVER = str(Path(__file__).with_name("vault_server.py"))
+RESET = {"tool": "reset_state", "arguments": {"code": "{answer}", "seed": "{seed}"}}
+OPENED = [call("look", place="desk") + STOP, call("open", code="AMBER7") + STOP, f"Done.{STOP}"]
+CLOSED = [call("open", code="example") + STOP, f"Done.{STOP}"]
+SQLITE = Path(sys.prefix) / "mcp-servers" / "bin" / "mcp-server-sqlite"
+
+
+def vault(*args, **keys):
+    """A server of our own as a world."""
+    lifecycle = {name: {"tool": tool} for name, tool in {"opening": "greet", "score": "get_score"}.items()}
+    server = {"command": sys.executable, "args": [SERVER, *args], "start_timeout_s": 60}
+    return {"kind": "mcp", "server": server, "reset": RESET, "save": {"tool": "save_state"}, **lifecycle, **keys}
+
+
+def task(answer="AMBER7"):
+    return Task("t", (Message("user", "Please."),), columns={"answer": answer})
+
+
+@pytest.mark.parametrize("env", [vault(), vault("keyed", key="world", end={"tool": "forget"})], ids=["session", "key"])
+def test_trajectories_have_a_world_each_and_see_no_lifecycle(played, env):
+    (opened, closed), _ = played(env, OPENED, CLOSED, task=task())
+    assert [record.result.text for record in opened.calls] == ["A note: AMBER7", "It is open."]
+    assert (opened.world.scores, closed.world.scores) == ({"opened": 1.0}, {"opened": 0.0})
+    assert opened.world.observation == "Open the vault; the code has 6 signs."
+    assert opened.turns[1].world.changes[0].difference == "opened: false -> true"
+    tools = EnvSpec.model_validate(env).tools
+    assert [tool.name for tool in tools] == ["look", "open"]
+    assert all("world" not in tool.input_schema["properties"] for tool in tools)
+
+
+def test_what_the_server_refuses_is_read_by_the_model(played):
+    ((trajectory,), _) = played(vault(), [call("look", place="cellar") + STOP, f"Done.{STOP}"], task=task())
+    assert trajectory.calls[0].result.outcome is Outcome.TOOL_ERROR
+    assert "Error executing tool look" in trajectory.calls[0].result.text and trajectory.scorable
+
+
+def test_a_lifecycle_call_that_is_refused_makes_the_trajectory_unscorable(played):
+    ((trajectory,), _) = played(vault(), [f"Done.{STOP}"], task=task("BROKEN"))
+    assert "world mcp: score: RuntimeError: get_score" in trajectory.error and not trajectory.scorable
+
+
+def test_names_that_the_server_lacks_are_faults_before_the_run():
+    spec = EnvSpec.model_validate(vault(score={"tool": "get_scores"}, shown=["look", "reset_state"]))
+    assert [complaint.partition(" (it has")[0] for complaint in spec.complaints()] == [
+        "score.tool: the server has no tool 'get_scores'; did you mean 'get_score'?",
+        "shown: 'reset_state' belongs to the lifecycle, which the model must not see",
+    ]
+
+
+@pytest.mark.skipif(not SQLITE.exists(), reason=f"{SQLITE} is not there: `make .venv/mcp-servers/ready` installs it")
+def test_a_server_of_the_registry_is_a_world_in_a_folder_of_its_own(played):
+    query = "SELECT count(*) = 1 AS noted FROM notes WHERE text = '{answer}'"
+    env = {
+        "kind": "mcp",
+        "server": {"command": str(SQLITE), "args": ["--db-path", "{folder}/notes.db"], "start_timeout_s": 60},
+        "reset": {"tool": "create_table", "arguments": {"query": "CREATE TABLE notes (text TEXT)"}},
+        "score": {"tool": "read_query", "arguments": {"query": query}},
+        "shown": ["write_query", "list_tables"],
+    }
+    write = call("write_query", query="INSERT INTO notes VALUES ('AMBER7')") + STOP
+    noted, idle = played(env, [write, f"Done.{STOP}"], [call("list_tables") + STOP, f"Done.{STOP}"], task=task())[0]
+    assert (noted.world.scores, idle.world.scores) == ({"noted": 1.0}, {"noted": 0.0}), (noted.error, idle.error)
