@@ -1,5 +1,6 @@
 """Worlds as folders: the same bytes in another process, resumed where they were cut off, and as FTRL's rows."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,9 +14,10 @@ from rlf.builder.ftrl import write_ftrl
 from rlf.builder.settings import load_build
 from rlf.cli.main import app
 from rlf.core import RlfError, SpecError, hash_path
-from rlf.rewards.values import Finding, count_solved, keyed_golds, text_keys, value_keys
+from rlf.data import load_tasks
+from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
 from rlf.tools.results import to_text
-from tests.builder.worlds import settings
+from tests.builder.worlds import rewards_of_gold, settings
 
 FILE = """\
 build: {kind: graph, count: 24, entities: 12, worlds: 3}
@@ -166,3 +168,19 @@ def test_the_spec_of_a_world_has_no_faults(world):
     assert looked.faults == []
     assert {task.kind for task in looked.train} == {"single", "parallel_single", "multi", "parallel_multi"}
     assert all(task.tools for task in looked.train)
+
+
+def test_gold_calls_made_by_the_executor_have_the_whole_reward(world):
+    _, tasks = read_world(world)
+    tasks = [task for task in tasks if task.split == "train"]
+    rewards = asyncio.run(rewards_of_gold(world / "spec.yaml", tasks))
+    assert len(rewards) == len(tasks) and set(rewards.values()) == {(1.0, 1.0)}
+
+
+def test_rows_of_ftrl_are_tasks_whose_golds_are_read(world):
+    paths = list(write_ftrl(world))
+    tasks = load_tasks(str(paths[0]), prompt="messages", answer="answer", tools="tools")
+    _, built = read_world(world)
+    for task, own in zip(tasks, (one for one in built if one.split == "train"), strict=True):
+        assert (task.tools, task.messages[0].content, task.answer) == (own.tools, own.question, own.answer)
+        assert read_golds(task.columns["unsolved_set"]) == own.unsolved_set

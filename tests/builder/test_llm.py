@@ -12,6 +12,7 @@ from rlf.builder import BuildSettings
 from rlf.builder.folder import WORK, build_world, read_world
 from rlf.core import RlfError, RunError
 from tests.builder.scripted import Model
+from tests.builder.worlds import rewards_of_gold
 
 
 @contextmanager
@@ -256,10 +257,8 @@ def test_a_dry_run_counts_requests_and_cost(tmp_path):
     assert estimate["cost_usd"] == pytest.approx(estimate["prompt_tokens"] / 1e6)
 
 
-def test_the_spec_of_a_models_world_has_no_faults(tmp_path):
-    from rlf.spec import load_spec
-    from rlf.spec.looking.inputs import look
-
-    built(Model(), tmp_path)
-    looked = look(load_spec([tmp_path / "out" / "spec.yaml"]))
-    assert looked.faults == []
+def test_gold_calls_of_a_models_world_have_the_whole_reward_through_the_sandbox(tmp_path):
+    built(Model(), tmp_path, count=2)
+    _, tasks = read_world(tmp_path / "out")
+    rewards = asyncio.run(rewards_of_gold(tmp_path / "out" / "spec.yaml", tasks))
+    assert list(rewards.values()) == [(1.0, 1.0)] * 2
