@@ -23,7 +23,8 @@ from rlf.core import RlfError, hash_path
 from rlf.core.yaml_text import dump_yaml
 
 WORK = ".build"
-"""Folder within a world where parts are kept until it is whole."""
+"""Folder within a world where work is kept: parts until it is whole, and a model's answers."""
+PARTS = "parts"
 CERTIFICATE, DATABASE, SPEC, BUILD = "certificate.json", "world.db", "spec.yaml", "build.yaml"
 SPLITS = ("train", "validation", "heldout")
 _VERSIONS_AT = slice(92, 100)
@@ -44,7 +45,7 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     """
     out = Path(settings.out)
     _check_folder(out)
-    work = out / WORK / settings.sha256[:16]
+    work = out / WORK / PARTS / settings.sha256[:16]
     if fresh:
         shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
@@ -60,7 +61,8 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     files = {path.name if path.parent == out else f"tools/{path.name}": hash_path(path) for path in _files(out)}
     certificate = tally.certificate(settings, files)
     _write_json(out / CERTIFICATE, certificate.to_json())
-    shutil.rmtree(work)
+    for finished in (out / WORK / PARTS).iterdir():  # earlier settings' among them
+        shutil.rmtree(finished)
     return certificate
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from pydantic import PrivateAttr
+
 from rlf.builder.shape import Shape
 from rlf.builder.task import Task, read_task
 from rlf.core import Registry
@@ -68,6 +70,12 @@ class BuildKind(Kind, ABC):
     count: int
     """Number of tasks."""
 
+    _folder: Path = PrivateAttr(Path())
+
+    def model_post_init(self, context: Any) -> None:
+        """Keeps the folder of the build file: files are named from there, and written as they are named."""
+        self._folder = (context or {}).get("folder", Path())
+
     @abstractmethod
     def estimate(self, shape: Shape) -> dict[str, float]:
         """Counts and cost before anything is built, by name. Raises RlfError for what cannot be built."""
@@ -79,6 +87,10 @@ class BuildKind(Kind, ABC):
         Args:
             folder: where work that is under way is kept, so that it is not done twice.
         """
+
+    @abstractmethod
+    def source_hash(self) -> str:
+        """sha256 of the files that decide what is built, beside the build file."""
 
     @abstractmethod
     def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:

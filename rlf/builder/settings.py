@@ -27,8 +27,8 @@ class BuildSettings(Shape):
 
     @property
     def sha256(self) -> str:
-        """Hash of all that decides what is built: everything but the place it goes to."""
-        return hash_json(self.model_dump(mode="json", exclude={"out"}))
+        """Hash of all that decides what is built: the settings but for `out`, and the files that they name."""
+        return hash_json([self.model_dump(mode="json", exclude={"out"}), self.build.source_hash()])
 
 
 def load_build(path: Path, overrides: Sequence[str] = ()) -> BuildSettings:

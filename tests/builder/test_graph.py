@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlf.builder.graph.scenarios import Paths
 from rlf.builder.graph.world import derange, make_world
-from rlf.builder.pack import NUMBER, load_pack, pack_names
+from rlf.builder.pack import NUMBER, PACKS, load_pack, pack_names
 from rlf.builder.shape import Noise, shares_of
 from rlf.builder.task import Join, Scenario
 from rlf.core import RlfError
@@ -149,3 +149,13 @@ def test_the_dialect_of_the_built_in_model_names_tools_by_its_words():
     (part, *_) = parts(settings(build={"pack": "embedded"}, hops=(2, 3)))
     assert all(set(tool["inputSchema"]["properties"]) == {"query"} for tool in part.tools)
     assert any(task.question.startswith("What is the ") for task in part.tasks)
+
+
+def test_the_hash_of_a_build_covers_its_language_pack(tmp_path):
+    hashes = []
+    for word in ("Tell", "Say"):
+        text = (PACKS / "english.yaml").read_text(encoding="utf-8").replace("Name {p}.", f"{word} {{p}}.")
+        (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
+        load_pack.cache_clear()
+        hashes.append(settings(build={"pack": str(tmp_path / "own.yaml")}).sha256)
+    assert hashes[0] != hashes[1]

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import Field
 
 from rlf.builder.graph.noise import add_noise
 from rlf.builder.graph.scenarios import Paths
@@ -20,12 +20,7 @@ from rlf.builder.pack import Pack, load_pack
 from rlf.builder.shape import Shape, shares_of
 from rlf.builder.task import Scenario
 from rlf.builtin.encyclopedia.world import Split, split_names
-from rlf.core import RlfError
-
-
-def _resolved(name: str, info: ValidationInfo) -> str:
-    folder = (info.context or {}).get("folder")
-    return str(folder / name) if folder is not None and name.endswith((".yaml", ".yml")) else name
+from rlf.core import RlfError, hash_json
 
 
 class GraphBuild(BuildKind):
@@ -34,7 +29,7 @@ class GraphBuild(BuildKind):
     kind: Literal["graph"] = "graph"
     count: int = Field(2000, ge=3)
     """Number of tasks."""
-    pack: Annotated[str, AfterValidator(_resolved)] = "english"
+    pack: str = "english"
     """Language pack: `english`, `embedded`, or a YAML file of your own, relative to the build file."""
     worlds: int | None = Field(None, ge=1)
     """Number of worlds; None: one for each 400 tasks, and one for each part of the split at least."""
@@ -66,13 +61,21 @@ class GraphBuild(BuildKind):
         """A maker with a part for each world."""
         yield WorldMaker(shape, self._plans(shape))
 
+    def source_hash(self) -> str:
+        """Covers the language pack."""
+        return hash_json(self._words.model_dump(mode="json"))
+
     def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
         """One module: what all functions share, and the functions."""
         return {CODE: "\n\n".join([runtime_source(), *codes.values()])}
 
+    @property
+    def _words(self) -> Pack:
+        return load_pack(str(self._folder / self.pack) if self.pack.endswith((".yaml", ".yml")) else self.pack)
+
     def _plans(self, shape: Shape) -> list[WorldPlan]:
         """What each world is to hold; the toolkits' names are dealt here, so that none is given twice."""
-        pack = load_pack(self.pack)
+        pack = self._words
         self._check_hops(shape, pack)
         counts = {name: count for name, count in shares_of(self.count, shape.split.shares).items() if count}
         num_worlds = max(self.worlds or self.count // 400, len(counts))

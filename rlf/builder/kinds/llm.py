@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import Field
 
 from rlf.builder.kind import BuildKind
-from rlf.builder.llm.client import Client
+from rlf.builder.llm.client import PROMPTS, Client
 from rlf.builder.llm.maker import LlmMaker, Stages
 from rlf.builder.shape import Shape
-from rlf.core import RlfError
+from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.meter import COST
 from rlf.core.models import StrictModel
 from rlf.endpoints import EndpointSpec, SamplingSpec
@@ -38,11 +38,6 @@ async def _enter(stack: AsyncExitStack, sandbox: Sandbox | RemoteSandbox) -> Non
     await stack.enter_async_context(sandbox)
 
 
-def _resolved(path: str | None, info: ValidationInfo) -> str | None:
-    folder: Path | None = (info.context or {}).get("folder")
-    return None if path is None else str((folder or Path()) / path)
-
-
 class LlmBuild(BuildKind):
     """Tasks that a language model writes stage by stage; what it writes is validated, run in a sandbox, and proven."""
 
@@ -53,7 +48,7 @@ class LlmBuild(BuildKind):
     """Servers of one model."""
     seeds: tuple[str, ...] = Field(min_length=1)
     """Topics or questions that tasks start from, in turn."""
-    prompts: Annotated[str | None, AfterValidator(_resolved)] = None
+    prompts: str | None = None
     """Folder with prompts of your own, relative to the build file; those that it lacks are rlf's."""
     repairs: int = Field(3, ge=0, le=10)
     """Further answers that a stage is asked for, each with what was wrong with the last one."""
@@ -104,9 +99,20 @@ class LlmBuild(BuildKind):
             finally:
                 runner.run(stack.aclose())
 
+    def source_hash(self) -> str:
+        """Covers the prompts."""
+        folders = [PROMPTS, *([Path(self.prompts)] if self.prompts is not None else [])]
+        return hash_json(
+            [[path.name, hash_path(path)] for folder in folders for path in sorted(folder.glob("*.jinja"))]
+        )
+
     def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
         """A file for each tool."""
         return {f"tools/{name}.py": code for name, code in codes.items()}
+
+    @property
+    def _own_prompts(self) -> Path | None:
+        return None if self.prompts is None else self._folder / self.prompts
 
     async def _client(self, stack: AsyncExitStack, folder: Path) -> Client:
         from rlf.endpoints.pool import EndpointPool  # it loads aiohttp
@@ -119,7 +125,7 @@ class LlmBuild(BuildKind):
             folder,
             model=self.endpoints[0].model,
             sampling=self.sampling,
-            prompts=None if self.prompts is None else Path(self.prompts),
+            prompts=self._own_prompts,
             repairs=self.repairs,
             deadline_s=self.deadline_s,
             budget={unit: most for unit, most in bounds.items() if most is not None},
@@ -127,8 +133,6 @@ class LlmBuild(BuildKind):
         )
 
     def _client_prompt(self, stage: str) -> str:
-        from rlf.builder.llm.client import PROMPTS
-
         return (PROMPTS / f"{stage}.md.jinja").read_text(encoding="utf-8")
 
     def _mean_steps(self, shape: Shape) -> float:
