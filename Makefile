@@ -95,16 +95,16 @@ CLIENT_PACKAGES := openai==2.54.0 anthropic==2.12.0
 		|| { rm -rf $(CLIENTS)/bin; echo "clients of model servers were not installed; their tests will be skipped"; }
 	@mkdir -p $(CLIENTS) && touch $@
 
-# Packages that have worlds, each in an environment of its own beside which rlf's own packages are seen. Tests of those
-# that cannot be installed skip and say so.
+# Packages that have worlds, each in an environment of its own; that of text worlds, which rlf plays in its own process,
+# sees rlf's packages too. Tests of those that cannot be installed skip and say so.
 WORLDS := .venv/worlds
 TEXT_WORLDS := textarena==0.7.4 reasoning-gym==0.1.25
 .venv/worlds/ready: .venv/installed-dev
 	@for name in text openenv verifiers; do \
 		$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(WORLDS)/$$name \
-		|| $(PYTHON) -m venv $(WORLDS)/$$name; \
-		$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-			> $$(echo $(WORLDS)/$$name/lib/python3.*/site-packages)/rlf.pth; done
+		|| $(PYTHON) -m venv $(WORLDS)/$$name; done
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> $$(echo $(WORLDS)/text/lib/python3.*/site-packages)/rlf.pth
 	@$(UV) $(WORLDS)/text/bin/python $(TEXT_WORLDS) || echo "text worlds were not installed; their tests will be skipped"
 	@$(UV) $(WORLDS)/openenv/bin/python openenv==0.10.0 || echo "openenv was not installed; its tests will be skipped"
 	@$(UV) $(WORLDS)/verifiers/bin/python verifiers==0.4.0 uv \

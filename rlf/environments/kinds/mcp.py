@@ -17,6 +17,7 @@ from uuid import uuid4
 from rlf.core import nearest
 from rlf.core.hashing import hash_json
 from rlf.core.models import StrictModel
+from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, WorldMaker
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure
@@ -247,19 +248,6 @@ class _McpWorld(World):
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for more input, and there is none")
         return output_of_call(result)
-
-
-def fill(value: Any, values: Mapping[str, Any]) -> Any:
-    """An argument with the names in braces filled in; a text that is nothing but one name is its value as it is."""
-    if isinstance(value, str):
-        if value[:1] == "{" and value[-1:] == "}" and value[1:-1] in values:
-            return values[value[1:-1]]
-        for name, one in values.items():
-            value = value.replace(f"{{{name}}}", str(one))
-        return value
-    if isinstance(value, Mapping):
-        return {key: fill(one, values) for key, one in value.items()}
-    return [fill(one, values) for one in value] if isinstance(value, list | tuple) else value
 
 
 def value_of(output: ToolOutput) -> Any:

@@ -1,0 +1,207 @@
+"""`env: {kind: openenv}`: a world of an OpenEnv server, over its WebSocket, which alone holds a session."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from rlf.core import RlfError
+from rlf.core.foreign import about_to_run
+from rlf.core.hashing import hash_json
+from rlf.environments.filling import fill
+from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.world import Step, World
+from rlf.tools.failure import ToolFailure
+from rlf.types import Outcome, Task, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession, ClientWebSocketResponse
+
+_ASK_S = 10.0
+_MAX_MESSAGE_BYTES = 100_000_000
+_REFUSED = ("VALIDATION_ERROR",)
+"""Codes of errors that judge the action, which the model reads; all others are the world's own."""
+_TEXTS = ("text", "message", "prompt", "content")
+
+
+class OpenEnvEnv(EnvSpec):
+    """A world of an OpenEnv server: each trajectory has a WebSocket, which is a session of its own.
+
+    Plain HTTP is refused: `POST /step` steps a fresh world each time, so that a policy would train on noise without an
+    error. The action is a tool with the server's own schema, or with `text` the whole answer of a turn. Scores are
+    `score`, the sum of the rewards, and `last`, the last reward.
+    """
+
+    kind: Literal["openenv"] = "openenv"
+    url: str = Field(pattern=r"^https?://")
+    """Where the server answers, without a path such as `/step`."""
+    tool: str = "step"
+    """What the model knows the action as."""
+    text: str | None = None
+    """Field of the action that takes the whole answer of a turn; the world then speaks, and has no tool."""
+    reset: Mapping[str, Any] = {"seed": "{seed}"}
+    """What a reset sends; `{seed}`, `{task}` and `{COLUMN}` are the world's seed, the task's id, the row's column."""
+    transport: Literal["websocket", "http"] = "websocket"
+    """`http` is a fault that says why."""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether answers are actions."""
+        return self.text is not None
+
+    @property
+    def score_names(self) -> tuple[str, ...] | None:
+        """Always the same."""
+        return ("score", "last")
+
+    def describe_tools(self) -> Sequence[ToolDescription]:
+        """The action, by the server's schema. Raises RlfError where it cannot be asked."""
+        if self.text is not None:
+            return ()
+        schema = dict(self._asked("schema")["action"])
+        properties = {name: one for name, one in (schema.get("properties") or {}).items() if name != "metadata"}
+        description = schema.get("description") or "Act in the world."
+        kept = {key: value for key, value in schema.items() if key in ("required", "$defs", "additionalProperties")}
+        return [ToolDescription(self.tool, description, {"type": "object", **kept, "properties": properties})]
+
+    def static_complaints(self) -> list[str]:
+        """A transport or an address without a session."""
+        why = "plain HTTP holds no session: each `POST /step` steps a fresh world"
+        if self.transport == "http":
+            return [f"transport: got http; {why}. Remove it: rlf uses the server's `/ws`"]
+        path = self.url.split("://", 1)[1].partition("/")[2].strip("/")
+        if path.rpartition("/")[2] in ("step", "reset", "ws", "state"):
+            return [f"url: got {self.url}; expected the server's root, whose `/ws` rlf uses ({why})"]
+        return []
+
+    def complaints(self) -> list[str]:
+        """Asks the server how it is and what an action is."""
+        if complaints := self.static_complaints():
+            return complaints
+        if self._asked("health").get("status") not in ("healthy", "ok"):
+            return [f"url: the server at {self.url} says of itself that it is not healthy"]
+        fields = self._asked("schema").get("action", {}).get("properties") or {}
+        if self.text is not None and self.text not in fields:
+            return [f"text: an action has no field {self.text!r} (it has: {', '.join(fields) or 'none'})"]
+        return []
+
+    def _asked(self, path: str) -> dict[str, Any]:
+        """What the server says at a path. Raises RlfError."""
+        url = f"{self.url.rstrip('/')}/{path}"
+        about_to_run(f"ask the OpenEnv server {url}")
+        try:
+            with urllib.request.urlopen(url, timeout=_ASK_S) as answer:
+                found: dict[str, Any] = json.load(answer)
+        except (OSError, urllib.error.URLError, ValueError) as fault:
+            raise RlfError(f"{url}: {fault}. Start the OpenEnv server, or correct the url.") from fault
+        return found
+
+    def source_hash(self) -> str:
+        """The address and what is sent; what the server does is not known."""
+        return hash_json([self.url, dict(self.reset), self.tool, self.text])
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[WorldMaker]:
+        """Opens the client that all sessions share."""
+        import aiohttp
+
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as client:
+            yield _Maker(self, client)
+
+
+class _Maker:
+    """Opens a WebSocket for each world."""
+
+    def __init__(self, spec: OpenEnvEnv, client: ClientSession) -> None:
+        self._spec, self._client = spec, client
+
+    async def make(self) -> World:
+        """A world with a session of its own."""
+        import aiohttp
+
+        url = f"{self._spec.url.rstrip('/')}/ws"
+        try:
+            socket = await self._client.ws_connect(url, max_msg_size=_MAX_MESSAGE_BYTES)
+        except aiohttp.WSServerHandshakeError as fault:
+            words = f"{url}: the server holds no sessions (HTTP {fault.status}); plain HTTP would step a fresh world"
+            raise RuntimeError(words) from fault
+        return _OpenEnvWorld(self._spec, socket)
+
+
+class _OpenEnvWorld(World):
+    """One session."""
+
+    ends_when_cancelled = True
+
+    def __init__(self, spec: OpenEnvEnv, socket: ClientWebSocketResponse) -> None:
+        self._spec, self._socket = spec, socket
+        self._rewards: list[float] = []
+
+    async def reset(self, task: Task, seed: int) -> str | None:
+        values = {**task.columns, "task": task.id, "seed": task.columns.get("seed", seed % 2**31)}
+        found = await self._ask("reset", fill(self._spec.reset, values))
+        return observed(found.get("observation"))
+
+    async def call(self, call: ToolCall) -> Step:
+        return await self._step(dict(call.arguments))
+
+    async def reply(self, text: str) -> Step:
+        assert self._spec.text is not None, "words for a world that hears none"
+        return await self._step({self._spec.text: text})
+
+    async def _step(self, action: dict[str, Any]) -> Step:
+        found = await self._ask("step", action)
+        reward = found.get("reward")
+        if reward is not None:
+            self._rewards.append(float(reward))
+        said = observed(found.get("observation"))
+        return Step(said if self._spec.speaks else said or "", reward, bool(found.get("done")))
+
+    async def score(self) -> Mapping[str, float]:
+        return {"score": sum(self._rewards), "last": self._rewards[-1] if self._rewards else 0.0}
+
+    async def close(self) -> None:
+        if not self._socket.closed:
+            await self._socket.send_json({"type": "close"})
+        await self._socket.close()
+
+    async def _ask(self, kind: str, data: Any) -> dict[str, Any]:
+        """What the server answers. Raises ToolFailure for a refused action, RuntimeError for everything else."""
+        import aiohttp
+
+        await self._socket.send_json({"type": kind, "data": data})
+        message = await self._socket.receive()
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            raise RuntimeError(f"the session ended ({message.type.name}, {self._socket.close_code})")
+        answer = json.loads(message.data)
+        found: dict[str, Any] = answer.get("data") or {}
+        if answer.get("type") != "error":
+            return found
+        code, words = found.get("code"), found.get("message") or "error"
+        if code in _REFUSED and kind == "step":
+            told = [str(one.get("msg", one)) for one in found.get("errors") or ()]
+            raise ToolFailure(Outcome.TOOL_ERROR, "; ".join([words, *told]))
+        hint = "; lower `limits.max_concurrency`" if code == "CAPACITY_REACHED" else ""
+        raise RuntimeError(f"{words} ({code}){hint}")
+
+
+def observed(observation: Any) -> str | None:
+    """What an observation says: its text where it is one, else all of it but the metadata, as JSON."""
+    if observation is None or isinstance(observation, str):
+        return observation
+    if isinstance(observation, Mapping):
+        left = {name: value for name, value in observation.items() if name != "metadata" and value is not None}
+        if len(left) == 1 and isinstance(next(iter(left.values())), str):
+            return str(next(iter(left.values())))
+        if not left:
+            return None
+        texts = [name for name in _TEXTS if isinstance(left.get(name), str)]
+        return str(left[texts[0]]) if texts and len(left) == 1 else json.dumps(left, ensure_ascii=False)
+    return json.dumps(observation, ensure_ascii=False)

@@ -1,0 +1,90 @@
+"""OpenEnv: a world behind the real server, of `.venv/worlds/openenv`, played by rlf over its WebSocket."""
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from rlf.environments import EnvSpec
+from rlf.types import Message, Outcome, StopReason, Task
+
+from .conftest import STOP, call
+
+PYTHON = Path(sys.prefix) / "worlds" / "openenv" / "bin" / "python"
+SERVER = Path(__file__).with_name("openenv_server.py")
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def url():
+    """A server that OpenEnv itself runs."""
+    if not PYTHON.with_name("openenv").exists():
+        pytest.skip(f"{PYTHON} has no OpenEnv: `make .venv/worlds/ready` installs it")
+    port = free_port()
+    process = subprocess.Popen([PYTHON, SERVER, str(port)], env={"PATH": "/usr/bin:/bin"})
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=1)
+            break
+        except OSError:
+            time.sleep(0.1)
+    yield url
+    process.terminate()
+    process.wait(10)
+
+
+def task(seed=11):
+    return Task("t", (Message("user", "Play."),), columns={"seed": seed})
+
+
+def test_sessions_are_stepped_over_the_websocket(played, url):
+    env = {"kind": "openenv", "url": url, "tool": "guess"}
+    turns = [call("guess", guess=10) + STOP, call("guess", guess=12) + STOP, f"Done.{STOP}"]
+    one, other = played(env, turns, [call("guess", guess=20) + STOP, f"Done.{STOP}"], task=task())[0]
+    assert [record.result.text for record in one.calls] == ["higher", "Right."], one.error
+    assert one.stop is StopReason.ENV_DONE and one.world.scores == {"score": 1.0, "last": 1.0}
+    assert one.world.observation == "Guess."
+    assert [record.result.text for record in other.calls] == ["lower"] and other.world.scores["score"] == 0.0
+
+
+def test_the_tool_has_the_servers_own_schema(played, url):
+    env = EnvSpec.model_validate({"kind": "openenv", "url": url})
+    assert env.complaints() == []
+    (tool,) = env.tools
+    assert (tool.name, tool.description, list(tool.input_schema["properties"])) == (
+        "step",
+        "Guess the number.",
+        ["guess"],
+    )
+    ((trajectory,), _) = played(env, [call("step", guess="many") + STOP, f"Done.{STOP}"], task=task())
+    assert trajectory.calls[0].result.outcome is Outcome.INVALID_ARGUMENTS
+
+
+def test_plain_http_is_refused_with_the_reason(url):
+    for keys in ({"url": url, "transport": "http"}, {"url": f"{url}/step"}):
+        (complaint,) = EnvSpec.model_validate({"kind": "openenv"} | keys).complaints()
+        assert "each `POST /step` steps a fresh world" in complaint
+
+
+def test_a_world_that_breaks_on_the_server_makes_the_trajectory_unscorable(played, url):
+    ((trajectory,), _) = played(
+        {"kind": "openenv", "url": url}, [call("step", guess=-1) + STOP, f"!{STOP}"], task=task()
+    )
+    assert "the world broke (EXECUTION_ERROR)" in trajectory.error and not trajectory.scorable
+
+
+def test_a_server_that_is_not_there_is_a_fault_before_the_run():
+    from rlf.core import RlfError
+
+    with pytest.raises(RlfError, match="Start the OpenEnv server"):
+        EnvSpec.model_validate({"kind": "openenv", "url": f"http://127.0.0.1:{free_port()}"}).complaints()
