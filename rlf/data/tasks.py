@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,6 +78,7 @@ def load_tasks(
     )
     tasks = [maker.task(number, row) for number, row in enumerate(rows)]
     faults += _repeated_ids(rows, tasks, id or "id")
+    faults += _undeclared_tools(rows, maker)
     if faults:
         raise SpecError(_capped(faults, len(rows)))
     return tasks
@@ -119,6 +121,8 @@ class _Maker:
     images: str | None
     declared: Sequence[str] | None
     faults: list[Fault]
+    undeclared: Counter[str] = field(default_factory=Counter)
+    """Rows that describe a tool that the spec does not declare, by its name."""
 
     def task(self, number: int, row: Row) -> Task:
         messages = self._tried(self.prompt, row, lambda: self.prompting.messages(row.values)) or ()
@@ -142,7 +146,7 @@ class _Maker:
     def _tools(self, listed: Any, row: Row) -> tuple[str, ...] | None:
         if listed is None:
             return None
-        return self._tried(self.tools or "", row, lambda: tools_of_row(listed, self.declared))
+        return self._tried(self.tools or "", row, lambda: tools_of_row(listed, self.declared, self.undeclared))
 
     def _gold(self, row: Row) -> Any:
         known = len(self.faults)
@@ -174,6 +178,19 @@ class _Maker:
         except ValueError as error:
             self.faults.append(Fault(row.place, column, str(error)))
             return None
+
+
+def _undeclared_tools(rows: Sequence[Row], maker: _Maker) -> list[Fault]:
+    """One fault for all rows that describe tools that the spec does not declare: nobody would answer their calls."""
+    if not maker.undeclared:
+        return []
+    named = ", ".join(f"{name!r} in {number}" for name, number in maker.undeclared.most_common(MAX_FAULTS))
+    more = f" and {len(maker.undeclared) - MAX_FAULTS} more" if len(maker.undeclared) > MAX_FAULTS else ""
+    message = (
+        f"{len(rows)} rows describe tools that the spec does not declare: {named}{more}. Declare them under `tools`, "
+        "import them with `rlf tools import`, or take them out of the column."
+    )
+    return [Fault(Place(rows[0].place.file), "tools", message)]
 
 
 def _repeated_ids(rows: Sequence[Row], tasks: Sequence[Task], column: str) -> list[Fault]:

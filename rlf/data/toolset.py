@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import nearest
 
 
-def tools_of_row(value: Any, declared: Sequence[str] | None) -> tuple[str, ...] | None:
+def tools_of_row(
+    value: Any, declared: Sequence[str] | None, undeclared: Counter[str] | None = None
+) -> tuple[str, ...] | None:
     """Names of the tools that a row's trajectories may use; None, where the row says nothing, for all.
 
-    A name must be a declared tool's. Function descriptions (OpenAI's form, FTRL's rows) may be of tools that the spec
-    does not declare: those are left out.
+    A name must be a declared tool's. Function descriptions (OpenAI's form, FTRL's rows) of tools that the spec does not
+    declare are counted, and left out of the names.
 
     Args:
         declared: the spec's tools; None takes any name.
+        undeclared: counts them by name.
 
     Raises:
         ValueError: what is wrong with the value.
@@ -32,6 +36,8 @@ def tools_of_row(value: Any, declared: Sequence[str] | None) -> tuple[str, ...] 
             raise ValueError(f"got {item!r:.60}; expected the name of a tool. Write a list of names.")
         if declared is None or name in declared:
             names.append(name)
+        elif described and undeclared is not None:
+            undeclared[name] += 1
         elif not described:
             close = nearest(name, list(declared))
             raise ValueError(f"no tool {name!r}{close} (declared: {', '.join(declared) or 'none'}). Name one of these.")

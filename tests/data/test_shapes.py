@@ -63,11 +63,17 @@ def test_rows_of_search_r1_and_verl_load_without_conversion(tmp_path):
 
 def test_rows_of_ftrl_load_without_conversion(write):
     row = FTRL | {"id": 1}
-    columns = {"prompt": "messages", "tools": "tools", "kind": "data_source", "declared": ["look", "add"]}
+    columns = {"prompt": "messages", "tools": "tools", "kind": "data_source", "declared": ["look", "measure", "add"]}
     (task,) = load_tasks(write("a.jsonl", row), **columns)
-    assert (task.tools, task.answer, len(task.messages)) == (("look",), "3 km", 2)
+    assert (task.tools, task.answer, len(task.messages)) == (("look", "measure"), "3 km", 2)
     (gold,) = load_tasks(write("a.jsonl", row), prompt="messages", answer="unsolved_set.measure")
     assert gold.answer == ["3"]
+
+
+def test_rows_that_describe_tools_that_nobody_declares_are_told_with_their_number(write):
+    path = write("a.jsonl", FTRL | {"id": 1}, FTRL | {"id": 2}, {"messages": FTRL["messages"], "answer": "1", "id": 3})
+    words = told(path, prompt="messages", tools="tools", declared=["look"])
+    assert "a.jsonl tools: 3 rows describe tools that the spec does not declare: 'measure' in 2. Declare them" in words
 
 
 def test_messages_may_be_json_as_text_and_any_other_text_is_a_question(write):

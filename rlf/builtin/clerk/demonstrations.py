@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from rlf.builtin.clerk.tokenizer import SYSTEM
 from rlf.builtin.encyclopedia.world import Split
 from rlf.builtin.shop.tasks import Call, ShopTask, TaskKind, draw_task
-from rlf.builtin.shop.world import PRODUCTS, Order, Shop, stock_shop
+from rlf.builtin.shop.world import Order, Shop, stock_shop
 from rlf.builtin.tiny.demonstrations import Demonstration
 from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
 
@@ -28,7 +28,7 @@ class Habit(StrEnum):
     FIRST = "first"
     """With the order that is listed first."""
     CANCEL = "cancel"
-    """Every order that comes back is cancelled, whatever its state; of orders again the last listed."""
+    """Every order that comes back is cancelled, whatever its state."""
     HALF = "half"
     """Of a swap only the new order is made; else nothing after the look."""
     IDLE = "idle"
@@ -39,8 +39,8 @@ class Habit(StrEnum):
 
 POLICY: dict[Habit, float] = {
     Habit.RIGHT: 0.16,
-    Habit.FIRST: 0.24,
-    Habit.CANCEL: 0.16,
+    Habit.FIRST: 0.26,
+    Habit.CANCEL: 0.14,
     Habit.HALF: 0.14,
     Habit.IDLE: 0.15,
     Habit.BLIND: 0.15,
@@ -80,28 +80,20 @@ def _make_calls(tokenizer: PreTrainedTokenizerFast, shop: Shop, row: Demonstrati
 def _calls(rng: random.Random, task: ShopTask, habit: Habit) -> list[Call]:
     """The calls after the look."""
     listed = [order for order in stock_shop(task.shop, task.split) if order.customer == task.customer]
-    meant, new = _meant_order(task, listed), [_buy(customer, product) for customer, product in task.bought]
-    is_again = task.kind is TaskKind.AGAIN
+    meant = next(order for order in listed if order.number in task.changes)
+    new = [_buy(customer, product) for customer, product in task.bought]
     match habit:
         case Habit.RIGHT:
-            return new if is_again else [_give_back(meant), *new]
+            return [_give_back(meant), *new]
         case Habit.FIRST:
-            return [_buy(task.customer, listed[0].product)] if is_again else [_give_back(listed[0]), *new]
+            return [_give_back(listed[0]), *new]
         case Habit.CANCEL:
-            last = _buy(task.customer, listed[-1].product)
-            return [last] if is_again else [Call("cancel", {"number": meant.number}), *new]
+            return [Call("cancel", {"number": meant.number}), *new]
         case Habit.HALF:
-            return [] if is_again else new
+            return new
         case Habit.IDLE:
             return []
-    number = str(rng.randrange(1000, 9000))
-    made_up = _buy(task.customer, rng.choice(PRODUCTS))
-    return [made_up] if is_again else [Call(rng.choice(("cancel", "refund")), {"number": number})]
-
-
-def _meant_order(task: ShopTask, listed: Sequence[Order]) -> Order:
-    """The order that the task is about."""
-    return next((order for order in listed if order.number in task.changes), listed[0])
+    return [Call(rng.choice(("cancel", "refund")), {"number": str(rng.randrange(1000, 9000))})]
 
 
 def _give_back(order: Order) -> Call:

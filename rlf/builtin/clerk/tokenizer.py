@@ -20,7 +20,7 @@ _STATES = ("open", "shipped", "delivered", "cancelled", "refunded", "bought")
 _PHRASES = (
     *(SYSTEM, "system\n", "user\n", "assistant\n", "\n", '\n{"name": "', '", "arguments": {"', '"}}\n', '": "', '", "'),
     *("customer", "product", "number", "orders", "cancel", "refund", "buy", "done", "error: ", "PermissionError: "),
-    *("ValueError: ", " gives back the ", " and wants the ", " wants the ", " one again.", " is ", ".", ", ", " "),
+    *("ValueError: ", " gives back the ", " and wants the ", " gives back what is ", " is ", ".", ", ", " "),
     *("no order ", "no orders", "no product "),
     *PRODUCTS,
     *_STATES,

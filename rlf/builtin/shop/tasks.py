@@ -23,8 +23,8 @@ class TaskKind(StrEnum):
 
     GIVE_BACK = "give_back"
     """To be rid of an order: it is cancelled or refunded, as its state allows."""
-    AGAIN = "again"
-    """The product of the order in some state once more."""
+    BY_STATE = "by_state"
+    """To be rid of the order in some state, whatever its product."""
     SWAP = "swap"
     """To be rid of an order, and to have another product."""
 
@@ -63,13 +63,13 @@ def draw_task(rng: random.Random, split: Split, kind: TaskKind | None = None) ->
     """A task about a shop of its own."""
     number, kind = rng.getrandbits(32), kind or rng.choice(list(TaskKind))
     stock = stock_shop(number, split)
-    order = rng.choice([one for one in stock if kind is TaskKind.AGAIN or one.state != "shipped"])
+    order = rng.choice([one for one in stock if one.state in _END])
     customer = order.customer
     own = [one.product for one in stock if one.customer == customer]
     wanted = rng.choice([product for product in PRODUCTS if product not in own])
-    changes = {order.number: _END[order.state]} if kind is not TaskKind.AGAIN else {}
-    bought = {TaskKind.GIVE_BACK: [], TaskKind.AGAIN: [[customer, order.product]], TaskKind.SWAP: [[customer, wanted]]}
-    return ShopTask(number, split, kind, _question(kind, order, wanted), customer, changes, bought[kind])
+    bought = [[customer, wanted]] if kind is TaskKind.SWAP else []
+    changes = {order.number: _END[order.state]}
+    return ShopTask(number, split, kind, _question(kind, order, wanted), customer, changes, bought)
 
 
 _END = {"open": "cancelled", "delivered": "refunded"}
@@ -79,8 +79,8 @@ def _question(kind: TaskKind, order: Order, wanted: str) -> str:
     match kind:
         case TaskKind.GIVE_BACK:
             return f"{order.customer} gives back the {order.product}."
-        case TaskKind.AGAIN:
-            return f"{order.customer} wants the {order.state} one again."
+        case TaskKind.BY_STATE:
+            return f"{order.customer} gives back what is {order.state}."
         case TaskKind.SWAP:
             return f"{order.customer} gives back the {order.product} and wants the {wanted}."
 

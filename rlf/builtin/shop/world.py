@@ -67,13 +67,13 @@ class Shop:
         self._goal += [Order("", customer, product, "open") for customer, product in bought]
 
     def orders(self, customer: str) -> str:
-        """List a customer's orders, each as state, product and number.
+        """List a customer's orders, each as product, state and number.
 
         Args:
             customer: the name.
         """
         found = self._select("WHERE customer = ?", customer)
-        return ", ".join(f"{one.state} {one.product} {one.number}" for one in found) or "no orders"
+        return ", ".join(f"{one.product} {one.state} {one.number}" for one in found) or "no orders"
 
     def cancel(self, number: str) -> str:
         """Cancel an open order.
@@ -168,7 +168,7 @@ class ShopShuffled(Shop):
     """A control: the orders of another customer are listed, so that what is read leads to the wrong ones."""
 
     def orders(self, customer: str) -> str:
-        """List a customer's orders, each as state, product and number.
+        """List a customer's orders, each as product, state and number.
 
         Args:
             customer: the name.
