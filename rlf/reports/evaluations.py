@@ -20,6 +20,7 @@ from rlf.reports.evaluation import interval_of, success_by_task
 from rlf.reports.quantities import count, decimal, dollars, duration, rate, visible
 from rlf.reports.sheets import plain_table
 from rlf.reports.statistics import wilson_interval
+from rlf.types.tool import Outcome
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -55,6 +56,8 @@ class EvaluationRow(Jsonable):
     """Trajectories that broke: they have no value and are in no mean."""
     causes: dict[str, int]
     """What broke those, in words, with how many."""
+    failed_calls: dict[str, int]
+    """Calls of tools that did not end well, by outcome; the model read why, so that they count."""
     success: float | None
     low: float | None
     """Of the 95 % Wilson interval over questions."""
@@ -147,6 +150,7 @@ def _row(
         num_samples=len(tries),
         num_failed=len(tries) - len(counted),
         causes=dict(Counter(_cause(item) for item in tries if item.reward is None)),
+        failed_calls=_failed_calls(metrics),
         success=metrics.get("success"),
         low=low,
         high=high,
@@ -168,6 +172,14 @@ def _mean_tokens(tries: Sequence[TrajectorySummary], served: float | None) -> fl
     if not tries:
         return 0.0
     return fmean(item.num_sampled for item in tries) if served is None else served / len(tries)
+
+
+_OUTCOME = "tools/outcome/"
+
+
+def _failed_calls(metrics: Mapping[str, float]) -> dict[str, int]:
+    found = {name.removeprefix(_OUTCOME): int(value) for name, value in metrics.items() if name.startswith(_OUTCOME)}
+    return {outcome: number for outcome, number in found.items() if outcome != Outcome.OK}
 
 
 def _is_term(name: str) -> bool:
@@ -296,10 +308,14 @@ def _table(columns: dict[str, list[str]]) -> Table:
 
 
 def _failure_lines(rows: Sequence[EvaluationRow]) -> Iterator[str]:
+    """What broke, and calls that failed: a tool that is slow or down must not pass for a model that is bad."""
     for row in rows:
+        name = f"{visible(row.target)}, {row.mode}"
         for cause, number in row.causes.items():
-            share = f"{number} of {row.num_samples} broke and have no value"
-            yield f"{visible(row.target)}, {row.mode}: {share}: {visible(cause)}"
+            yield f"{name}: {number} of {row.num_samples} broke and have no value: {visible(cause)}"
+        if row.failed_calls:
+            outcomes = ", ".join(f"{number} {outcome}" for outcome, number in row.failed_calls.items())
+            yield f"{name}: calls that failed: {outcomes} (rlf trace {row.run_id} --outcome failed)"
 
 
 def _repeat_line(repeat: Repeat) -> str:

@@ -107,15 +107,15 @@ def test_the_command_that_is_printed_names_vllms_parser_of_the_format(exported):
 def test_the_command_is_one_that_vllm_takes(exported):
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed here: its own parser has NOT read the printed command")
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
-    from vllm.entrypoints.openai.tool_parsers import ToolParserManager
-    from vllm.utils import FlexibleArgumentParser
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.tool_parsers import ToolParserManager
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     parser = make_arg_parser(FlexibleArgumentParser())
     read = parser.parse_args(list(exported.vllm[2:]))
     assert (read.model_tag, read.tool_call_parser) == (str(exported.folder), "hermes")
     named = {kind for name in FORMATS.names() if (kind := FORMATS.get(name).vllm_parser)}
-    assert named <= set(ToolParserManager.tool_parsers)
+    assert named <= set(ToolParserManager.list_registered())
 
 
 @contextmanager
