@@ -7,7 +7,7 @@ attribute `reward`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MethodType
 from typing import Any
 
@@ -70,7 +70,7 @@ def reset_arguments(reset: Callable[..., Any], task: Task, seed: int) -> dict[st
     return {name: offered[name] for name in parameters if name in offered}
 
 
-def missing_columns(made_by: type[Any], columns: Mapping[str, Any]) -> list[str]:
+def missing_columns(made_by: Callable[..., Any], columns: Collection[str]) -> list[str]:
     """Parameters of `reset` that have no default, and that rows lack."""
     reset = getattr(made_by, "reset", None)
     if reset is None:

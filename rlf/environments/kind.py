@@ -6,7 +6,7 @@ A kind is one file of `rlf.environments.kinds`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Protocol, Self
 
@@ -91,6 +91,10 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         Raises:
             RlfError: the world cannot even be looked at.
         """
+        return []
+
+    def missing_columns(self, columns: Collection[str]) -> list[str]:
+        """Columns that worlds need of every row, and that are not among those of a dataset."""
         return []
 
     @abstractmethod

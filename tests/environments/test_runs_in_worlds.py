@@ -94,6 +94,12 @@ def test_a_tool_without_a_docstring_is_a_fault(project):
     assert "search has no docstring, which the model reads" in faults_of(project, SPEC)
 
 
+def test_a_column_that_the_reset_needs_and_rows_lack_is_a_fault(project):
+    (project / "library.py").write_text(WORLD.replace("task, seed", "questions, seed"))
+    text = faults_of(project, SPEC)
+    assert "the world's reset takes 'questions', and data.train has no such column; did you mean 'question'?" in text
+
+
 def test_a_tool_of_the_worlds_name_is_a_fault(project):
     changed = SPEC.replace("tools: []", f"tools: [{ROOT / 'tool_specs' / 'search.yaml'}]")
     assert "got 'search', the name of a tool of the world" in faults_of(project, changed)

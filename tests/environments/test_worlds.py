@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlf.rollout import Prefix
 from rlf.types import Outcome, Phase, StopReason
 
 from .conftest import STOP, call, world
@@ -119,3 +120,23 @@ def test_no_more_worlds_than_permits_are_alive_at_once(played):
     trajectories, _ = played(env, *[[call("act") + STOP, f"Done.{STOP}"]] * 8)
     assert [trajectory.world.scores for trajectory in trajectories] == [{"score": 1.0}] * 8
     assert (Slow.most, Slow.alive) == (2, 0)
+
+
+def test_a_prefix_is_played_again_until_the_world_is_where_it_was(played):
+    script = [call("add", amount=2) + STOP, ADD + STOP, f"Done.{STOP}"]
+    (whole,), _ = played(world("Counter"), script)
+    (again,), _ = played(world("Counter"), script[1:], prefix=Prefix(whole, 1, replays_calls=False))
+    assert again.turns[1].world == whole.turns[1].world
+    assert again.world.scores == whole.world.scores
+
+
+def test_a_world_that_comes_out_otherwise_for_a_prefix_breaks_the_trajectory(played):
+    (whole,), _ = played(world("Counter"), [call("add", amount=2) + STOP, f"Done.{STOP}"])
+    (again,), _ = played(world("Counter", args={"step": 2}), [f"Done.{STOP}"], prefix=Prefix(whole, 1))
+    assert again.stop is StopReason.INFRA_FAILURE and "called again for the trajectory's prefix" in again.error
+
+
+def test_a_dialogue_is_spoken_again_for_a_prefix(played):
+    (whole,), _ = played(world("Guess"), [f"1{STOP}", f"5{STOP}", f"3{STOP}"])
+    (again,), _ = played(world("Guess"), [f"3{STOP}"], prefix=Prefix(whole, 2))
+    assert (again.stop, again.tokens, again.world.scores) == (whole.stop, whole.tokens, whole.world.scores)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from types import MethodType
@@ -15,6 +15,7 @@ from rlf.core.hashing import hash_json
 from rlf.environments.classes import (
     DONE,
     describe_methods,
+    missing_columns,
     reset_arguments,
     sets_reward,
     to_actions,
@@ -91,6 +92,10 @@ class PythonEnv(EnvSpec):
             if is_async(method) and (blocking := blocking_calls(method)):
                 said = f"{self.callable}.{name} is `async def` and calls {', '.join(blocking)}"
                 yield f"{said}, which holds up every trajectory; await an asynchronous one, or write `def`"
+
+    def missing_columns(self, columns: Collection[str]) -> list[str]:
+        """Parameters of `reset` that have no default."""
+        return missing_columns(load_callable(self.callable), columns)
 
     def source_hash(self) -> str:
         """Covers the file that defines the class, not what that file imports or reads."""

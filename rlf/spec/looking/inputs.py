@@ -75,7 +75,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     for check in (_context, _adapted_modules, _trackers, _tool_files, _env_files, _foreign, _world, _keys):
         faults += check(loaded)
     for name, tasks in (("train", train), ("eval", evaluation)):
-        faults += [*_columns(loaded, name, tasks), *_images(loaded, name, tasks)]
+        faults += [*_columns(loaded, name, tasks), *_world_columns(loaded, name, tasks), *_images(loaded, name, tasks)]
     return LookedAt(sorted(faults), train, evaluation, sizes)
 
 
@@ -337,6 +337,20 @@ def _images(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]
         task_id = next(task.id for task in tasks if len(task.images) == most)
         message = f"got {allowed}; row {task_id!r} of data.{name} has {most} pictures. Write at least {most}."
         yield loaded.fault(("rollout", "max_images"), message)
+
+
+@reads("env")
+def _world_columns(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
+    """Columns that the world needs at its reset and a dataset lacks."""
+    env = loaded.spec.env
+    try:
+        missing = env.missing_columns(tasks[0].columns) if env is not None and tasks else []
+    except RlfError:  # reported where the world itself is looked at
+        return
+    for column in missing:
+        known = list(tasks[0].columns)
+        message = f"the world's reset takes {column!r}, and data.{name} has no such column{nearest(column, known)}"
+        yield loaded.fault(("env",), f"{message} (columns: {', '.join(known)}). Give it a default, or add the column.")
 
 
 @reads("rewards[]")
