@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 
 from rlf.api.serving import listening, stopping
 from rlf.api.targets import open_target
+from rlf.chat import FORMATS, detect_format
+from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Engine, HostSettings
 from rlf.serving.settings import ServeSettings
+from rlf.serving.vllm import as_trained, has_vllm, vllm_server
+from rlf.serving.workers import Worker, run_workers
 from rlf.spec.engine import default_engine
 from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import ChatSpec, RunSpec
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from rlf.types.policy import Host
 
 logger = logging.getLogger(__name__)
-__all__ = ["ServeSettings", "ServedEndpoint", "Used", "serve_model", "used_alone", "used_as_trained"]
+__all__ = ["ServeSettings", "ServedEndpoint", "Used", "serve_by_vllm", "serve_model", "used_alone", "used_as_trained"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class ServedEndpoint:
 class Used:
     """A model with what it is used by."""
 
+    path: str | None
+    """A folder or a Hugging Face id."""
     load: Callable[[HostSettings], tuple[Host, PreTrainedTokenizerBase]]
     chat: ChatSpec
     played: RunSpec | None = None
@@ -65,7 +71,7 @@ def used_as_trained(
             raise RlfError(
                 f"--agent: {name} has no spec whose tools could be played. Name one, e.g. specs/search.yaml."
             )
-        yield Used(target.load_host, target.spec.chat, target.spec if plays else None)
+        yield Used(target.model, target.load_host, target.spec.chat, target.spec if plays else None)
 
 
 @contextmanager
@@ -73,7 +79,7 @@ def used_alone(path: str) -> Iterator[Used]:
     """A folder or a Hugging Face id without any spec: a judge."""
     engine = default_engine()
     assert isinstance(engine, Engine), f"{engine} serves no model"
-    yield Used(lambda settings: engine.load_host(model_location(path), settings), ChatSpec())
+    yield Used(path, lambda settings: engine.load_host(model_location(path), settings), ChatSpec())
 
 
 async def serve_model(
@@ -99,6 +105,49 @@ async def serve_model(
             async with serving(host, tokenizer, settings, listener, *chat, agent) as url:
                 tell(ServedEndpoint(url, settings.name))
                 await stopped.wait()
+
+
+async def serve_by_vllm(
+    used: Used,
+    settings: ServeSettings,
+    arguments: Sequence[str],
+    *,
+    num_slots: int,
+    start_s: float,
+    tell: Callable[[ServedEndpoint], None],
+) -> None:
+    """Starts vLLM's own server of the model and watches it, until SIGINT or SIGTERM. Untried on a GPU.
+
+    Args:
+        arguments: further ones of `vllm serve`.
+        start_s: time until it must answer.
+
+    Raises:
+        RlfError: vLLM is not installed.
+        RunError: the port is in use, the server does not start, or it ends.
+    """
+    if not has_vllm():
+        raise RlfError("--vllm: vLLM is not installed here. Leave the option out, or `pip install rlf[openrlhf]`.")
+    assert used.path is not None, "a target that is no endpoint has a model"
+    with listening(settings.host, settings.port) as listener:
+        port = listener.getsockname()[1]
+    own = as_trained(_parser(used), num_slots=num_slots)
+    command = vllm_server(used.path, settings.name, settings.host, port, [*own, *arguments])
+    key = {"VLLM_API_KEY": settings.api_key} if settings.api_key else {}
+    worker = Worker(settings.name, settings.host, port, command, start_s=start_s, **key)
+    stopped = asyncio.Event()
+    with stopping(stopped.set):
+        await run_workers([worker], stopped, lambda: tell(ServedEndpoint(worker.url, settings.name)))
+
+
+def _parser(used: Used) -> str:
+    """vLLM's tool parser of the model's chat format; empty where either is not known."""
+    assert used.path is not None, "a target that is no endpoint has a model"
+    try:
+        chat = used.chat.format
+        return FORMATS.get(detect_format(load_tokenizer(used.path))[0] if chat == "auto" else chat).vllm_parser
+    except RlfError:
+        return ""
 
 
 @asynccontextmanager

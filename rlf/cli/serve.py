@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +55,15 @@ def serve(
     agent: Annotated[
         bool, typer.Option("--agent", help="Play the spec's tools here: a request gets the final answer.")
     ] = False,
+    vllm: Annotated[
+        str | None,
+        typer.Option(
+            "--vllm",
+            metavar="ARGS",
+            help="Serve by vLLM on GPUs, with further arguments of `vllm serve` in quotes, or ''.",
+            show_default=False,
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Take only what judges send, and no spec: the model alone.")
     ] = False,
@@ -63,8 +73,10 @@ def serve(
     """Serve a model behind the OpenAI protocol until Ctrl-C, with the chat format it was trained with."""
     import asyncio
 
-    from rlf.api.serve import ServeSettings, serve_model, used_alone, used_as_trained
+    from rlf.api.serve import ServeSettings, serve_by_vllm, serve_model, used_alone, used_as_trained
 
+    if vllm is not None and (agent or strict):
+        raise RlfError("--vllm: vLLM's server has neither --agent nor --strict.")
     if strict and (agent or arguments):
         raise RlfError("--strict: serves the model alone; leave out --agent and specs.")
     settings = ServeSettings(
@@ -84,5 +96,9 @@ def serve(
         sys.stdout.flush()
 
     with used as model:
-        asyncio.run(serve_model(model, settings, num_slots=num_slots, tell=tell))
+        if vllm is None:
+            asyncio.run(serve_model(model, settings, num_slots=num_slots, tell=tell))
+        else:
+            own = shlex.split(vllm)
+            asyncio.run(serve_by_vllm(model, settings, own, num_slots=num_slots, start_s=request_s, tell=tell))
     raise KeyboardInterrupt  # nothing else ends it
