@@ -83,7 +83,7 @@ def test_every_kind_is_tested() -> None:
 
 
 def test_calls_of_these_kinds_stay_on_this_machine_so_that_rewards_are_attacked_with_them() -> None:
-    assert {name for name in _KINDS if TOOL_KINDS.get(name).is_local} == {"code", "python", "sql"}
+    assert {name for name in _KINDS if TOOL_KINDS.get(name).is_local} == {"code", "python", "source", "sql"}
 
 
 def test_a_call_that_hangs_ends_at_its_deadline_and_a_third_one_waits_for_its_turn(bench: Bench) -> None:
