@@ -25,8 +25,8 @@ from rlf.types.tool import Outcome
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
 
-
 _LETTERS = string.ascii_uppercase
+_SOLVE = "solve/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,8 @@ class EvaluationRow(Jsonable):
     terms: dict[str, float]
     """Mean value of each reward term."""
     kinds: tuple[KindRate, ...]
+    solves: dict[str, float]
+    """Of rows with sub-questions: `p`, `r` and `f1` of those solved, and each by kind, as `f1/multi`."""
     num_calls: float
     """Per trajectory, as are the next three."""
     num_turns: float
@@ -159,6 +161,7 @@ def _row(
         reward=metrics.get("reward/mean"),
         terms=means,
         kinds=tuple(_kinds(tries)),
+        solves={name.removeprefix(_SOLVE): value for name, value in metrics.items() if name.startswith(_SOLVE)},
         num_calls=fmean(item.num_calls for item in tries) if tries else 0.0,
         num_turns=fmean(item.num_turns for item in tries) if tries else 0.0,
         num_tokens=_mean_tokens(tries, served),
@@ -243,6 +246,8 @@ def evaluations_view(report: EvaluationReport) -> Group:
     parts: list[Table | Text] = [*_legend(report.rows, letters), Text(), _main_table(report.rows, letters)]
     if any(row.kinds for row in report.rows):
         parts += [Text(), _kind_table(report.rows, letters)]
+    if any(row.solves for row in report.rows):
+        parts += [Text(), _solve_table(report.rows, letters)]
     if any(len(row.terms) > 1 for row in report.rows):
         parts += [Text(), _term_table(report.rows, letters)]
     lines = [*_failure_lines(report.rows), *map(_repeat_line, report.repeats)]
@@ -292,6 +297,19 @@ def _kind_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Ta
         most = max(kind.num_questions for kind in found if kind is not None)
         columns[f"{visible(name)} ({most})"] = [
             "–" if kind is None else rate(kind.success, (kind.low, kind.high)) for kind in found
+        ]
+    return _table(columns)
+
+
+def _solve_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
+    """Solve-F1 with precision and recall, over all and by kind: precision never stands alone."""
+    columns = _labels(rows, letters)
+    for name in sorted({name.removeprefix("f1") for row in rows for name in row.solves if name.startswith("f1")}):
+        columns[visible(name.removeprefix("/")) or "Solve-F1 (P, R)"] = [
+            f"{row.solves['f1' + name]:.3f} ({row.solves['p' + name]:.2f}, {row.solves['r' + name]:.2f})"
+            if "f1" + name in row.solves
+            else "–"
+            for row in rows
         ]
     return _table(columns)
 
