@@ -6,7 +6,7 @@ from rlf.reports.evaluations import EvaluationReport, EvaluationRow, evaluations
 
 
 def row(**solves):
-    own = {name: None for name in EvaluationRow.__dataclass_fields__}
+    own = dict.fromkeys(EvaluationRow.__dataclass_fields__)
     numbers = dict.fromkeys(("num_questions", "num_samples", "num_failed", "num_calls", "num_turns", "num_tokens"), 0)
     empty = {"causes": {}, "pass_at": {}, "pass_all": {}, "terms": {}, "kinds": ()}
     text = {"run_id": "r", "target": "t", "mode": "greedy", "seconds": 0.0, "cost_usd": 0.0}
