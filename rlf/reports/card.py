@@ -24,7 +24,6 @@ CONTROL = "control"
 _MODEL_LIMITS = ("max_turns", "max_tool_calls", "max_total_tokens", "max_new_tokens", "max_images")
 _SAMPLING = ("num_generations", "temperature", "top_p", "top_k", "min_p", "schedule")
 _CHANCES = ("pass@", "pass^")
-_PACKAGES = ("rlf", "torch", "transformers", "vllm", "openrlhf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +221,7 @@ def _limits(spec: Mapping[str, Any]) -> str:
 
 
 def _repeat(record: RunRecord) -> str:
-    packages = ", ".join(f"{name} {version}" for name, version in record.packages.items() if name in _PACKAGES)
+    packages = ", ".join(f"{name} {version}" for name, version in record.packages.items())
     commands = [record.command, f"rlf runs reproduce {record.id}"]
     return "\n\n".join(
         [
