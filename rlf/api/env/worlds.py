@@ -39,6 +39,9 @@ __all__ = [
     "pick_task",
     "play",
     "render_prompt",
+    "score_ranges",
+    "tasks_of",
+    "world_of",
     "world_spec",
 ]
 
@@ -117,7 +120,8 @@ def _keys_of(path: Path) -> dict[str, Any]:
     return keys if isinstance(keys, dict) else {}
 
 
-def _world(spec: RunSpec) -> EnvSpec:
+def world_of(spec: RunSpec) -> EnvSpec:
+    """The world of a spec that has one."""
     assert spec.env is not None, "a spec without a world"
     return spec.env
 
@@ -125,7 +129,7 @@ def _world(spec: RunSpec) -> EnvSpec:
 def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> DescribedWorld:
     """A world's tools, scores and limits, and the first prompt. Raises RlfError."""
     spec = world_spec(files, overrides)
-    env, tasks = _world(spec), _tasks(spec)
+    env, tasks = world_of(spec), tasks_of(spec)
     return DescribedWorld(
         env.kind,
         env.source_hash(),
@@ -159,27 +163,30 @@ async def examine(
         tolerance: share of the reward that policies without skill may earn by luck.
         seen: takes each verdict as it is found.
     """
-    tasks = draw_questions(_tasks(spec), num_tasks, spec.seed)
+    tasks = draw_questions(tasks_of(spec), num_tasks, spec.seed)
     local = [tool for tool in spec.tools if tool.target.is_local]
-    async with open_bench(_world(spec), tasks, seed=spec.seed, tools=local) as bench:
-        return await examine_world(bench, _ranges(spec), ATTACKS if attack else TRIALS, tolerance=tolerance, seen=seen)
+    async with open_bench(world_of(spec), tasks, seed=spec.seed, tools=local) as bench:
+        return await examine_world(
+            bench, score_ranges(spec), ATTACKS if attack else TRIALS, tolerance=tolerance, seen=seen
+        )
 
 
 async def play(spec: RunSpec, task: Task, act: Callable[[Scene], Awaitable[Action | None]]) -> Played:
     """One episode of a world with a person as the policy."""
-    async with open_bench(_world(spec), [task], seed=spec.seed, tools=spec.tools, max_actions=1000) as bench:
+    async with open_bench(world_of(spec), [task], seed=spec.seed, tools=spec.tools, max_actions=1000) as bench:
         return await bench.play(task, act)
 
 
 def pick_task(spec: RunSpec, number: int) -> Task:
     """A task of the training data by its number. Raises RlfError."""
-    tasks = _tasks(spec)
+    tasks = tasks_of(spec)
     if number >= len(tasks):
         raise RlfError(f"--task: got {number}; there are tasks 0 to {len(tasks) - 1}.")
     return tasks[number]
 
 
-def _tasks(spec: RunSpec) -> Sequence[Task]:
+def tasks_of(spec: RunSpec) -> Sequence[Task]:
+    """Tasks of the training data. Raises RlfError where there are none."""
     from rlf.data import load_tasks
 
     tasks = load_tasks(**spec.data.train.model_dump(), declared=tuple(tool.name for tool in spec.shown_tools))
@@ -188,7 +195,8 @@ def _tasks(spec: RunSpec) -> Sequence[Task]:
     return tasks
 
 
-def _ranges(spec: RunSpec) -> Ranges:
+def score_ranges(spec: RunSpec) -> Ranges:
+    """Which scores count, within which bounds."""
     terms = [term for term in spec.rewards if isinstance(term, EnvTerm)]
     scored = {term.score: term for term in terms if term.score is not None}
     steps = [term.bounds for term in terms if term.stage is Stage.TURN]
@@ -220,6 +228,6 @@ def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
 
 
 def _page_file(spec: RunSpec, runs_folder: Path) -> Path:
-    env = _world(spec)
+    env = world_of(spec)
     terms = [term.model_dump(mode="json") for term in spec.rewards if isinstance(term, EnvTerm)]
     return runs_folder / _PAGES / f"{hash_json([env.model_dump(mode='json'), env.source_hash(), terms])}.json"

@@ -90,7 +90,13 @@ async def serve_stdio(tools: Sequence[ToolDeclaration]) -> None:
 
 
 async def serve_http(tools: Sequence[ToolDeclaration], host: str, port: int, tell: Callable[[str], None]) -> None:
-    """Serves streamable HTTP at `/mcp` until SIGINT or SIGTERM.
+    """Serves streamable HTTP at `/mcp` until SIGINT or SIGTERM. Raises RunError where the port is in use."""
+    async with Executor(tools) as executor:
+        await serve_mcp_app(mcp_server(executor), host, port, tell)
+
+
+async def serve_mcp_app(server: Server[dict[str, Any]], host: str, port: int, tell: Callable[[str], None]) -> None:
+    """Serves an MCP server at `/mcp` until SIGINT or SIGTERM.
 
     Args:
         tell: called with the address once it is served.
@@ -106,14 +112,13 @@ async def serve_http(tools: Sequence[ToolDeclaration], host: str, port: int, tel
             yield  # the loop's own handlers stop it, so that tools are closed after it
 
     with listening(host, port) as listener:
-        async with Executor(tools) as executor:
-            app = mcp_server(executor).streamable_http_app(
-                json_response=True, session_idle_timeout=None, max_sessions=None, transport_security=_UNGUARDED
-            )
-            config = uvicorn.Config(
-                VisitorGuard(app, host), log_level="warning", timeout_graceful_shutdown=2, lifespan="on"
-            )
-            server = Quiet(config)
-            with stopping(lambda: setattr(server, "should_exit", True)):
-                tell(f"http://{host}:{listener.getsockname()[1]}/mcp")
-                await server.serve(sockets=[listener])
+        app = server.streamable_http_app(
+            json_response=True, session_idle_timeout=None, max_sessions=None, transport_security=_UNGUARDED
+        )
+        config = uvicorn.Config(
+            VisitorGuard(app, host), log_level="warning", timeout_graceful_shutdown=2, lifespan="on"
+        )
+        running = Quiet(config)
+        with stopping(lambda: setattr(running, "should_exit", True)):
+            tell(f"http://{host}:{listener.getsockname()[1]}/mcp")
+            await running.serve(sockets=[listener])

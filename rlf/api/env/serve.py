@@ -1,0 +1,59 @@
+"""`rlf env serve`: a spec's world for clients of others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rlf.api.env.worlds import score_ranges, tasks_of, world_of
+from rlf.api.serving import listening, stopping
+from rlf.environments.doctor import open_bench
+
+if TYPE_CHECKING:
+    from rlf.spec.models import RunSpec
+
+
+async def serve_openenv(spec: RunSpec, host: str, port: int, tell: Callable[[str], None]) -> None:
+    """Serves OpenEnv's protocol until SIGINT or SIGTERM.
+
+    Args:
+        tell: called with the address once it is served.
+
+    Raises:
+        RunError: the port is in use.
+    """
+    from aiohttp import web
+
+    from rlf.api.env.serving.openenv import OpenEnvServer, serve_app
+    from rlf.endpoints.visitors import guard_visitors
+
+    ended = asyncio.Event()
+    with listening(host, port) as listener, stopping(ended.set):
+        async with open_bench(world_of(spec), tasks_of(spec), seed=spec.seed, tools=spec.tools) as bench:
+            app = web.Application(middlewares=[guard_visitors(host)])
+            app.add_routes(OpenEnvServer(bench, score_ranges(spec), spec.name).routes())
+            await serve_app(app, listener, ended, tell)
+
+
+async def serve_mcp_stdio(spec: RunSpec) -> None:
+    """Serves MCP on stdin and stdout until stdin ends."""
+    from mcp.server.stdio import stdio_server
+
+    from rlf.api.env.serving.mcp import world_server
+
+    async with (
+        stdio_server() as (read_stream, write_stream),
+        open_bench(world_of(spec), tasks_of(spec), seed=spec.seed, tools=spec.tools) as bench,
+    ):
+        server = world_server(bench, score_ranges(spec), spec.name)
+        await server.run(read_stream, write_stream, server.create_initialization_options())
+
+
+async def serve_mcp_http(spec: RunSpec, host: str, port: int, tell: Callable[[str], None]) -> None:
+    """Serves MCP's streamable HTTP at `/mcp` until SIGINT or SIGTERM. Raises RunError."""
+    from rlf.api.env.serving.mcp import world_server
+    from rlf.api.tools.serve import serve_mcp_app
+
+    async with open_bench(world_of(spec), tasks_of(spec), seed=spec.seed, tools=spec.tools) as bench:
+        await serve_mcp_app(world_server(bench, score_ranges(spec), spec.name), host, port, tell)

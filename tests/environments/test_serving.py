@@ -1,0 +1,104 @@
+"""`rlf env serve`: a spec's world for OpenEnv's own client and validator, for MCP clients, and for rlf's own kinds."""
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from rlf.types import Message, Task
+
+from .conftest import STOP, call
+
+OPENENV = Path(sys.prefix) / "worlds" / "openenv" / "bin"
+HERE = Path(__file__).parent
+CODES = ("AMBER7", "BASALT3", "CORAL9")
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    """A world in a file of its own."""
+    folder = tmp_path_factory.mktemp("served")
+    rows = [{"question": "Please.", "answer": code} for code in CODES]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "world.yaml").write_text(
+        f"env: {{kind: python, callable: '{HERE / 'vaults.py'}:Vault'}}\n"
+        "rewards: [{kind: env, name: opened, score: opened}]\n"
+        "data: {train: {path: rows.jsonl, prompt: question, answer: answer}}\n"
+    )
+    return folder / "world.yaml"
+
+
+@pytest.fixture(scope="module")
+def url(spec):
+    """OpenEnv's protocol, served by the command."""
+    command = [sys.executable, "-m", "rlf", "env", "serve", spec, "--openenv", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
+        line = next(line for line in served.stderr if line.startswith("http"))
+        yield line.strip()
+        served.terminate()
+        served.wait(20)
+
+
+@pytest.fixture
+def openenv():
+    if not (OPENENV / "openenv").exists():
+        pytest.skip(f"{OPENENV} has no OpenEnv: `make .venv/worlds/ready` installs it")
+    return OPENENV
+
+
+def test_openenv_validates_the_server_on_all_six_points(openenv, url):
+    done = subprocess.run(
+        [openenv / "openenv", "validate", "--url", url, "--json"], capture_output=True, text=True, timeout=120
+    )
+    report = json.loads(done.stdout)
+    assert report["passed"] and (report["summary"]["passed_count"], report["summary"]["total_count"]) == (6, 6)
+
+
+def test_several_of_openenvs_own_clients_have_a_world_each(openenv, url):
+    script = [openenv / "python", HERE / "openenv_clients.py", url]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    for code, (began, seen, reward, is_over, scores) in zip(CODES, json.loads(done.stdout), strict=True):
+        assert (began, seen) == ("Please.\n\nOpen the vault.", f"A note: {code}")
+        assert (reward, is_over, scores) == (1.0, True, {"opened": 1.0})
+
+
+def test_plain_http_is_told_why_it_steps_nothing(url):
+    request = urllib.request.Request(f"{url}/step", data=b"{}", headers={"Content-Type": "application/json"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=10)
+    assert refused.value.code == 409 and b"holds no session" in refused.value.read()
+
+
+def test_rlfs_own_client_plays_the_served_world(played, url):
+    turns = [call("step", tool="look", arguments={"place": "desk"}) + STOP]
+    turns += [call("step", tool="open", arguments={"code": "BASALT3"}) + STOP]
+    turns += [call("step", text="Done.") + STOP, f"!{STOP}"]
+    task = Task("t", (Message("user", "Go."),), columns={"seed": 1})
+    ((trajectory,), _) = played({"kind": "openenv", "url": url}, turns, task=task)
+    assert [record.result.text for record in trajectory.calls][:2] == ["A note: BASALT3", "It is open."]
+    assert trajectory.world.scores == {"score": 1.0, "last": 1.0}
+
+
+def test_the_same_world_over_mcp_has_lifecycle_tools_for_the_trainer(played, spec):
+    server = {"command": sys.executable, "args": ["-m", "rlf", "env", "serve", str(spec), "--mcp", "stdio"]}
+    env = {
+        "kind": "mcp",
+        "server": server | {"start_timeout_s": 120, "env": {"PYTHONPATH": str(HERE.parents[1])}},
+        "reset": {"tool": "reset_state", "arguments": {"task": "{number}"}},
+        "score": {"tool": "get_score"},
+        "save": {"tool": "save_state"},
+        "end": {"tool": "end_world"},
+        "key": "world",
+        "limits": {"reset_s": 120},
+    }
+    task = Task("t", (Message("user", "Go."),), columns={"number": 2})
+    turns = [call("look", place="desk") + STOP, call("open", code="CORAL9") + STOP, f"Done.{STOP}"]
+    (trajectory, idle), _ = played(env, turns, [f"Done.{STOP}"], task=task)
+    assert trajectory.error is None, trajectory.error
+    assert [record.result.text for record in trajectory.calls] == ["A note: CORAL9", "It is open."]
+    assert (trajectory.world.scores, idle.world.scores) == ({"opened": 1.0}, {"opened": 0.0})
