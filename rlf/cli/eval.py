@@ -160,11 +160,14 @@ def _print_end(
     from rlf.reports.evaluations import evaluations_view
 
     option = runs_option(runs_folder)
-    console.print(evaluations_view(report), Text(), crop=False)
+    if report.rows:
+        console.print(evaluations_view(report), Text(), crop=False)
     if done.status != "finished":
-        console.print(f"evaluation {done.run_ids[-1]} {done.status}: the same command continues it", soft_wrap=True)
-    for run_id in done.run_ids:
-        console.print(f"  rlf trace {run_id} --phase {report.rows[0].mode if report.rows else 'sampled'}{option}")
+        why = "" if done.reason is None else f" ({done.reason})"
+        words = f"evaluation {done.run_ids[-1]} {done.status}{why}: the same command continues it"
+        console.print(words, soft_wrap=True)
+    for run_id, mode in {row.run_id: row.mode for row in report.rows}.items():
+        console.print(f"  rlf trace {run_id} --phase {mode}{option}")
     if len(done.run_ids) > 1:
         console.print(f"  rlf runs compare {' '.join(done.run_ids)}{option}", soft_wrap=True)
     for path in logs:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -9,12 +10,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from typer.testing import CliRunner
 
 from rlf.api.evaluation.asked import Asked
 from rlf.api.evaluation.run import evaluate
 from rlf.api.lineage import open_reader
 from rlf.api.runs.compare import compare_runs
 from rlf.api.targets import endpoint_of
+from rlf.cli.main import app
 from rlf.core import RlfError, SpecError
 from rlf.lineage.records import TrajectoryFilter
 from rlf.reports.evaluations import read_evaluations
@@ -342,3 +345,32 @@ def test_logs_are_refused_before_anything_is_tried_where_inspect_is_not_installe
         check_log("inspect")
     with pytest.raises(RlfError, match="expected inspect"):
         check_log("wandb")
+
+
+def test_ctrl_c_keeps_what_is_over_and_the_same_call_continues(trained):
+    runs, run_id = trained
+    asked = Asked(overrides=("eval.limit=6", "eval.greedy=false", "rollout.schedule=clock", "seed=3"))
+
+    def interrupt(item):
+        if getattr(item, "num_done", 0) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    done = evaluate([run_id], asked, runs_folder=runs, command=["rlf"], show=interrupt)
+    assert done.status is RunStatus.INTERRUPTED
+    shown = []
+    again = tried(runs, run_id, asked=asked, shown=shown)
+    assert again.run_ids == done.run_ids
+    assert next(item.num_done for item in shown if hasattr(item, "num_done")) >= 2
+
+
+def test_the_command_prints_one_table_or_lines_of_json(trained, tmp_path):
+    runs, run_id = trained
+    command = ["eval", f"{run_id}@1", run_id, "--limit", "2", "eval.greedy=false", "--runs", str(runs)]
+    result = CliRunner().invoke(app, [*command, "--html", str(tmp_path / "page.html")])
+    assert result.exit_code == 0 and f"A  {run_id}@1" in result.output and "rlf runs compare" in result.output
+    assert "<html" in (tmp_path / "page.html").read_text()
+    lines = [json.loads(line) for line in CliRunner().invoke(app, [*command, "--json"]).stdout.splitlines()]
+    assert {"started", "progress", "evaluation", "finished"} <= {line.get("event") for line in lines}
+    assert [row["target"] for row in lines[-1]["data"]["rows"]] == [f"{run_id}@1", f"{run_id}@2"]
+    wrong = CliRunner().invoke(app, ["eval", "--endpoint", "http://127.0.0.1:9/v1"])
+    assert wrong.exit_code == 2 and "--endpoint and --model go together" in wrong.output

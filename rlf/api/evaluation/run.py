@@ -194,7 +194,11 @@ def _drive(
         except KeyboardInterrupt:
             ended = RunFinished(RunStatus.INTERRUPTED, step, stops.reason())
         except BudgetSpent as stop:
-            ended = RunFinished(RunStatus.INTERRUPTED, step, f"limits.max_usd: {stop}")
+            spent = str(stop).partition(". ")[0]
+            ended = RunFinished(RunStatus.INTERRUPTED, step, f"{spent}. A larger `limits.max_usd=N` lets it continue")
+        except BrokenPipeError:  # nobody reads what is printed any more
+            recorder(RunFinished(RunStatus.INTERRUPTED, step, "nothing reads its output any more"))
+            raise
         except LeaseLost:
             raise
         except BaseException as failure:
