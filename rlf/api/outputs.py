@@ -13,6 +13,7 @@ from typing import Any
 from rlf.api.doctor.attacks import SandboxAttacks
 from rlf.api.doctor.findings import Examination
 from rlf.api.env.build import Built, Estimate, ShownWorld
+from rlf.api.env.importing import ImportedWorld
 from rlf.api.env.worlds import DescribedWorld, WorldKind
 from rlf.api.evaluation.play import Progress
 from rlf.api.evaluation.run import Begun
@@ -85,6 +86,7 @@ OUTPUTS: dict[str, Any] = {
     "env test": Page,
     "env attack": Page,
     "env play": Played,
+    "env import": ImportedWorld,
     "runs list": list[Overview],
     "runs show": Report | SweepReport | EvaluationReport | Graph | StoredTrajectory,
     "runs tail": Tailed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from rlf.cli.env_build import build_env, show_env
+from rlf.cli.env_import import import_world
 from rlf.cli.env_serve import serve_world
 from rlf.cli.env_worlds import attack_world, list_worlds, play_world, test_world
 
@@ -15,4 +16,5 @@ env_app.command("test")(test_world)
 env_app.command("attack")(attack_world)
 env_app.command("play")(play_world)
 env_app.command("serve")(serve_world)
+env_app.command("import")(import_world)
 env_app.command("build")(build_env)

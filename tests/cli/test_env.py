@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from rlf.cli.main import app
@@ -76,3 +78,31 @@ def test_kinds_are_listed_with_the_specs_that_have_one(run, tmp_path):
 def test_a_spec_without_a_world_is_refused_in_words(run, tmp_path):
     (tmp_path / "none.yaml").write_text("rewards: []\n")
     assert run("test", "none.yaml").exit_code == 2
+
+
+SERVER = VAULTS.with_name("vault_server.py")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "score"),
+    [
+        ("python", f"{VAULTS}:Vault", "opened"),
+        ("mcp", f"{sys.executable} {SERVER} keyed", "score"),
+        ("text", "tests.environments.gym_like:Number-v0", "score"),
+    ],
+)
+def test_a_world_is_imported_as_a_file_that_can_be_shown(run, kind, source, score):
+    done = run("import", kind, source, "--out", "specs/new.yaml", "--json")
+    assert done.exit_code == 0, done.output
+    written = yaml.safe_load(Path("specs/new.yaml").read_text())
+    assert written["env"]["kind"] == kind and written["rewards"][0]["score"] == score
+    assert run("show", "specs/new.yaml").exit_code == 0
+    again = run("import", kind, source, "--out", "specs/new.yaml")
+    assert again.exit_code == 2 and "--force" in again.stderr
+
+
+def test_the_life_of_an_mcp_server_is_found_by_the_names_of_its_tools(run):
+    run("import", "mcp", f"{sys.executable} {SERVER} keyed", "--out", "new.yaml")
+    env = yaml.safe_load(Path("new.yaml").read_text())["env"]
+    assert env["reset"] == {"tool": "reset_state", "arguments": {"code": "{code}", "seed": "{seed}"}}
+    assert (env["score"], env["save"]) == ({"tool": "get_score"}, {"tool": "save_state"})

@@ -1,0 +1,140 @@
+"""`rlf env import`: the YAML of a world from a class, an MCP server, an OpenEnv server or a package of text worlds."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlf.core.callables import load_callable
+from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
+from rlf.environments import EnvSpec
+
+_LIFECYCLE: Mapping[str, Sequence[str]] = {
+    "reset": ("reset_state", "reset", "load_scenario", "new_episode", "start_episode"),
+    "score": ("get_score", "score", "verify", "evaluate", "get_reward", "compute_score"),
+    "save": ("save_state", "save_scenario", "get_state", "dump_state"),
+    "end": ("end_world", "close_session", "end_session"),
+}
+"""What servers call the tools of a world's life, the usual names first."""
+_KEYS = ("world", "session_id", "state_key", "episode_id")
+_FILL: Mapping[str, str] = {"seed": "{seed}", "task": "{task}", "task_id": "{task}"}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedWorld(Jsonable):
+    """A file that declares a world."""
+
+    file: Path
+    kind: str
+    text: str
+    notes: tuple[str, ...]
+    """What is still to be done by hand."""
+
+
+def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> ImportedWorld:
+    """Writes the YAML of a world, once its kind has looked at it.
+
+    Args:
+        kind: python, mcp, openenv or text.
+        source: a class `package.module:name` or `path/file.py:name`; an MCP server's command or url; an OpenEnv
+            server's url; a text world's `package:id`.
+
+    Raises:
+        RlfError: the world cannot be made from it, or the file is there.
+    """
+    if file.exists() and not force:
+        raise RlfError(f"{file} is there. Name another file with --out, or overwrite it with --force.")
+    env, notes = _MAKERS[kind](source)
+    spec = EnvSpec.model_validate(env)
+    if complaints := spec.static_complaints() or spec.complaints():
+        raise RlfError(f"{source}: {'; '.join(complaints)}.")
+    if not spec.tools and not spec.speaks:
+        raise RlfError(f"{source}: it has no tools and does not speak. Name another one.")
+    names, known = spec.score_names, _scores_of(spec)
+    rewards = [{"kind": "env", "name": name, "score": name} for name in (names or known)[:1]]
+    if names is None and not known:
+        rewards, notes = [{"kind": "env", "name": "score", "score": "score"}], [*notes, "rewards: name the score"]
+    body = yaml.safe_dump({"env": _portable(env, file), "rewards": rewards}, sort_keys=False, allow_unicode=True)
+    text = f"# A world; try it with `rlf env test {file}`, then lay it over a spec: `rlf run SPEC {file}`.\n{body}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return ImportedWorld(file, spec.kind, text, tuple(notes))
+
+
+def _portable(env: dict[str, Any], file: Path) -> dict[str, Any]:
+    """With the files of a class as the written file sees them."""
+    for key in ("callable", "make"):
+        place, _, name = str(env.get(key, "")).rpartition(":")
+        if place.endswith(".py"):
+            env = env | {key: f"{os.path.relpath(Path(place).resolve(), file.parent.resolve())}:{name}"}
+    return env
+
+
+def _scores_of(spec: EnvSpec) -> list[str]:
+    """The names that the source of a class gives its scores, as far as it shows them."""
+    name = getattr(spec, "callable", None)
+    made_by = None if name is None else load_callable(name)
+    if made_by is not None and not hasattr(made_by, "score"):
+        return ["reward"]
+    try:
+        source = inspect.getsource(made_by.score) if made_by is not None else ""
+    except (OSError, TypeError):
+        return []
+    return re.findall(r"[{,]\s*[\"'](\w+)[\"']\s*:", source)
+
+
+def _python(source: str) -> tuple[dict[str, Any], list[str]]:
+    place, _, name = source.rpartition(":")
+    place = str(Path(place).resolve()) if place.endswith(".py") else place
+    return {"kind": "python", "callable": f"{place}:{name}"}, ["data: rows need the columns that its `reset` takes"]
+
+
+def _text(source: str) -> tuple[dict[str, Any], list[str]]:
+    return {"kind": "text", "make": source}, []
+
+
+def _openenv(source: str) -> tuple[dict[str, Any], list[str]]:
+    return {"kind": "openenv", "url": source}, []
+
+
+def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
+    from rlf.tools.mcp.listing import listing_of
+    from rlf.tools.mcp.server import McpServer
+
+    words = shlex.split(source)
+    is_url = source.startswith(("http://", "https://"))
+    server: dict[str, Any] = {"url": source} if is_url else {"command": words[0], "args": words[1:]}
+    listing = listing_of(McpServer.model_validate({**server, "start_timeout_s": 60}))
+    life: dict[str, Any] = {}
+    notes: list[str] = []
+    for part, names in _LIFECYCLE.items():
+        entry = next((found for name in names if (found := listing.tool(name)) is not None), None)
+        if entry is None:
+            continue
+        needed = [name for name in entry.input_schema.get("required") or () if name not in _KEYS]
+        offered = entry.input_schema.get("properties") or {}
+        arguments = {name: _FILL.get(name, f"{{{name}}}") for name in offered if name in needed or name == "seed"}
+        life[part] = {"tool": entry.name} | ({"arguments": arguments} if arguments else {})
+        columns = [name for name in needed if name not in _FILL]
+        notes += [f"data: {part} sends the row's column `{name}`" for name in columns]
+    if "score" not in life:
+        raise RlfError(
+            f"{source}: none of its tools scores by name (it has: {', '.join(listing.tool_names)}). A world needs one; "
+            "write `env: {kind: mcp, score: {tool: NAME}, ...}` by hand where it goes by another name."
+        )
+    entries = [entry for entry in listing.entries if entry.resource is None]
+    keys = [key for key in _KEYS if all(key in (one.input_schema.get("properties") or {}) for one in entries)]
+    key = {"key": keys[0]} if keys else {}
+    return {"kind": "mcp", "server": server | {"start_timeout_s": 60}, **life, **key}, notes
+
+
+_MAKERS = {"python": _python, "mcp": _mcp, "openenv": _openenv, "text": _text}
