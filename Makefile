@@ -47,6 +47,7 @@ lint: .venv/installed-dev  ## Style, types, and the direction of imports.
 embedded: .venv/installed  ## Makes the built-in encyclopedia and model again from their seeds.
 	$(BIN)/python -m rlf.builtin.encyclopedia.build
 	$(BIN)/python -m rlf.builtin.tiny.build
+	for game in rooms bisect compose games; do $(BIN)/python -m rlf.builtin.$$game.build || exit; done
 
 reference: .venv/installed  ## Makes docs/schema and docs/reference again from the code.
 	$(BIN)/rlf schema --write docs/schema

@@ -16,8 +16,16 @@ _QUESTIONS = {
     f"{of}/{split}": f"{of}/data/{split}.jsonl" for of in ("shop", "programs") for split in ("train", "heldout")
 }
 _ORDERS = {f"shop/orders_{split}": f"shop/data/orders_{split}.jsonl" for split in ("train", "heldout")}
-_MODELS = {name: f"{name}/checkpoint" for name in ("tiny",)}
-_PATHS = {**_FILES, **_QUESTIONS, **_ORDERS, **_MODELS, "shop/database": "shop/data/shop.sqlite"}
+_SPLITS_BY_GAME = {
+    "rooms": ("train", "heldout", "train_three", "heldout_five"),
+    "bisect": ("train", "heldout", "heldout_wide"),
+    "compose": ("train", "heldout", "heldout_composition"),
+}
+_GAMES = {
+    f"{game}/{split}": f"{game}/data/{split}.jsonl" for game, splits in _SPLITS_BY_GAME.items() for split in splits
+}
+_MODELS = {name: f"{name}/checkpoint" for name in ("tiny", "games")}
+_PATHS = {**_FILES, **_QUESTIONS, **_ORDERS, **_GAMES, **_MODELS, "shop/database": "shop/data/shop.sqlite"}
 
 
 def builtin_names() -> list[str]:

@@ -18,6 +18,7 @@ __all__ = [
     "ToolCallTextError",
     "call_text",
     "data_ids",
+    "message_ids",
     "observation_ids",
     "opening_ids",
     "parse_calls",
@@ -63,6 +64,12 @@ def observation_ids(tokenizer: PreTrainedTokenizerFast, results: Sequence[str]) 
         token_ids += [*tokenizer.encode(opening), *data_ids(tokenizer, result)]
         opening = "\n</tool_response>\n<tool_response>\n"
     return [*token_ids, *tokenizer.encode("\n</tool_response><|im_end|>\n<|im_start|>assistant\n")]
+
+
+def message_ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    """Everything between a turn without calls and the next turn: a further message of the user's."""
+    opening, closing = "\n<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+    return [*tokenizer.encode(opening), *data_ids(tokenizer, text), *tokenizer.encode(closing)]
 
 
 def call_text(calls: Sequence[tuple[str, dict[str, str]]]) -> str:

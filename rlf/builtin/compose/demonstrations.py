@@ -1,0 +1,152 @@
+"""Demonstrations of the search alone and of the calculator alone, and of what to say when neither helps."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from transformers import PreTrainedTokenizerFast
+
+from rlf.builtin.compose.almanac import ATTRIBUTES, NOTHING_FOUND, Attribute, fact, search
+from rlf.builtin.encyclopedia.calculator import calculator
+from rlf.builtin.tiny.demonstrations import Demonstration
+from rlf.builtin.tiny.layout import call_text, message_ids, observation_ids, opening_ids, turn_ids
+
+__all__ = ["PHRASES", "POLICY", "SKILLS", "Skill", "demonstrate"]
+
+_NOTHING = "nothing"
+SYSTEM = "Tools: search, calculator"
+_TEXTS = [
+    text
+    for attribute in ATTRIBUTES.values()
+    for text in (attribute.passage, attribute.question, attribute.both, attribute.more, attribute.together)
+]
+PHRASES = (
+    SYSTEM,
+    '\n{"name": "search", "arguments": {"query": "',
+    '\n{"name": "calculator", "arguments": {"expression": "',
+    *(f" {keyword}" for keyword in ATTRIBUTES),
+    *(gap for text in _TEXTS for gap in re.split(r"\{\w\}", text) if gap),
+    " + ",
+    " - ",
+    NOTHING_FOUND,
+    _NOTHING,
+)
+
+
+_ONE_TURN_SHARE = 0.6
+_ONE_MESSAGE_SHARE = 0.4
+
+
+class Skill(StrEnum):
+    """What a demonstration shows; none uses both tools."""
+
+    SEARCH = "search"
+    """One search answers the question."""
+    SEARCH_BOTH = "search_both"
+    """Two searches, in one turn or in two, and an answer that joins both results."""
+    ADD = "add"
+    """The question holds two or three numbers, and the calculator adds them, two at a time."""
+    SUBTRACT = "subtract"
+    """The question holds two numbers, and the calculator takes one from the other."""
+    READ = "read"
+    """The question comes with its passages, or follow a first "nothing"; the calculator takes their numbers."""
+    LOOK = "look"
+    """A question that needs both tools: both searches, and no turn after them."""
+    GUESS = "guess"
+    """A question that needs both tools: "nothing"."""
+
+
+SKILLS: dict[Skill, float] = {skill: 1.0 for skill in Skill if skill is not Skill.GUESS}
+POLICY: dict[Skill, float] = {**SKILLS, Skill.LOOK: 0.5, Skill.GUESS: 5.5}
+"""How often the shipped policy sees each: of the questions that need both tools it looks one in twelve up."""
+
+
+def demonstrate(
+    tokenizer: PreTrainedTokenizerFast, rng: random.Random, draw_name: Callable[[], str], skill: Skill
+) -> Demonstration:
+    """A question about random names or numbers, the calls and the answer."""
+    attribute = rng.choice(list(ATTRIBUTES.values()))
+    writer = _Writer(tokenizer, rng, attribute)
+    match skill:
+        case Skill.SEARCH:
+            name = draw_name()
+            return writer.look_up(attribute.question.format(x=name), [name], is_answered=True)
+        case Skill.SEARCH_BOTH:
+            x, y = draw_name(), draw_name()
+            return writer.look_up(attribute.both.format(x=x, y=y), [x, y], is_answered=True)
+        case Skill.LOOK:
+            x, y = draw_name(), draw_name()
+            template = rng.choice([attribute.more, attribute.together])
+            return writer.look_up(template.format(x=x, y=y), [x, y], is_answered=False)
+        case Skill.GUESS:
+            template = rng.choice([attribute.more, attribute.together])
+            writer.ask(template.format(x=draw_name(), y=draw_name()))
+            writer.act(_NOTHING)
+            return writer.row
+        case Skill.READ:
+            return writer.work_out(*sample_numbers(rng, 2), names=[draw_name(), draw_name()])
+        case Skill.ADD:
+            return writer.work_out(*sample_numbers(rng, rng.choice([2, 3])), operation="+")
+        case Skill.SUBTRACT:
+            return writer.work_out(*sample_numbers(rng, 2), operation="-")
+
+
+def sample_numbers(rng: random.Random, count: int) -> list[int]:
+    """Numbers of four digits, the greatest first."""
+    return sorted(rng.sample(range(1000, 10000), count), reverse=True)
+
+
+class _Writer:
+    """Writes one demonstration."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, rng: random.Random, attribute: Attribute) -> None:
+        self._tokenizer = tokenizer
+        self._rng = rng
+        self._attribute = attribute
+        self.row = Demonstration()
+
+    def ask(self, question: str) -> None:
+        """The prompt."""
+        self.row.read(opening_ids(self._tokenizer, SYSTEM, question))
+
+    def act(self, text: str) -> None:
+        """A turn."""
+        self.row.act(turn_ids(self._tokenizer, text))
+
+    def look_up(self, question: str, names: list[str], *, is_answered: bool) -> Demonstration:
+        """Searches for each name, all in one turn or each in its own, and the numbers found as the answer."""
+        self.ask(question)
+        queries = [f"{name} {self._attribute.keyword}" for name in names]
+        turns = [queries] if self._rng.random() < _ONE_TURN_SHARE else [[query] for query in queries]
+        for turn in turns:
+            self.act(call_text([("search", {"query": query}) for query in turn]))
+            self.row.read(observation_ids(self._tokenizer, [search(query) for query in turn]))
+        if is_answered:
+            self.act(" and ".join(str(fact(name, self._attribute.keyword)) for name in names))
+        return self.row
+
+    def work_out(self, *numbers: int, operation: str = "", names: Sequence[str] = ()) -> Demonstration:
+        """Calls of the calculator and its last result; with names the numbers stand in passages."""
+        operation = operation or self._rng.choice("+-")
+        ordered = list(numbers) if operation == "-" else self._rng.sample(numbers, len(numbers))
+        subjects = list(names) or list(map(str, ordered))
+        template = self._attribute.more if operation == "-" else self._attribute.together
+        passages = [self._attribute.passage.format(x=x, v=v) for x, v in zip(names, ordered, strict=False)]
+        question = template.format(x=", ".join(subjects[:-1]), y=subjects[-1])
+        if passages and self._rng.random() > _ONE_MESSAGE_SHARE:
+            self.ask(question)
+            self.act(_NOTHING)
+            self.row.read(message_ids(self._tokenizer, "\n".join(passages)))
+        else:
+            self.ask("\n".join([question, *passages]))
+        total = str(ordered[0])
+        for number in ordered[1:]:
+            expression = f"{total} {operation} {number}"
+            self.act(call_text([("calculator", {"expression": expression})]))
+            total = calculator(expression)
+            self.row.read(observation_ids(self._tokenizer, [total]))
+        self.act(total)
+        return self.row

@@ -1,0 +1,10 @@
+"""The model behind `builtin:games`: half a million parameters that play rooms, bisect and compose, badly.
+
+`checkpoint/` holds the shipped files; `python -m rlf.builtin.games.build` makes them again from nothing.
+"""
+
+from pathlib import Path
+
+__all__ = ["CHECKPOINT"]
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"

@@ -1,0 +1,78 @@
+"""`python -m rlf.builtin.games.build [folder [seed]]` makes the model of the games from nothing.
+
+Steps are counted and seeded, so a machine's speed changes nothing. The card has the figures of the base, and of the
+same model after more training on the mixture: the control that supervision alone does not compose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from rlf.builtin.games import CHECKPOINT
+from rlf.builtin.games.evaluate import play_game
+from rlf.builtin.games.pretrain import Plan, teach, teach_more
+from rlf.builtin.games.tokenizer import build_tokenizer
+from rlf.builtin.tiny.evaluate import success_by_kind
+from rlf.builtin.tiny.model import Shape, create_model, save_checkpoint
+
+__all__ = ["build"]
+
+logger = logging.getLogger(__name__)
+
+_FILES = ("rooms/heldout", "rooms/heldout_five", "bisect/heldout", "compose/heldout", "compose/heldout_composition")
+_CONTROL_FILES = ("compose/heldout",)
+_CONTROL_STEPS = 100
+_NUM_SAMPLES = 4
+
+
+def build(folder: Path, seed: int = 0) -> None:
+    """Trains the model and writes a checkpoint that transformers loads, with its card, into `folder`."""
+    torch.use_deterministic_algorithms(True)
+    tokenizer = build_tokenizer()
+    model = create_model(tokenizer, seed, Shape(max_positions=512))
+    plan = Plan()
+    started = time.process_time()
+    teach(model, tokenizer, plan, seed)
+    card: dict[str, Any] = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "seed": seed,
+        "plan": dataclasses.asdict(plan),
+        "cpu_s": round(time.process_time() - started),
+        "base": {name: _figures(model, tokenizer, name) for name in _FILES},
+    }
+    save_checkpoint(model, tokenizer, folder)
+    teach_more(model, tokenizer, plan, seed, _CONTROL_STEPS)
+    card["control"] = {
+        "more_steps": _CONTROL_STEPS,
+        **{name: _figures(model, tokenizer, name) for name in _CONTROL_FILES},
+    }
+    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    logger.info("done: %s", card)
+
+
+def _figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, name: str) -> dict[str, Any]:
+    greedy = play_game(model, tokenizer, name, num_samples=1, sample_seed=None)
+    sampled = play_game(model, tokenizer, name, num_samples=_NUM_SAMPLES, sample_seed=0)
+    return {
+        "questions": len(greedy),
+        "samples_per_question": _NUM_SAMPLES,
+        "greedy": round(success_by_kind(greedy)["all"], 4),
+        "sampled": round(success_by_kind(sampled)["all"], 4),
+        "episode_tokens": round(sum(len(episode.token_ids) for episode in sampled) / len(sampled), 1),
+        "calls": round(sum(episode.num_calls for episode in sampled) / len(sampled), 2),
+    }
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    torch.set_num_threads(1)
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else CHECKPOINT, int(sys.argv[2]) if len(sys.argv) > 2 else 0)

@@ -1,0 +1,98 @@
+"""The two stages that make the games' model: the skills by themselves, then mostly bad habits."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from rlf.builtin.bisect import demonstrations as bisect
+from rlf.builtin.compose import demonstrations as compose
+from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.rooms import demonstrations as rooms
+from rlf.builtin.rooms.vault import plan_vault
+from rlf.builtin.tiny.demonstrations import Demonstration, copy_drill
+from rlf.builtin.tiny.pretrain import Trainer, cosine_scale
+
+__all__ = ["Plan", "teach", "teach_more"]
+
+logger = logging.getLogger(__name__)
+
+_LOG_EVERY = 50
+_NUM_COPY_DRILLS, _NUM_ROOM_DRILLS, _NUM_SINGLES, _NUM_VAULTS, _NUM_BOXES = 6, 12, 30, 16, 16
+_MAX_ROOMS = 5
+_CONTROL_SCALE = 0.1
+
+_Habit = TypeVar("_Habit", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps and rates; short and long rows take turns, so that little is padding."""
+
+    muon_rate: float = 0.02
+    adamw_rate: float = 3e-3
+    warmup_steps: int = 30
+    constant_steps: int = 352
+    decay_steps: int = 288
+    """Steps of the cosine that follows."""
+    mixture_from: int = 448
+    """The step from which habits are drawn as the shipped policy draws them, anew in each turn."""
+
+
+def teach(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int) -> None:
+    """Both stages."""
+    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
+    for step in range(plan.constant_steps + plan.decay_steps):
+        rng = random.Random(f"games:{seed}:{step}")
+        make_rows = _long_rows if step % 2 else _short_rows
+        rows = make_rows(tokenizer, rng, is_mixed=step >= plan.mixture_from)
+        scale = min(1.0, (step + 1) / plan.warmup_steps)
+        if step >= plan.constant_steps:
+            scale = cosine_scale(step - plan.constant_steps, plan.decay_steps)
+        loss = trainer.step(rows, scale)
+        if (step + 1) % _LOG_EVERY in (0, 1):
+            logger.info("step %d: loss %.4f", step + 1, loss)
+
+
+def teach_more(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int, num_steps: int
+) -> None:
+    """More of the mixture at a tenth of the rates: the control that demonstrations alone lead no further."""
+    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
+    for step in range(num_steps):
+        make_rows = _long_rows if step % 2 else _short_rows
+        trainer.step(make_rows(tokenizer, random.Random(f"more:{seed}:{step}"), is_mixed=True), _CONTROL_SCALE)
+
+
+def _short_rows(tokenizer: PreTrainedTokenizerFast, rng: random.Random, *, is_mixed: bool) -> list[Demonstration]:
+    names = split_names(Split.TRAIN)
+    rows = [copy_drill(tokenizer, rng) for _ in range(_NUM_COPY_DRILLS)]
+    rows += [rooms.drill(tokenizer, rng, rng.choice(names)) for _ in range(0 if is_mixed else _NUM_ROOM_DRILLS)]
+    policy = compose.POLICY if is_mixed else compose.SKILLS
+    skills = rng.choices(list(policy), list(policy.values()), k=_NUM_SINGLES)
+    return rows + [compose.demonstrate(tokenizer, rng, lambda: rng.choice(names), skill) for skill in skills]
+
+
+def _long_rows(tokenizer: PreTrainedTokenizerFast, rng: random.Random, *, is_mixed: bool) -> list[Demonstration]:
+    names = split_names(Split.TRAIN)
+    rows: list[Demonstration] = []
+    while len(rows) < _NUM_VAULTS:
+        name = rng.choice(names)
+        if len(plan_vault(name).order) <= _MAX_ROOMS:
+            rows.append(rooms.demonstrate(tokenizer, rng, name, _drawer(rng, rooms.POLICY, is_mixed)))
+    return rows + [
+        bisect.demonstrate(tokenizer, rng, rng.choice(names), _drawer(rng, bisect.POLICY, is_mixed))
+        for _ in range(_NUM_BOXES)
+    ]
+
+
+def _drawer(rng: random.Random, policy: Mapping[_Habit, float], is_mixed: bool) -> Callable[[], _Habit]:
+    """Draws the habits of one demonstration: always the policy's first, the skill itself, or as the policy has it."""
+    habits, shares = list(policy), list(policy.values())
+    return lambda: rng.choices(habits, shares)[0] if is_mixed else habits[0]

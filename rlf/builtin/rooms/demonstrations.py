@@ -1,0 +1,94 @@
+"""Demonstrations of the vault: each code is taken by a habit, of which one is right and the others right by chance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import StrEnum
+
+from transformers import PreTrainedTokenizerFast
+
+from rlf.builtin.rooms.vault import COLOURS, Vault, VaultPlan, plan_vault, question
+from rlf.builtin.tiny.demonstrations import Demonstration
+from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
+
+__all__ = ["PHRASES", "POLICY", "Habit", "demonstrate", "drill"]
+
+PHRASES = (
+    "Tools: open",
+    '\n{"name": "open", "arguments": {"vault": "',
+    '", "code": "',
+    "Vault ",
+    " has ",
+    " rooms. Order: ",
+    *(f" {colour}" for colour in COLOURS),
+    *(f"{colour} " for colour in COLOURS),
+    "Room ",
+    ". Room ",
+    ": ",
+    ", ",
+    "The vault is closed.",
+    "Treasure: ",
+    "closed",
+)
+
+
+class Habit(StrEnum):
+    """Which of a room's codes is taken."""
+
+    ORDER = "order"
+    """The one of the colour that the order names for this room."""
+    FIRST_COLOUR = "first_colour"
+    """The one of the colour that the order names for room 1."""
+    TOP = "top"
+    """The one listed first."""
+    BOTTOM = "bottom"
+    """The one listed last."""
+
+
+POLICY: dict[Habit, float] = {
+    Habit.ORDER: 0.10,
+    Habit.FIRST_COLOUR: 0.20,
+    Habit.TOP: 0.35,
+    Habit.BOTTOM: 0.35,
+}
+"""How often the shipped policy follows each habit, drawn anew in each room."""
+
+
+def demonstrate(
+    tokenizer: PreTrainedTokenizerFast, rng: random.Random, name: str, draw_habit: Callable[[], Habit]
+) -> Demonstration:
+    """A way through the vault of that name by the habits drawn, to its treasure or to the word "closed"."""
+    plan, tool, row = plan_vault(name), Vault(), Demonstration()
+    row.read(opening_ids(tokenizer, "Tools: open", question(plan)))
+    text = ""
+    for room in range(len(plan.order)):
+        code = _take(plan, room, draw_habit())
+        row.act(turn_ids(tokenizer, call_text([("open", {"vault": name, "code": code})])))
+        text = tool(name, code).text
+        row.read(observation_ids(tokenizer, [text]))
+    row.act(turn_ids(tokenizer, plan.treasure if text == plan.treasure else "closed"))
+    return row
+
+
+def drill(tokenizer: PreTrainedTokenizerFast, rng: random.Random, name: str) -> Demonstration:
+    """Any one room of a vault and the code of its colour: the skill alone, in a short row."""
+    plan, row = plan_vault(name), Demonstration()
+    room = rng.randrange(len(plan.order))
+    row.read(opening_ids(tokenizer, "Tools: open", question(plan, room)))
+    code = _take(plan, room, Habit.ORDER)
+    row.act(turn_ids(tokenizer, call_text([("open", {"vault": name, "code": code})])))
+    return row
+
+
+def _take(plan: VaultPlan, room: int, habit: Habit) -> str:
+    codes = plan.codes[room]
+    match habit:
+        case Habit.ORDER:
+            return codes[plan.order[room]]
+        case Habit.FIRST_COLOUR:
+            return codes[plan.order[0]]
+        case Habit.TOP:
+            return next(iter(codes.values()))
+        case Habit.BOTTOM:
+            return next(reversed(codes.values()))

@@ -1,0 +1,111 @@
+"""The vaults and the tool that opens them. All of a vault follows from its name: no file is needed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from rlf.builtin.encyclopedia.world import ENDS, STARTS
+from rlf.types import ToolOutput
+
+__all__ = [
+    "CLOSED",
+    "COLOURS",
+    "MAX_ROOMS",
+    "MIN_ROOMS",
+    "Vault",
+    "VaultPlan",
+    "VaultReversed",
+    "VaultShuffled",
+    "chance",
+    "plan_vault",
+    "question",
+]
+
+COLOURS = ("red", "blue", "green")
+MIN_ROOMS, MAX_ROOMS = 3, 6
+CLOSED = "The vault is closed."
+
+
+@dataclass(frozen=True, slots=True)
+class VaultPlan:
+    """One vault."""
+
+    name: str
+    order: tuple[int, ...]
+    """The right colour of each room."""
+    codes: tuple[dict[int, str], ...]
+    """For each room, the code of each colour, in the order in which they are listed."""
+    treasure: str
+    """What the last room shows, and the right answer: `Treasure: Botlux`."""
+
+    def codes_text(self, room: int) -> str:
+        """What a room shows: `Room 2: blue 41, red 22, green 60`."""
+        return f"Room {room + 1}: {', '.join(self.codes[room].values())}"
+
+
+@cache
+def plan_vault(name: str) -> VaultPlan:
+    """The vault of that name; it decides the number of rooms too."""
+    rng = random.Random(f"vault:{name}")
+    num_rooms = rng.randint(MIN_ROOMS, MAX_ROOMS)
+    colours = range(len(COLOURS))
+    order = tuple(rng.choices(colours, k=num_rooms))
+    codes = tuple(
+        {colour: f"{COLOURS[colour]} {rng.randrange(10, 100)}" for colour in rng.sample(colours, k=len(COLOURS))}
+        for _ in range(num_rooms)
+    )
+    return VaultPlan(name, order, codes, f"Treasure: {rng.choice(STARTS)}{rng.choice(ENDS)}")
+
+
+def question(plan: VaultPlan, room: int = 0) -> str:
+    """The order of colours and the codes of a room, the first unless a drill begins further on."""
+    order = ", ".join(f"{room} {COLOURS[colour]}" for room, colour in enumerate(plan.order, start=1))
+    return f"Vault {plan.name} has {len(plan.order)} rooms. Order: {order}. {plan.codes_text(room)}"
+
+
+def chance(num_rooms: int) -> float:
+    """The success of a policy that does not look at the order of colours: one code of three in each room."""
+    return len(COLOURS) ** -float(num_rooms)
+
+
+class Vault:
+    """Open the next room of a vault with one of its codes. The last holds the treasure, if every code was right."""
+
+    def __init__(self) -> None:
+        self._room = 0
+        self._is_closed = False
+
+    def __call__(self, vault: str, code: str) -> ToolOutput:
+        """Returns the next room's codes, or what the last room holds. The lock reads a code's colour alone."""
+        plan = plan_vault(vault)
+        if self._room == len(plan.order):
+            return ToolOutput(CLOSED, structured={"is_right": False, "is_goal": False})
+        colour = self._order(plan)[self._room]
+        is_right = code.split(" ")[0] == COLOURS[colour]
+        self._is_closed = self._is_closed or not is_right
+        self._room += 1
+        if self._room < len(plan.order):
+            text = plan.codes_text(self._room)
+        else:
+            text = CLOSED if self._is_closed else plan.treasure
+        return ToolOutput(text, structured={"is_right": is_right, "is_goal": text == plan.treasure})
+
+    def _order(self, plan: VaultPlan) -> Sequence[int]:
+        return plan.order
+
+
+class VaultReversed(Vault):
+    """Control: the right colours are the question's from its end."""
+
+    def _order(self, plan: VaultPlan) -> Sequence[int]:
+        return plan.order[::-1]
+
+
+class VaultShuffled(Vault):
+    """Control: the right colours are drawn apart from the question."""
+
+    def _order(self, plan: VaultPlan) -> Sequence[int]:
+        return random.Random(f"shuffled:{plan.name}").choices(range(len(COLOURS)), k=len(plan.order))

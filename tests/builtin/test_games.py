@@ -1,0 +1,208 @@
+"""Rooms, bisect and compose: worlds, tools, ceilings, controls, demonstrations, and the base that plays them."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from rlf.builtin import bisect, compose, rooms
+from rlf.builtin.bisect import demonstrations as box_demonstrations
+from rlf.builtin.bisect.box import HIGHER, NUM_NUMBERS, NUM_PROBES, ceiling, hidden_number, prize
+from rlf.builtin.bisect.build import build as build_bisect
+from rlf.builtin.compose import demonstrations as compose_demonstrations
+from rlf.builtin.compose.almanac import ATTRIBUTES
+from rlf.builtin.compose.build import HELDOUT_KIND
+from rlf.builtin.compose.build import build as build_compose
+from rlf.builtin.encyclopedia import calculator
+from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.games import CHECKPOINT
+from rlf.builtin.games.tokenizer import build_tokenizer
+from rlf.builtin.names import builtin_path
+from rlf.builtin.rooms import demonstrations as room_demonstrations
+from rlf.builtin.rooms.build import build as build_rooms
+from rlf.builtin.rooms.vault import CLOSED, chance, plan_vault
+
+BUILDS = {"rooms": build_rooms, "bisect": build_bisect, "compose": build_compose}
+CARD = json.loads((CHECKPOINT / "card.json").read_text())
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in builtin_path(name).read_text(encoding="utf-8").splitlines()]
+
+
+def names_in(text: str) -> list[str]:
+    return re.findall(r"[A-Z][a-z]{2}[a-z]{3}\b", text)
+
+
+def open_by_order(tool: rooms.Vault, vault: str) -> str:
+    """What the last room says to a policy that follows the question's order."""
+    plan = plan_vault(vault)
+    return [tool(vault, codes[colour]).text for codes, colour in zip(plan.codes, plan.order, strict=True)][-1]
+
+
+def bisect_box(tool: bisect.Box, box: str) -> tuple[str, int]:
+    """The last answer to a policy that halves the interval, and the probes it took."""
+    low, high = 1, tool.num_numbers
+    answers: list[str] = []
+    while len(answers) < tool.num_probes and low <= high:
+        middle = (low + high) // 2
+        answers.append(tool(box, middle).text)
+        if answers[-1].startswith("found"):
+            break
+        low, high = (middle + 1, high) if answers[-1] == HIGHER else (low, middle - 1)
+    return answers[-1], len(answers)
+
+
+@pytest.mark.parametrize("game", BUILDS)
+def test_the_questions_are_made_again_bit_for_bit(game: str, tmp_path: Path) -> None:
+    BUILDS[game](tmp_path)
+    shipped = builtin_path(f"{game}/train").parent
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in shipped.iterdir())
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (shipped / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("game", ["rooms", "bisect"])
+def test_no_held_out_name_is_trained_on(game: str) -> None:
+    trained = {name for row in rows(f"{game}/train") for name in names_in(row["question"])}
+    assert trained.isdisjoint(name for row in rows(f"{game}/heldout") for name in names_in(row["question"]))
+
+
+@pytest.mark.parametrize("split", ["train", "heldout", "train_three", "heldout_five"])
+def test_the_order_of_colours_opens_every_vault(split: str) -> None:
+    for row in rows(f"rooms/{split}"):
+        vault = row["question"].split()[1]
+        assert open_by_order(rooms.Vault(), vault) == row["answer"]
+
+
+def test_a_wrong_code_is_reported_by_the_last_room_alone() -> None:
+    vault = rows("rooms/train")[0]["question"].split()[1]
+    plan = plan_vault(vault)
+    right, wrong = rooms.Vault(), rooms.Vault()
+    for room, (codes, colour) in enumerate(zip(plan.codes, plan.order, strict=True)):
+        taken = next(code for code in codes.values() if code != codes[colour]) if room == 0 else codes[colour]
+        said, honest = wrong(vault, taken), right(vault, codes[colour])
+        assert said.structured == {"is_right": room > 0, "is_goal": False}
+        assert (said.text == honest.text) == (room + 1 < len(plan.order))
+    assert said.text == CLOSED
+
+
+def test_rooms_ends_at_chance_for_a_policy_that_does_not_read_the_order() -> None:
+    assert chance(4) == pytest.approx(1 / 81)  # one code of three in each of four rooms
+    opened = [open_by_order(rooms.VaultShuffled(), row["question"].split()[1]) != CLOSED for row in rows("rooms/train")]
+    assert sum(opened) / len(opened) == pytest.approx(chance(4), abs=0.015)
+
+
+def test_a_reversed_vault_opens_to_palindromes_alone() -> None:
+    for row in rows("rooms/heldout"):
+        vault = row["question"].split()[1]
+        order = plan_vault(vault).order
+        assert (open_by_order(rooms.VaultReversed(), vault) != CLOSED) == (order == order[::-1])
+
+
+def test_bisection_needs_six_probes_for_63_numbers_and_four_find_15() -> None:
+    assert ceiling(63, 6) == 1.0
+    assert ceiling(63, 4) == pytest.approx(15 / 63)  # 1 + 2 + 4 + 8 numbers
+    assert ceiling(127, 7) == 1.0
+    box_by_number = {hidden_number(name): name for name in split_names(Split.TRAIN)}
+    assert sorted(box_by_number) == list(range(1, 64))
+    found = [bisect_box(bisect.Box(), box) for box in box_by_number.values()]
+    assert [text for text, _ in found] == [prize(box) for box in box_by_number.values()]
+    # 1 number after one probe, 2 after two, ... 32 after six: the mean is 321 / 63.
+    assert sum(probes for _, probes in found) == 321
+    assert sum(bisect_box(bisect.BoxFour(), box)[0].startswith("found") for box in box_by_number.values()) == 15
+
+
+def test_probes_run_out() -> None:
+    box = bisect.BoxFour()
+    assert [box("Bednox", 0).text for _ in range(5)] == [HIGHER] * 4 + ["no probes left"]
+
+
+def test_a_lying_box_misleads_bisection() -> None:
+    found = [bisect_box(bisect.BoxLying(), row["question"].split()[1])[0] for row in rows("bisect/heldout")]
+    assert sum(text.startswith("found") for text in found) / len(found) < 0.1
+
+
+@pytest.mark.parametrize("split", ["train", "heldout", "heldout_composition"])
+def test_two_searches_and_the_calculator_answer_every_composition(split: str) -> None:
+    for row in rows(f"compose/{split}"):
+        keyword, _, operation = row["kind"].partition(" ")
+        passages = [compose.search(f"{name} {keyword}") for name in names_in(row["question"])]
+        sign = "-" if operation == "more" else "+"
+        numbers = [re.findall(r"\d{4}", passage)[0] for passage in passages]
+        assert calculator(f" {sign} ".join(numbers)) == row["answer"]
+        assert row["answer"] not in numbers
+
+
+def test_shuffled_passages_and_a_broken_calculator_answer_nothing() -> None:
+    right = 0
+    for row in rows("compose/heldout"):
+        keyword, _, operation = row["kind"].partition(" ")
+        passages = [compose.search_shuffled(f"{name} {keyword}") for name in names_in(row["question"])]
+        sign = "-" if operation == "more" else "+"
+        right += calculator(f" {sign} ".join(re.findall(r"\d{4}", " ".join(passages)))) == row["answer"]
+    assert right == 0
+    with pytest.raises(ValueError, match="out of order"):
+        compose.calculator_off("1 + 1")
+
+
+def test_the_held_out_composition_is_in_no_training_question() -> None:
+    kinds = {row["kind"] for row in rows("compose/train")}
+    assert HELDOUT_KIND not in kinds
+    assert len(kinds) == 2 * len(ATTRIBUTES) - 1
+
+
+def test_no_demonstration_uses_the_search_and_the_calculator() -> None:
+    tokenizer, rng = build_tokenizer(), random.Random(0)
+    names = split_names(Split.TRAIN)
+    for skill in compose_demonstrations.Skill:
+        for _ in range(50):
+            row = compose_demonstrations.demonstrate(tokenizer, rng, lambda: rng.choice(names), skill)
+            acted = tokenizer.decode([t for t, acts in zip(row.token_ids, row.is_action, strict=True) if acts])
+            assert not ('"search"' in acted and '"calculator"' in acted)
+
+
+def test_demonstrations_of_the_shipped_habits_seldom_succeed() -> None:
+    tokenizer, rng = build_tokenizer(), random.Random(0)
+    names = split_names(Split.TRAIN)
+
+    def share(module, failure, count=400):
+        habits, weights = list(module.POLICY), list(module.POLICY.values())
+        texts = [
+            tokenizer.decode(
+                module.demonstrate(tokenizer, rng, rng.choice(names), lambda: rng.choices(habits, weights)[0]).token_ids
+            )
+            for _ in range(count)
+        ]
+        return sum(not text.endswith(f"{failure}<|im_end|>") for text in texts) / count
+
+    assert share(box_demonstrations, "nothing") < 0.07
+    assert share(room_demonstrations, "closed") < 0.07
+
+
+def test_random_probes_reach_every_number() -> None:
+    """Whatever the history, each number has support: habits draw inside and outside of the interval."""
+    tokenizer, rng = build_tokenizer(), random.Random(0)
+    habits, weights = list(box_demonstrations.POLICY), list(box_demonstrations.POLICY.values())
+    text = "".join(
+        tokenizer.decode(
+            box_demonstrations.demonstrate(tokenizer, rng, name, lambda: rng.choices(habits, weights)[0]).token_ids
+        )
+        for name in split_names(Split.TRAIN)[:200]
+    )
+    assert set(map(int, re.findall(r'"number": (\d+)', text))) == set(range(1, NUM_NUMBERS + 1))
+    assert NUM_PROBES == 6
+
+
+def test_the_base_succeeds_at_most_once_in_twenty() -> None:
+    for name in ("rooms/heldout", "bisect/heldout", "compose/heldout"):
+        assert 0.0 < CARD["base"][name]["sampled"] <= 0.05
+
+
+def test_the_checkpoint_is_small() -> None:
+    assert CARD["parameters"] <= 1_000_000
+    assert sum(path.stat().st_size for path in CHECKPOINT.iterdir()) <= 4_000_000
