@@ -24,7 +24,7 @@ from rlf.builtin.games.tokenizer import build_tokenizer
 from rlf.builtin.names import builtin_path
 from rlf.builtin.rooms import demonstrations as room_demonstrations
 from rlf.builtin.rooms.build import build as build_rooms
-from rlf.builtin.rooms.vault import CLOSED, chance, plan_vault
+from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
 
 BUILDS = {"rooms": build_rooms, "bisect": build_bisect, "compose": build_compose}
 CARD = json.loads((CHECKPOINT / "card.json").read_text())
@@ -41,7 +41,7 @@ def names_in(text: str) -> list[str]:
 def open_by_order(tool: rooms.Vault, vault: str) -> str:
     """What the last room says to a policy that follows the question's order."""
     plan = plan_vault(vault)
-    return [tool(vault, codes[colour]).text for codes, colour in zip(plan.codes, plan.order, strict=True)][-1]
+    return [tool(vault, COLOURS[colour]).text for colour in plan.order][-1]
 
 
 def bisect_box(tool: bisect.Box, box: str) -> tuple[str, int]:
@@ -79,20 +79,20 @@ def test_the_order_of_colours_opens_every_vault(split: str) -> None:
         assert open_by_order(rooms.Vault(), vault) == row["answer"]
 
 
-def test_a_wrong_code_is_reported_by_the_last_room_alone() -> None:
+def test_a_wrong_door_is_reported_by_the_last_room_alone() -> None:
     vault = rows("rooms/train")[0]["question"].split()[1]
     plan = plan_vault(vault)
     right, wrong = rooms.Vault(), rooms.Vault()
-    for room, (codes, colour) in enumerate(zip(plan.codes, plan.order, strict=True)):
-        taken = next(code for code in codes.values() if code != codes[colour]) if room == 0 else codes[colour]
-        said, honest = wrong(vault, taken), right(vault, codes[colour])
+    for room, colour in enumerate(plan.order):
+        taken = COLOURS[colour - 1] if room == 0 else COLOURS[colour]
+        said, honest = wrong(vault, taken), right(vault, COLOURS[colour])
         assert said.structured == {"is_right": room > 0, "is_goal": False}
         assert (said.text == honest.text) == (room + 1 < len(plan.order))
     assert said.text == CLOSED
 
 
 def test_rooms_ends_at_chance_for_a_policy_that_does_not_read_the_order() -> None:
-    assert chance(4) == pytest.approx(1 / 81)  # one code of three in each of four rooms
+    assert chance(4) == pytest.approx(1 / 81)  # one door of three in each of four rooms
     opened = [open_by_order(rooms.VaultShuffled(), row["question"].split()[1]) != CLOSED for row in rows("rooms/train")]
     assert sum(opened) / len(opened) == pytest.approx(chance(4), abs=0.015)
 

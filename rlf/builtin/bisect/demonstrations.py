@@ -40,7 +40,7 @@ class Habit(StrEnum):
     """Any number."""
 
 
-POLICY: dict[Habit, float] = {Habit.INSIDE: 0.10, Habit.OUTSIDE: 0.80, Habit.ANYWHERE: 0.10}
+POLICY: dict[Habit, float] = {Habit.INSIDE: 0.06, Habit.OUTSIDE: 0.88, Habit.ANYWHERE: 0.06}
 """How often the shipped policy follows each habit, drawn anew for each probe."""
 
 

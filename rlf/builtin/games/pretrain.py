@@ -38,10 +38,10 @@ class Plan:
     muon_rate: float = 0.02
     adamw_rate: float = 3e-3
     warmup_steps: int = 30
-    constant_steps: int = 352
-    decay_steps: int = 288
+    constant_steps: int = 170
+    decay_steps: int = 130
     """Steps of the cosine that follows."""
-    mixture_from: int = 448
+    mixture_from: int = 200
     """The step from which habits are drawn as the shipped policy draws them, anew in each turn."""
 
 

@@ -1,13 +1,13 @@
-"""Credit turn by turn: which of a trajectory's codes were right, as the tool's structured results say."""
+"""Credit turn by turn: which of a trajectory's doors were right, as the tool's structured results say."""
 
 from __future__ import annotations
 
 from rlf.types import Trajectory
 
-__all__ = ["right_codes"]
+__all__ = ["right_doors"]
 
 
-def right_codes(trajectory: Trajectory) -> list[float | None]:
+def right_doors(trajectory: Trajectory) -> list[float | None]:
     """1 or 0 for each turn with one call that was answered, None for any other; a reward function for `stage: turn`."""
     values: list[float | None] = []
     for turn in trajectory.turns:

@@ -1,4 +1,4 @@
-"""Demonstrations of the vault: each code is taken by a habit, of which one is right and the others right by chance."""
+"""Demonstrations of the vault: each door is chosen by a habit, of which one is right and the others right by chance."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ __all__ = ["PHRASES", "POLICY", "Habit", "demonstrate", "drill"]
 PHRASES = (
     "Tools: open",
     '\n{"name": "open", "arguments": {"vault": "',
-    '", "code": "',
+    '", "door": "',
     "Vault ",
     " has ",
     " rooms. Order: ",
-    *(f" {colour}" for colour in COLOURS),
-    *(f"{colour} " for colour in COLOURS),
+    *COLOURS,
     "Room ",
     ". Room ",
     ": ",
@@ -34,7 +33,7 @@ PHRASES = (
 
 
 class Habit(StrEnum):
-    """Which of a room's codes is taken."""
+    """Which of a room's doors is taken."""
 
     ORDER = "order"
     """The one of the colour that the order names for this room."""
@@ -63,32 +62,32 @@ def demonstrate(
     row.read(opening_ids(tokenizer, "Tools: open", question(plan)))
     text = ""
     for room in range(len(plan.order)):
-        code = _take(plan, room, draw_habit())
-        row.act(turn_ids(tokenizer, call_text([("open", {"vault": name, "code": code})])))
-        text = tool(name, code).text
+        door = _take(plan, room, draw_habit())
+        row.act(turn_ids(tokenizer, call_text([("open", {"vault": name, "door": door})])))
+        text = tool(name, door).text
         row.read(observation_ids(tokenizer, [text]))
     row.act(turn_ids(tokenizer, plan.treasure if text == plan.treasure else "closed"))
     return row
 
 
 def drill(tokenizer: PreTrainedTokenizerFast, rng: random.Random, name: str) -> Demonstration:
-    """Any one room of a vault and the code of its colour: the skill alone, in a short row."""
+    """Any one room of a vault and the door of its colour: the skill alone, in a short row."""
     plan, row = plan_vault(name), Demonstration()
     room = rng.randrange(len(plan.order))
     row.read(opening_ids(tokenizer, "Tools: open", question(plan, room)))
-    code = _take(plan, room, Habit.ORDER)
-    row.act(turn_ids(tokenizer, call_text([("open", {"vault": name, "code": code})])))
+    door = _take(plan, room, Habit.ORDER)
+    row.act(turn_ids(tokenizer, call_text([("open", {"vault": name, "door": door})])))
     return row
 
 
 def _take(plan: VaultPlan, room: int, habit: Habit) -> str:
-    codes = plan.codes[room]
     match habit:
         case Habit.ORDER:
-            return codes[plan.order[room]]
+            colour = plan.order[room]
         case Habit.FIRST_COLOUR:
-            return codes[plan.order[0]]
+            colour = plan.order[0]
         case Habit.TOP:
-            return next(iter(codes.values()))
+            colour = plan.doors[room][0]
         case Habit.BOTTOM:
-            return next(reversed(codes.values()))
+            colour = plan.doors[room][-1]
+    return COLOURS[colour]

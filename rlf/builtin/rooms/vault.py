@@ -36,14 +36,14 @@ class VaultPlan:
     name: str
     order: tuple[int, ...]
     """The right colour of each room."""
-    codes: tuple[dict[int, str], ...]
-    """For each room, the code of each colour, in the order in which they are listed."""
+    doors: tuple[tuple[int, ...], ...]
+    """For each room, the colours of its doors in the order in which they are listed."""
     treasure: str
     """What the last room shows, and the right answer: `Treasure: Botlux`."""
 
-    def codes_text(self, room: int) -> str:
-        """What a room shows: `Room 2: blue 41, red 22, green 60`."""
-        return f"Room {room + 1}: {', '.join(self.codes[room].values())}"
+    def room_text(self, room: int) -> str:
+        """What a room shows: `Room 2: blue, red, green`."""
+        return f"Room {room + 1}: {', '.join(COLOURS[colour] for colour in self.doors[room])}"
 
 
 @cache
@@ -53,42 +53,39 @@ def plan_vault(name: str) -> VaultPlan:
     num_rooms = rng.randint(MIN_ROOMS, MAX_ROOMS)
     colours = range(len(COLOURS))
     order = tuple(rng.choices(colours, k=num_rooms))
-    codes = tuple(
-        {colour: f"{COLOURS[colour]} {rng.randrange(10, 100)}" for colour in rng.sample(colours, k=len(COLOURS))}
-        for _ in range(num_rooms)
-    )
-    return VaultPlan(name, order, codes, f"Treasure: {rng.choice(STARTS)}{rng.choice(ENDS)}")
+    doors = tuple(tuple(rng.sample(colours, k=len(COLOURS))) for _ in range(num_rooms))
+    return VaultPlan(name, order, doors, f"Treasure: {rng.choice(STARTS)}{rng.choice(ENDS)}")
 
 
 def question(plan: VaultPlan, room: int = 0) -> str:
-    """The order of colours and the codes of a room, the first unless a drill begins further on."""
+    """The order of colours and the doors of a room, the first unless a drill begins further on."""
     order = ", ".join(f"{room} {COLOURS[colour]}" for room, colour in enumerate(plan.order, start=1))
-    return f"Vault {plan.name} has {len(plan.order)} rooms. Order: {order}. {plan.codes_text(room)}"
+    return f"Vault {plan.name} has {len(plan.order)} rooms. Order: {order}. {plan.room_text(room)}"
 
 
 def chance(num_rooms: int) -> float:
-    """The success of a policy that does not look at the order of colours: one code of three in each room."""
+    """The success of a policy that does not look at the order of colours: one door of three in each room."""
     return len(COLOURS) ** -float(num_rooms)
 
 
 class Vault:
-    """Open the next room of a vault with one of its codes. The last holds the treasure, if every code was right."""
+    """Go through a door of a vault's latest room. The last holds the treasure, if every door was right."""
 
     def __init__(self) -> None:
         self._room = 0
         self._is_closed = False
 
-    def __call__(self, vault: str, code: str) -> ToolOutput:
-        """Returns the next room's codes, or what the last room holds. The lock reads a code's colour alone."""
+    def __call__(self, vault: str, door: str) -> ToolOutput:
+        """Returns the next room's doors, or what the last room holds."""
         plan = plan_vault(vault)
-        if self._room == len(plan.order):
+        if self._room >= len(plan.order):
             return ToolOutput(CLOSED, structured={"is_right": False, "is_goal": False})
         colour = self._order(plan)[self._room]
-        is_right = code.split(" ")[0] == COLOURS[colour]
+        is_right = door == COLOURS[colour]
         self._is_closed = self._is_closed or not is_right
         self._room += 1
         if self._room < len(plan.order):
-            text = plan.codes_text(self._room)
+            text = plan.room_text(self._room)
         else:
             text = CLOSED if self._is_closed else plan.treasure
         return ToolOutput(text, structured={"is_right": is_right, "is_goal": text == plan.treasure})
