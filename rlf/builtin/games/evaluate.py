@@ -15,8 +15,8 @@ from rlf.builtin.compose import search
 from rlf.builtin.encyclopedia.calculator import calculator
 from rlf.builtin.names import builtin_path
 from rlf.builtin.rooms import Vault
-from rlf.builtin.tiny.evaluate import Episode, EvaluationQuestion, ToolCallTextError, play_episodes
-from rlf.builtin.tiny.layout import opening_ids
+from rlf.builtin.tiny.evaluate import Episode, EvaluationQuestion, play_episodes
+from rlf.builtin.tiny.layout import ToolCallTextError, opening_ids
 from rlf.types import ToolOutput
 
 __all__ = ["TOOLS_BY_GAME", "Figures", "play_game"]

@@ -65,7 +65,7 @@ def question(plan: VaultPlan, room: int = 0) -> str:
 
 def chance(num_rooms: int) -> float:
     """The success of a policy that does not look at the order of colours: one door of three in each room."""
-    return len(COLOURS) ** -float(num_rooms)
+    return 1.0 / float(len(COLOURS) ** num_rooms)
 
 
 class Vault:

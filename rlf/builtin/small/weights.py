@@ -85,7 +85,8 @@ def _subspace(common: torch.Tensor, size: int, generator: torch.Generator) -> to
     """`size` orthonormal rows, all orthogonal to the unit vector `common`."""
     columns = torch.randn(common.numel(), size, generator=generator)
     columns = columns - common[:, None] * (common @ columns)
-    return torch.linalg.qr(columns)[0].T.contiguous()
+    rows: torch.Tensor = torch.linalg.qr(columns)[0].T.contiguous()
+    return rows
 
 
 def _looking_back(frequencies: Sequence[float], size: int, distance: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from transformers import PreTrainedTokenizerFast
 
@@ -72,7 +72,7 @@ def message_ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
     return [*tokenizer.encode(opening), *data_ids(tokenizer, text), *tokenizer.encode(closing)]
 
 
-def call_text(calls: Sequence[tuple[str, dict[str, str]]]) -> str:
+def call_text(calls: Sequence[tuple[str, Mapping[str, str | int]]]) -> str:
     """The text of a turn that makes `calls`, each a tool's name and its arguments."""
     bodies = [json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in calls]
     return "\n".join(f"<tool_call>\n{body}\n</tool_call>" for body in bodies)
