@@ -18,8 +18,10 @@ from rlf.chat.parsed import Parsed
 from rlf.endpoints import RequestedCall
 from rlf.types import FailureClass
 
-_UNSETTLED = re.compile(r"[<\[{`|⟨【＜\ufffd]\S{0,80}\Z|\s+\Z")
+_UNSETTLED = re.compile(r"\S*[<\[{`|⟨【＜\ufffd]\S*\Z|\s+\Z")
 """The end of a text that may become a mark, or is a character that is not whole yet."""
+_OBJECT = re.compile(r"^[ \t]*[\[{]\s*[\[{\"']", re.MULTILINE)
+"""What may become a call that is a bare object."""
 _SIGN = re.compile(r"[<\[{`|⟨【＜]|action", re.IGNORECASE)
 """What every mark has: of calls, of thinking, of answers, in whatever syntax."""
 
@@ -78,9 +80,12 @@ class TurnReader:
         text = self._settled(self._opening + cut(sampled, self._stops))
         if self._chat is None or self._is_plain(text):
             return self._grow(text.strip() if self._chat else text, "")
-        if self._is_held:
+        if self._is_held or self._chat.by_name:
             return Piece()
         place = self._chat.find_call(text)
+        found = _OBJECT.search(text) if self._calls else None
+        if found is not None:
+            place = min(found.start(), len(text) if place is None else place)
         self._is_held = place is not None
         parsed = self._chat.parse(text[:place], truncated=False)
         return self._grow(parsed.answer or "", parsed.thinking)
@@ -132,7 +137,7 @@ class TurnReader:
     def _settled(self, text: str) -> str:
         """A text without its end, as far as that may become something else."""
         text = text[: len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)]
-        found = _UNSETTLED.search(text, max(0, len(text) - 100))
+        found = _UNSETTLED.search(text, max(text.rfind(" "), text.rfind("\n"), 0))
         return text if found is None else text[: found.start()]
 
     def _without_end(self, text: str) -> str:
