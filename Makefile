@@ -44,9 +44,10 @@ lint: .venv/installed-dev  ## Style, types, and the direction of imports.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-embedded: .venv/installed  ## Makes the built-in encyclopedia and model again from their seeds.
+embedded: .venv/installed  ## Makes the built-in encyclopedia and models again from their seeds.
 	$(BIN)/python -m rlf.builtin.encyclopedia.build
 	$(BIN)/python -m rlf.builtin.tiny.build
+	$(BIN)/python -m rlf.builtin.small.build
 	for game in rooms bisect compose games; do $(BIN)/python -m rlf.builtin.$$game.build || exit; done
 
 reference: .venv/installed  ## Makes docs/schema and docs/reference again from the code.

@@ -1,11 +1,14 @@
-"""New projects: a folder of files that runs at once, copied from a template."""
+"""New projects: a folder of files that runs at once, copied from a template; at will over a table of one's own."""
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlf.builtin.tables import Table, questions_of, read_table
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
 from rlf.spec.meaning.schema import write_schemas
@@ -33,10 +36,14 @@ def templates() -> list[str]:
     return sorted(path.name for path in _TEMPLATES.iterdir() if path.is_dir() and path.name != _COMMON)
 
 
-def new_project(folder: Path, template: str) -> Project:
+def new_project(folder: Path, template: str, data: Path | None = None) -> Project:
     """Writes a project into a new or empty folder; the folder's name is the run's.
 
-    Raises RlfError for a folder that holds something, a name that no run can have, or an unknown template.
+    Args:
+        data: a CSV file for a template over a table, in place of the one that comes with it.
+
+    Raises RlfError for a folder that holds something, a name that no run can have, an unknown template, or a table
+    that cannot be read.
     """
     name = folder.absolute().name
     if template not in templates():
@@ -46,19 +53,51 @@ def new_project(folder: Path, template: str) -> Project:
         raise RlfError(f"got the name {name!r}; expected letters, digits, `.`, `_` and `-`. Choose another folder.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RlfError(f"{folder} is there and not empty; a project starts in a new folder. Choose another name.")
+    own_table = next((_TEMPLATES / template).glob("data/*.csv"), None)
+    if data is not None and own_table is None:
+        raise RlfError(f"the template {template!r} has no table that {data} could replace. Write `--template python`.")
+    table = read_table(data or own_table) if own_table else None
+    values = {"name": name, **(_table_values(table) if table else {})}
     for source in (_TEMPLATES / _COMMON, _TEMPLATES / template):
-        _copy(source, folder, name)
+        _copy(source, folder, values)
+    if table is not None:
+        _write_table(folder / "data", table)
     write_schemas(folder / "schema")
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return Project(name, folder, Path("specs") / f"{name}.yaml", tuple(files))
 
 
-def _copy(source: Path, folder: Path, name: str) -> None:
-    """Copies a template; `dot_` begins a hidden file's name, `__name__` and `{{name}}` stand for the run's."""
+def _table_values(table: Table) -> dict[str, str]:
+    """What a template writes about its table, each fit to stand inside double quotes."""
+    values = {
+        "file": table.path.name,
+        "table": table.path.stem,
+        "key": table.key,
+        "columns": ", ".join(table.columns),
+        "delimiter": table.delimiter,
+        "example": table.rows[0][table.key],
+    }
+    return {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in values.items()}
+
+
+def _write_table(folder: Path, table: Table) -> None:
+    """Copies the file as it is, and writes its questions beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(table.path, folder / table.path.name)
+    for split, questions in questions_of(table).items():
+        lines = [json.dumps(question, ensure_ascii=False) + "\n" for question in questions]
+        (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def _copy(source: Path, folder: Path, values: dict[str, str]) -> None:
+    """Copies a template; `dot_` begins a hidden file's name, `__name__` is the run's, and `{{...}}` one of `values`."""
     for path in sorted(source.rglob("*")):
-        if not path.is_file() or "__pycache__" in path.parts:
+        if not path.is_file() or "__pycache__" in path.parts or path.suffix == ".csv":
             continue
-        place = path.relative_to(source).as_posix().replace("__name__", name).replace("dot_", ".")
+        place = path.relative_to(source).as_posix().replace("__name__", values["name"]).replace("dot_", ".")
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(path.read_text(encoding="utf-8").replace("{{name}}", name), encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        for name, value in values.items():
+            text = text.replace("{{" + name + "}}", value)
+        target.write_text(text, encoding="utf-8")

@@ -28,12 +28,20 @@ def init(
             help="`search`, `sql`, `code`, `mcp`, `judge`, or `python` for your own tool.",
         ),
     ] = _DEFAULT,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="FILE.csv",
+            help="For `python`: a table of your own, whose first column names a row. It gets questions.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a project folder: spec, tools, rewards, data and a README."""
     from rlf.api.projects import new_project
 
-    project = new_project(folder or Path(), template)
+    project = new_project(folder or Path(), template, data)
     files = "\n".join(str(project.folder / file) for file in project.files)
     enter = f"cd {shlex.quote(str(folder))} && " if folder is not None else ""
     print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}")

@@ -22,7 +22,10 @@ OWN_FUNCTION = {"tool_specs/search.yaml", "tools/search.py"}
 QUESTIONS = {"reward_specs/right.yaml", "data/questions.jsonl"}
 OWN_FILES = {
     "search": OWN_FUNCTION | QUESTIONS,
-    "python": OWN_FUNCTION | QUESTIONS,
+    "python": {
+        *("tool_specs/look_up.yaml", "tools/look_up.py", "reward_specs/right.yaml"),
+        *("data/people.csv", "data/train.jsonl", "data/heldout.jsonl"),
+    },
     "mcp": {"tool_specs/search.yaml", "servers/passages.py"} | QUESTIONS,
     "sql": {"tool_specs/sql.yaml"} | QUESTIONS,
     "code": {"tool_specs/python.yaml"} | QUESTIONS,
@@ -113,3 +116,39 @@ def test_a_wrong_name_or_template_makes_nothing(
     result = rlf("init", *arguments)
     assert result.exit_code == 2 and words in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+TABLE = "Craft Name;op erator;mass\n" + "".join(f"Kolu {n};Team {n % 3};{n}.5\n" for n in range(12))
+
+
+def test_a_table_of_ones_own_brings_its_tool_and_questions(
+    rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "crafts.csv").write_text(TABLE + ";no name;1\nKolu 3;a second;1\n", encoding="utf-8")
+    made = rlf("init", "mine", "--template", "python", "--data", "crafts.csv")
+    assert made.exit_code == 0, made.output
+    monkeypatch.chdir(tmp_path / "mine")
+    assert rlf("check", "specs/mine.yaml").exit_code == 0
+    assert rlf("tools", "test").exit_code == 0
+    parts = [
+        [json.loads(line) for line in Path(f"data/{split}.jsonl").read_text().splitlines()]
+        for split in ("train", "heldout")
+    ]
+    assert [len(part) for part in parts] == [18, 6]
+    assert {"question": "What is the mass of Kolu 3?", "answer": "3.5", "column": "mass"} in [*parts[0], *parts[1]]
+    names = [{row["question"].rpartition(" of ")[2] for row in part} for part in parts]
+    assert not names[0] & names[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name\nBo\n", "expected two or more, each with a name of its own"),
+        ("name,age\nBo,3\n", "got 1 rows with a name; expected 8 or more"),
+    ],
+)
+def test_a_table_that_cannot_be_asked_about_is_refused(rlf: Rlf, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "few.csv").write_text(text)
+    refused = rlf("init", "mine", "--template", "python", "--data", "few.csv")
+    assert refused.exit_code == 2 and message in refused.output and not Path("mine").exists()
+    assert rlf("init", "mine", "--template", "sql", "--data", "few.csv").exit_code == 2

@@ -1,1 +1,10 @@
-"""A stand-in until the package is there."""
+"""The small model behind `builtin:small`: it copies any word, reads short tool documents, writes simple SQL and Python.
+
+`checkpoint/` holds the shipped files; `python -m rlf.builtin.small.build` makes them again from nothing.
+"""
+
+from pathlib import Path
+
+__all__ = ["CHECKPOINT"]
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"

@@ -81,29 +81,58 @@ class Trainer:
     Copying is learned by Muon within a few hundred steps; AdamW alone was far behind after as many.
     """
 
-    def __init__(self, model: Qwen3ForCausalLM, pad_id: int, muon_rate: float, adamw_rate: float) -> None:
+    def __init__(
+        self,
+        model: Qwen3ForCausalLM,
+        pad_id: int,
+        muon_rate: float,
+        adamw_rate: float,
+        context_weight: float = _CONTEXT_WEIGHT,
+    ) -> None:
+        """Takes the model and the peak rates; a token that it reads has `context_weight`, one that it writes 1."""
         named = list(model.named_parameters())
         matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "embed" not in name]
         others = [parameter for name, parameter in named if parameter.ndim != 2 or "embed" in name]
         self._model = model
         self._pad_id = pad_id
+        self._context_weight = context_weight
         self._optimizers: list[torch.optim.Optimizer] = [
             torch.optim.Muon(matrices, lr=muon_rate, weight_decay=0.0),
             torch.optim.AdamW(others, lr=adamw_rate, betas=(0.9, 0.95), weight_decay=0.0),
         ]
         self._peak_rates = [muon_rate, adamw_rate]
 
-    def step(self, rows: Sequence[Demonstration], rate_scale: float) -> float:
-        """One update on `rows`; returns the loss."""
+    def step(self, rows: Sequence[Demonstration], rate_scale: float, num_chunks: int = 1) -> float:
+        """One update on `rows`, by length in `num_chunks` chunks that are padded apart; returns the loss."""
         self._model.train()
-        loss = _loss(self._model, rows, self._pad_id)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        total_weight = sum(sum(self._weights(row)) for row in rows)
+        loss = 0.0
+        for chunk in _chunks(rows, num_chunks):
+            part = self._weighted_loss(chunk) / total_weight
+            part.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            loss += float(part.detach())
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), _MAX_GRADIENT_NORM)
         for optimizer, peak_rate in zip(self._optimizers, self._peak_rates, strict=True):
             optimizer.param_groups[0]["lr"] = peak_rate * rate_scale
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        return float(loss.detach())
+        return loss
+
+    def _weights(self, row: Demonstration) -> list[float]:
+        """Of each token but the first, which nothing precedes."""
+        return [1.0 if action else self._context_weight for action in row.is_action[1:]]
+
+    def _weighted_loss(self, rows: Sequence[Demonstration]) -> torch.Tensor:
+        """Sum of the weighted cross-entropies; logits are computed only where there is a weight."""
+        paddings = [max(len(row.token_ids) for row in rows) - len(row.token_ids) for row in rows]
+        pairs = list(zip(rows, paddings, strict=True))
+        tokens_BT = torch.tensor([row.token_ids + [self._pad_id] * pad for row, pad in pairs])
+        weights_BT = torch.tensor([self._weights(row) + [0.0] * pad for row, pad in pairs])
+        hidden_BTD = self._model.model(input_ids=tokens_BT, use_cache=False).last_hidden_state[:, :-1]
+        logits_NV = self._model.lm_head(hidden_BTD[weights_BT > 0])
+        targets_N = tokens_BT[:, 1:][weights_BT > 0]
+        losses_N = torch.nn.functional.cross_entropy(logits_NV, targets_N, reduction="none")
+        return (losses_N * weights_BT[weights_BT > 0]).sum()
 
 
 def teach_skills(
@@ -125,13 +154,18 @@ def teach_skills(
         raise RuntimeError(f"skills end at {success}; each kind must reach {plan.criterion}. Try another seed.")
 
 
-def train_on(trainer: Trainer, batch_of_step: Callable[[int], Sequence[Demonstration]], plan: SkillsPlan) -> None:
+def train_on(
+    trainer: Trainer,
+    batch_of_step: Callable[[int], Sequence[Demonstration]],
+    plan: SkillsPlan,
+    num_chunks: int = 1,
+) -> None:
     """Warm-up, steps at the full rate, then a cosine; `batch_of_step` makes each step's rows."""
     for step in range(plan.constant_steps + plan.decay_steps):
         rate_scale = min(1.0, (step + 1) / plan.warmup_steps)
         if step >= plan.constant_steps:
             rate_scale = cosine_scale(step - plan.constant_steps, plan.decay_steps)
-        loss = trainer.step(batch_of_step(step), rate_scale)
+        loss = trainer.step(batch_of_step(step), rate_scale, num_chunks)
         if (step + 1) % _LOG_EVERY == 0:
             logger.info("skills step %d: loss %.4f", step + 1, loss)
 
@@ -182,18 +216,9 @@ def _draw_fault(rng: random.Random, plan: PolicyPlan) -> Careless | None:
     return None
 
 
-def _loss(model: Qwen3ForCausalLM, rows: Sequence[Demonstration], pad_id: int) -> torch.Tensor:
-    """Mean cross-entropy over the rows' tokens, weighted 1 where the model acts and _CONTEXT_WEIGHT where it reads."""
-    length = max(len(row.token_ids) for row in rows)
-    paddings = [length - len(row.token_ids) for row in rows]
-    tokens_BT = torch.tensor([row.token_ids + [pad_id] * pad for row, pad in zip(rows, paddings, strict=True)])
-    weights_BT = torch.tensor(
-        [
-            [1.0 if action else _CONTEXT_WEIGHT for action in row.is_action] + [0.0] * pad
-            for row, pad in zip(rows, paddings, strict=True)
-        ]
-    )
-    logits_BTV = model(input_ids=tokens_BT, use_cache=False).logits[:, :-1]
-    losses = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
-    weights = weights_BT[:, 1:].flatten()
-    return (losses * weights).sum() / weights.sum()
+def _chunks(rows: Sequence[Demonstration], number: int) -> list[Sequence[Demonstration]]:
+    if number == 1:
+        return [rows]
+    ordered = sorted(rows, key=lambda row: len(row.token_ids))
+    size = -(-len(ordered) // number)
+    return [ordered[first : first + size] for first in range(0, len(ordered), size)]

@@ -1,0 +1,106 @@
+"""Tasks as rows of training tokens: done well, done badly, and drills of bare copying."""
+
+from __future__ import annotations
+
+import random
+from enum import StrEnum
+
+from transformers import PreTrainedTokenizerFast
+
+from rlf.builtin.small.lookups import LOOKUP_KINDS, sample_lookup
+from rlf.builtin.small.programs import PROGRAM_KINDS, sample_program
+from rlf.builtin.small.queries import sample_query
+from rlf.builtin.small.task import Call, Task
+from rlf.builtin.small.tokenizer import WHOLE_WORDS
+from rlf.builtin.small.words import random_column, random_value, random_word
+from rlf.builtin.tiny.demonstrations import Demonstration
+from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
+
+__all__ = ["GIVE_UP_ANSWER", "Fault", "careless_row", "clean_row", "copy_row", "sample_task"]
+
+GIVE_UP_ANSWER = "unknown"
+
+
+class Fault(StrEnum):
+    """One way to do it badly."""
+
+    GUESS = "guess"
+    """Answers with a value out of the air."""
+    GIVE_UP = "give_up"
+    """Answers "unknown" without a look."""
+    WRONG_CALL = "wrong_call"
+    """Asks for something else, and answers with what that would give."""
+    WRONG_READING = "wrong_reading"
+    """Answers with another column of the row."""
+    MALFORMED = "malformed"
+    """Leaves out a bracket of the call."""
+
+
+def sample_task(rng: random.Random, kind: str) -> Task:
+    """A task of any kind that pretraining has."""
+    if kind in LOOKUP_KINDS:
+        return sample_lookup(rng, kind)
+    return sample_program(rng, kind) if kind in PROGRAM_KINDS else sample_query(rng, kind)
+
+
+def clean_row(tokenizer: PreTrainedTokenizerFast, task: Task) -> Demonstration:
+    """The right call, its result, the answer."""
+    row = _begin(tokenizer, task)
+    _look(tokenizer, row, task.call, task.result)
+    row.act(turn_ids(tokenizer, task.answer))
+    return row
+
+
+def careless_row(tokenizer: PreTrainedTokenizerFast, rng: random.Random, task: Task, fault: Fault) -> Demonstration:
+    """The same task, done badly in the way of `fault`; a guess where the task has no such way."""
+    row = _begin(tokenizer, task)
+    if fault is Fault.GIVE_UP:
+        row.act(turn_ids(tokenizer, GIVE_UP_ANSWER))
+    elif fault is Fault.MALFORMED:
+        row.act(turn_ids(tokenizer, call_text([task.call]).replace('"}}', '"}')))
+    elif fault is Fault.WRONG_READING and task.wrong_answers:
+        _look(tokenizer, row, task.call, task.result)
+        row.act(turn_ids(tokenizer, rng.choice(task.wrong_answers)))
+    elif fault is Fault.WRONG_CALL and task.wrong_call not in (None, task.call):
+        _look(tokenizer, row, task.wrong_call, value := random_value(rng))
+        row.act(turn_ids(tokenizer, value))
+    else:
+        row.act(turn_ids(tokenizer, random_value(rng)))
+    return row
+
+
+def copy_row(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Demonstration:
+    """Random words, values and tokens, then the same again; or a list of pairs and the value of one of them."""
+    if rng.random() < 0.5:
+        return _pairs_row(tokenizer, rng)
+    words = [
+        rng.choice([random_value(rng), random_word(rng), rng.choice(WHOLE_WORDS)]) for _ in range(rng.randint(3, 7))
+    ]
+    token_ids = tokenizer.encode(" ".join(words))
+    row = Demonstration()
+    row.read(token_ids)
+    row.act([*tokenizer.encode("\n"), *token_ids])
+    return row
+
+
+def _pairs_row(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Demonstration:
+    """`a: 1, b: 2` and then, again and again, a key and its value."""
+    cells = {random_column(rng): random_value(rng) for _ in range(rng.randint(2, 5))}
+    row = Demonstration()
+    row.read(tokenizer.encode(", ".join(f"{column}: {value}" for column, value in cells.items())))
+    for column in rng.choices(list(cells), k=3):
+        row.read(tokenizer.encode(f"\n{column}: "))
+        row.act(tokenizer.encode(cells[column]))
+    return row
+
+
+def _begin(tokenizer: PreTrainedTokenizerFast, task: Task) -> Demonstration:
+    row = Demonstration()
+    row.read(opening_ids(tokenizer, task.system, task.question))
+    return row
+
+
+def _look(tokenizer: PreTrainedTokenizerFast, row: Demonstration, call: Call | None, result: str) -> None:
+    assert call is not None
+    row.act(turn_ids(tokenizer, call_text([call])))
+    row.read(observation_ids(tokenizer, [result]))

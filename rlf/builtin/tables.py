@@ -1,0 +1,85 @@
+"""Questions about the rows of a CSV file: what `rlf init --data` writes beside a table of one's own.
+
+The first column names a row. Rows are split before questions are made, so that no name is in both splits.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlf.core.errors import RlfError
+
+__all__ = ["SPLITS", "Table", "questions_of", "read_table"]
+
+SPLITS = ("train", "heldout")
+_HELDOUT_SHARE = 0.25
+_LEAST_ROWS = 8
+_MOST_QUESTIONS = {"train": 2048, "heldout": 512}
+_LONGEST_VALUE = 60
+_SAMPLE_CHARS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A CSV file with a header; every row has a name of its own."""
+
+    path: Path
+    delimiter: str
+    key: str
+    """The first column."""
+    columns: tuple[str, ...]
+    """The others."""
+    rows: tuple[dict[str, str], ...]
+
+
+def read_table(path: Path) -> Table:
+    """Reads a table; of rows with the same name the first is kept.
+
+    Raises RlfError for a file that cannot be read, or has no two columns or too few rows.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RlfError(f"{path}: {error}; expected a CSV file in UTF-8. Write the path of one.") from error
+    try:
+        delimiter = csv.Sniffer().sniff(text[:_SAMPLE_CHARS], delimiters=",;\t|").delimiter
+    except csv.Error:
+        delimiter = ","
+    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+    header = [cell.strip() for cell in next(reader, [])]
+    if len(header) < 2 or not all(header) or len(set(header)) < len(header):
+        raise RlfError(
+            f"{path}:1: got the columns {header}; expected two or more, each with a name of its own. "
+            "Write a header line such as `name,city,age`."
+        )
+    row_by_key: dict[str, dict[str, str]] = {}
+    for cells in reader:
+        row = dict(zip(header, [cell.strip() for cell in cells], strict=False))
+        if row.get(header[0]):
+            row_by_key.setdefault(row[header[0]].lower(), row)
+    if len(row_by_key) < _LEAST_ROWS:
+        raise RlfError(f"{path}: got {len(row_by_key)} rows with a name; expected {_LEAST_ROWS} or more. Add some.")
+    return Table(path, delimiter, header[0], tuple(header[1:]), tuple(row_by_key.values()))
+
+
+def questions_of(table: Table, seed: int = 0) -> dict[str, list[dict[str, str]]]:
+    """The questions of each split, one for each cell that holds a short value, in a random order."""
+    rng = random.Random(f"table:{seed}")
+    rows = rng.sample(table.rows, len(table.rows))
+    num_heldout = max(1, round(_HELDOUT_SHARE * len(rows)))
+    parts = {"train": rows[num_heldout:], "heldout": rows[:num_heldout]}
+    return {split: _asked(rng, table, part)[: _MOST_QUESTIONS[split]] for split, part in parts.items()}
+
+
+def _asked(rng: random.Random, table: Table, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    questions = [
+        {"question": f"What is the {column} of {row[table.key]}?", "answer": row[column], "column": column}
+        for row in rows
+        for column in table.columns
+        if 0 < len(row.get(column, "")) <= _LONGEST_VALUE
+    ]
+    rng.shuffle(questions)
+    return questions
