@@ -20,14 +20,14 @@ from rlf.api.lineage import open_reader
 from rlf.api.running.changed_plan import check_changed
 from rlf.api.running.restoring import Places, restore_plan
 from rlf.api.runs.exports import ORIGIN
-from rlf.api.runs.models import SavedModel, choose_model
+from rlf.api.runs.models import SavedModel, choose_model, trained_run
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError, SpecError
 from rlf.endpoints import EndpointSpec
 from rlf.engines.engine import HostSettings, engine_of
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import EVALUATION, SWEEP, Run, RunRecord
+from rlf.lineage.records import Run, RunRecord
 from rlf.plan import Plan
 from rlf.spec import RunSpec
 from rlf.spec.engine import default_engine
@@ -155,19 +155,8 @@ def _find(name: str, runs_folder: Path, temporary: Path) -> _Found:
             "OWNER/NAME, a shipped one `builtin:tiny`."
         ) from error
     with open_reader(runs_folder) as reader:
-        run = _trained(reader, run_name)
+        run = trained_run(reader, run_name)
         return _of_run(reader, run, step or NEWEST, runs_folder, temporary, name)
-
-
-def _trained(reader: Reader, name: str) -> Run:
-    """The run that has the model: for an evaluation, the one that was evaluated."""
-    run = reader.get_run(name)
-    if run.record.engine == EVALUATION and run.record.parent_id is not None:
-        return reader.get_run(run.record.parent_id)
-    if run.record.engine in (SWEEP, EVALUATION):
-        kind = "a sweep" if run.record.engine == SWEEP else "an evaluation of what is no run"
-        raise RlfError(f"run {run.record.id}: is {kind} and has no model. Name a run that was trained.")
-    return run
 
 
 def _of_run(reader: Reader, run: Run, wanted: str, runs_folder: Path, temporary: Path, asked: str) -> _Found:

@@ -289,7 +289,8 @@ def refuse_evaluation(record: RunRecord) -> None:
     from rlf.lineage.records import EVALUATION  # which `rlf check` does not load
 
     if record.engine == EVALUATION:
+        of = "" if record.parent_id is None else f" of run {record.parent_id}"
         raise RlfError(
-            f"run {record.id}: is an evaluation, which trains no model. `rlf eval {record.id}` continues one that was "
-            "stopped, and repeats it else."
+            f"run {record.id}: is an evaluation{of}, which trains no model. `rlf eval {record.id}` continues it where "
+            "it was stopped, and repeats it else."
         )

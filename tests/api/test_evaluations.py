@@ -202,17 +202,26 @@ def test_questions_without_answers_are_scored_by_the_rewards_that_need_none(trai
 def test_an_evaluation_is_no_run_that_was_trained(trained):
     from rlf.api.running.forks import fork
     from rlf.api.running.reproduce import reproduce
-    from rlf.api.runs.exports import export_model
 
     runs, run_id = trained
     (found,) = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids
     for use in (
         lambda: reproduce(found, live=False, runs_folder=runs, view=None, command=[]),
         lambda: fork(found, [], [], runs_folder=runs, view=None, command=[]),
-        lambda: export_model(found, runs / "out", runs_folder=runs),
     ):
-        with pytest.raises(RlfError, match=f"run {found}: is an evaluation"):
+        with pytest.raises(RlfError, match=f"run {found}: is an evaluation of run {run_id}"):
             use()
+
+
+def test_the_model_of_an_evaluation_is_that_of_its_run(trained, tmp_path):
+    from rlf.api.runs.exports import export_model
+
+    runs, run_id = trained
+    (found,) = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids
+    assert export_model(found, tmp_path / "out", runs_folder=runs).run_id == run_id
+    (alone,) = tried(runs, "builtin:tiny", asked=Asked(files=(SEARCH,), overrides=FEW)).run_ids
+    with pytest.raises(RlfError, match="an evaluation of what is no run and has no model"):
+        export_model(alone, tmp_path / "other", runs_folder=runs)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.api.lineage import open_reader
-from rlf.api.runs.models import SavedModel, choose_model
+from rlf.api.runs.models import SavedModel, choose_model, trained_run
 from rlf.api.runs.pushing import Pushed
 from rlf.builtin.names import BUILTIN
 from rlf.chat.format import FORMATS, detect_format
@@ -60,7 +60,7 @@ def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "new
     """
     check_free(target)
     with open_reader(runs_folder) as reader:
-        run = reader.get_run(name)
+        run = trained_run(reader, name)
         source = choose_model(reader, run, runs_folder, step, "--step")
         with published(target) as temporary:
             source.write(temporary)

@@ -17,7 +17,7 @@ from rlf.core.inside import path_inside, run_folder
 from rlf.engines.engine import Engine, recorded_engine
 from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import Run
+from rlf.lineage.records import EVALUATION, SWEEP, Run
 from rlf.spec.engine import Feature
 from rlf.spec.looking.model_folder import folder_on_disk
 
@@ -55,6 +55,17 @@ class SavedModel:
                 self.engine.save_checkpoint_model(self.base, self.path, saved)
                 _write_whole(saved, target)
         _add_processor(folder_on_disk(self.base["path"]), target)
+
+
+def trained_run(reader: Reader, name: str) -> Run:
+    """The run that has the model: for an evaluation, the one that was evaluated."""
+    run = reader.get_run(name)
+    if run.record.engine == EVALUATION and run.record.parent_id is not None:
+        return reader.get_run(run.record.parent_id)
+    if run.record.engine in (SWEEP, EVALUATION):
+        kind = "a sweep" if run.record.engine == SWEEP else "an evaluation of what is no run"
+        raise RlfError(f"run {run.record.id}: is {kind} and has no model. Name a run that was trained.")
+    return run
 
 
 def choose_model(reader: Reader, run: Run, runs_folder: Path, wanted: str, asked: str) -> SavedModel:
