@@ -79,6 +79,8 @@ def serve(
         raise RlfError("--vllm: vLLM's server has neither --agent nor --strict.")
     if strict and (agent or arguments):
         raise RlfError("--strict: serves the model alone; leave out --agent and specs.")
+    if not api_key and host not in ("127.0.0.1", "::1", "localhost"):
+        print(f"whoever reaches {host} can use the model: set --api-key or RLF_API_KEY", file=sys.stderr)
     settings = ServeSettings(
         name=name or target,
         host=host,
