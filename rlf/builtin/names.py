@@ -15,7 +15,11 @@ _FILES = {f"encyclopedia/{split}": f"encyclopedia/data/{split}.jsonl" for split 
 _QUESTIONS = {
     f"{of}/{split}": f"{of}/data/{split}.jsonl" for of in ("shop", "programs") for split in ("train", "heldout")
 }
-_ORDERS = {f"shop/orders_{split}": f"shop/data/orders_{split}.jsonl" for split in ("train", "heldout")}
+_ORDERS = {
+    f"shop/{name}_{split}": f"shop/data/{name}_{split}.jsonl"
+    for name in ("orders", "orders_mixed")
+    for split in ("train", "heldout")
+}
 _SPLITS_BY_GAME = {
     "rooms": ("train", "heldout", "train_three", "heldout_five"),
     "bisect": ("train", "heldout", "heldout_wide"),
@@ -24,7 +28,7 @@ _SPLITS_BY_GAME = {
 _GAMES = {
     f"{game}/{split}": f"{game}/data/{split}.jsonl" for game, splits in _SPLITS_BY_GAME.items() for split in splits
 }
-_MODELS = {name: f"{name}/checkpoint" for name in ("tiny", "games", "small")}
+_MODELS = {name: f"{name}/checkpoint" for name in ("clerk", "games", "small", "tiny")}
 _PATHS = {**_FILES, **_QUESTIONS, **_ORDERS, **_GAMES, **_MODELS, "shop/database": "shop/data/shop.sqlite"}
 
 

@@ -10,7 +10,9 @@ from rlf.builtin.names import builtin_path
 from rlf.builtin.shop.tasks import TaskKind, draw_task, find_gold
 from rlf.builtin.shop.world import STATES, Shop, ShopForgetful, ShopShuffled, stock_shop
 
-ROWS = [json.loads(line) for line in builtin_path("shop/orders_heldout").read_text(encoding="utf-8").splitlines()]
+NAMES = ("shop/orders_heldout", "shop/orders_mixed_heldout")
+ROWS = [json.loads(line) for name in NAMES for line in builtin_path(name).read_text(encoding="utf-8").splitlines()]
+SWAP = next(row for row in ROWS if row["kind"] == "swap")
 
 
 def opened(row, made_by=Shop):
@@ -26,9 +28,10 @@ def do(shop, calls):
 
 
 def test_the_shipped_rows_are_what_the_generator_makes():
-    rng = random.Random("orders:heldout")
+    rng = random.Random("orders_mixed:heldout")
     kinds = list(TaskKind)
-    for number, row in enumerate(ROWS[:6]):
+    mixed = builtin_path("shop/orders_mixed_heldout").read_text(encoding="utf-8").splitlines()
+    for number, row in enumerate(map(json.loads, mixed[:6])):
         assert draw_task(rng, Split.HELDOUT, kinds[number % 3]).row(number) == row
 
 
@@ -37,7 +40,7 @@ def test_gold_reaches_the_goal_of_every_held_out_task():
 
 
 def test_without_one_of_its_calls_gold_reaches_no_goal():
-    for row in ROWS[:60]:
+    for row in ROWS[-60:]:
         for left_out in row["gold"][1:]:
             assert do(opened(row), [call for call in row["gold"] if call != left_out]) == 0.0
 
@@ -73,7 +76,7 @@ def test_orders_move_as_the_policies_allow():
 
 
 def test_a_snapshot_is_the_same_shop_and_a_shop_of_its_own():
-    row = ROWS[2]
+    row = SWAP
     shop = opened(row)
     do(shop, row["gold"][:2])
     fork = Shop()

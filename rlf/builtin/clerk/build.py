@@ -24,6 +24,7 @@ from rlf.builtin.clerk.tokenizer import SYSTEM, build_tokenizer
 from rlf.builtin.encyclopedia.world import Split
 from rlf.builtin.shop.tasks import ShopTask, TaskKind, draw_task
 from rlf.builtin.shop.world import Shop
+from rlf.builtin.small.weights import start_copying
 from rlf.builtin.tiny.demonstrations import Demonstration, copy_drill
 from rlf.builtin.tiny.evaluate import Episode, EvaluationQuestion, play_episodes
 from rlf.builtin.tiny.layout import ToolCallTextError, opening_ids
@@ -34,7 +35,7 @@ __all__ = ["build"]
 
 logger = logging.getLogger(__name__)
 
-_NUM_TASKS, _NUM_COPY_DRILLS = 12, 8
+_NUM_TASKS, _NUM_COPY_DRILLS = 13, 3
 """Rows of a batch: tasks of each kind, and drills."""
 _NUM_FIGURES, _MAX_TURN_TOKENS = 256, 60
 
@@ -43,9 +44,10 @@ def build(folder: Path, seed: int = 0) -> None:
     """Trains both stages and writes a checkpoint that transformers loads, with its card, into `folder`."""
     torch.use_deterministic_algorithms(True)
     tokenizer = build_tokenizer()
-    model = create_model(tokenizer, seed, Shape(max_positions=512))
-    skills = SkillsPlan(constant_steps=400, decay_steps=500)
-    policy = PolicyPlan(steps=100, share_by_fault=())
+    model = create_model(tokenizer, seed, Shape(kv_heads=4, max_positions=512))
+    start_copying(model, seed)
+    skills = SkillsPlan(constant_steps=150, decay_steps=200)
+    policy = PolicyPlan(steps=80, share_by_fault=())
     started = time.process_time()
     trainer = Trainer(model, int(tokenizer.pad_token_id), skills.muon_rate, skills.adamw_rate)
     train_on(trainer, lambda step: _skills_batch(tokenizer, random.Random(f"clerk:{seed}:{step}")), skills)

@@ -15,7 +15,7 @@ from rlf.builtin.shop.world import PRODUCTS, Order, Shop, stock_shop
 __all__ = ["Call", "ShopTask", "TaskKind", "draw_task", "find_gold", "write_tasks"]
 
 _MAX_CALLS = 3
-_NUM_TRAIN, _NUM_EVALUATION = 512, 256
+_NUM_TRAIN, _NUM_EVALUATION = 384, 256
 
 
 class TaskKind(StrEnum):
@@ -50,7 +50,7 @@ class ShopTask(NamedTuple):
     def row(self, number: int) -> dict[str, Any]:
         """The columns."""
         gold = [call._asdict() for call in find_gold(self)]
-        return {"id": f"orders-{self.split}-{number:04d}", **self._asdict(), "gold": gold}
+        return {"id": f"{self.kind}-{self.split}-{number:04d}", **self._asdict(), "gold": gold}
 
     def open_shop(self) -> Shop:
         """The shop at the task's start."""
@@ -120,10 +120,13 @@ def _reaches_goal(task: ShopTask, path: list[Call]) -> bool:
 
 
 def write_tasks(folder: Path) -> None:
-    """Writes `orders_train.jsonl` and `orders_heldout.jsonl` into `folder`: customers of one are in no other."""
-    for name, split, count in (("train", Split.TRAIN, _NUM_TRAIN), ("heldout", Split.HELDOUT, _NUM_EVALUATION)):
-        rng = random.Random(f"orders:{name}")
-        kinds = list(TaskKind)
-        rows = [draw_task(rng, split, kinds[number % len(kinds)]).row(number) for number in range(count)]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"orders_{name}.jsonl").write_text(text, encoding="utf-8", newline="\n")
+    """Writes `orders_*.jsonl`, of which the state is named, and `orders_mixed_*.jsonl` of all kinds, into `folder`.
+
+    Customers of the training files are in no other.
+    """
+    for name, kinds in (("orders", [TaskKind.BY_STATE]), ("orders_mixed", list(TaskKind))):
+        for part, split, count in (("train", Split.TRAIN, _NUM_TRAIN), ("heldout", Split.HELDOUT, _NUM_EVALUATION)):
+            rng = random.Random(f"{name}:{part}")
+            rows = [draw_task(rng, split, kinds[number % len(kinds)]).row(number) for number in range(count)]
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / f"{name}_{part}.jsonl").write_text(text, encoding="utf-8", newline="\n")
