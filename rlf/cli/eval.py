@@ -54,7 +54,8 @@ def evaluate(
         str | None, typer.Option("--data", metavar="DATASET", help="Questions in place of the spec's `data.eval`.")
     ] = None,
     num_samples: Annotated[
-        int | None, typer.Option("-k", "--samples", min=1, help="Samples per question, for pass@k and pass^k.")
+        int | None,
+        typer.Option("-k", "--samples", min=1, max=10_000, help="Samples per question, for pass@k and pass^k."),
     ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="Of the samples.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Answer each question greedily, once.")] = False,

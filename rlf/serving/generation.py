@@ -112,7 +112,8 @@ class Answers:
 
     async def whole(self) -> list[Delta]:
         """Every answer, in the order of their indices."""
-        return [delta async for batch in self.batches(0, None) for delta in batch]
+        deltas = [delta async for batch in self.batches(0, None) for delta in batch]
+        return sorted(deltas, key=lambda delta: delta.index)
 
     async def batches(self, flush_s: float, keep_alive_s: float | None) -> AsyncGenerator[list[Delta]]:
         """What is new, whenever something is. Close it, or cancel what reads it, to stop sampling.

@@ -239,7 +239,7 @@ class EvalSpec(Section):
 
     every: int | None = Field(None, ge=1)
     """Steps between evaluations; None: only the first and the last."""
-    num_samples: int = Field(1, ge=1)
+    num_samples: int = Field(1, ge=1, le=10_000)
     """Sampled rollouts per question, for pass@k."""
     greedy: bool = True
     """Whether a greedy pass is made beside the sampled one."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from rlf.api.evaluation.asked import Asked
@@ -21,6 +22,7 @@ from rlf.cli.main import app
 from rlf.core import RlfError, SpecError
 from rlf.lineage.records import TrajectoryFilter
 from rlf.reports.evaluations import read_evaluations
+from rlf.spec.models import EvalSpec
 from rlf.types import Notice, RunStatus, StopReason
 
 from .conftest import ROOT
@@ -86,6 +88,11 @@ def test_samples_give_unbiased_chances_by_k(trained):
     assert found["pass^2"] == pytest.approx(sum(pairs[c] / 6 for c in solved.values()) / 4)
     assert found["pass@1"] == pytest.approx(found["success"])
     assert found["pass^4"] == sum(c == 4 for c in solved.values()) / 4
+
+
+def test_more_samples_than_memory_holds_are_refused():
+    with pytest.raises(ValidationError, match="less than or equal to 10000"):
+        EvalSpec(num_samples=100_000_000)
 
 
 def test_a_greedy_evaluation_has_no_samples(trained):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
+
+from rlf.serving.generation import Answers, Gate, Prepared
+from rlf.serving.metrics import Metrics
+from rlf.serving.turns import TurnReader
+from rlf.types.policy import Finish, Host, Sample, Sampling
 
 from .served import QUESTION, SEARCH, Ask, asking, events_of
 
@@ -56,6 +62,24 @@ def test_keys_that_ask_for_nothing_are_taken() -> None:
             assert status == 200, (key, body)
 
     asking(story)
+
+
+def test_answers_come_in_the_order_of_their_indices_whichever_ends_first() -> None:
+    class LastFirst:
+        """Ends the answer with the highest seed first."""
+
+        num_slots, max_tokens = 3, 8
+
+        async def complete(self, prompt: Any, max_tokens: int, sampling: Sampling, seed: int, watch: Any) -> Sample:
+            await asyncio.sleep((2 - seed) / 50)
+            return Sample([seed], [0.0], Finish.STOP)
+
+    async def main() -> list[int]:
+        gate = Gate(cast("Host", LastFirst()), 0, Metrics())
+        asked = [Prepared(n, [0], 1, Sampling(), n, TurnReader(None, calls=False), str) for n in range(3)]
+        return [delta.index for delta in await Answers(gate, asked, live=False).whole()]
+
+    assert asyncio.run(main()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("tools", [[], [SEARCH]])
