@@ -1,0 +1,40 @@
+"""Tasksets of verifiers v1, in the environment of `.venv/worlds/verifiers` that has the package."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlf.environments import EnvSpec
+from rlf.types import Message, StopReason, Task
+
+from .conftest import STOP
+
+PYTHON = Path(sys.prefix) / "worlds" / "verifiers" / "bin" / "python"
+TASKSET = Path(__file__).with_name("verifiers_capitals.py")
+
+
+@pytest.fixture
+def env():
+    if not list(PYTHON.parents[1].glob("lib/*/site-packages/verifiers")):
+        pytest.skip(f"{PYTHON} has no verifiers: `make .venv/worlds/ready` installs it")
+    return {"kind": "verifiers", "file": str(TASKSET), "python": str(PYTHON)}
+
+
+def test_a_taskset_of_a_dozen_lines_asks_and_scores(played, env):
+    task = Task("t", (Message("user", "Answer."),), columns={"index": 1})
+    right, wrong = played(env, [f"Rome{STOP}"], [f"Paris, or so they say in books{STOP}"], task=task)[0]
+    assert right.error is None, right.error
+    assert right.world.observation == "The capital of Italy?" and right.stop is StopReason.ENV_DONE
+    assert right.world.scores == {"exact": 1.0, "short": 1.0, "reward": 1.5}
+    assert wrong.world.scores == {"exact": 0.0, "short": 0.0, "reward": 0.0}
+
+
+def test_a_taskset_that_cannot_be_loaded_is_a_fault_before_the_run(env):
+    (complaint,) = EnvSpec.model_validate(env | {"args": {"no_such_field": 1}}).complaints()
+    assert "the taskset cannot be loaded" in complaint
+
+
+def test_a_python_without_verifiers_is_named():
+    spec = EnvSpec.model_validate({"kind": "verifiers", "file": str(TASKSET)})
+    assert "No module named 'verifiers'" in spec.complaints()[0]
