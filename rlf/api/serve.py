@@ -127,7 +127,7 @@ async def serve_by_vllm(
         RunError: the port is in use, the server does not start, or it ends.
     """
     if not has_vllm():
-        raise RlfError("--vllm: vLLM is not installed here. Leave the option out, or `pip install rlf[openrlhf]`.")
+        raise RlfError("--vllm: vLLM is not installed here. Install vllm==0.29.0, or leave the option out.")
     assert used.path is not None, "a target that is no endpoint has a model"
     with listening(settings.host, settings.port) as listener:
         port = listener.getsockname()[1]
