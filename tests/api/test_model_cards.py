@@ -195,6 +195,13 @@ def test_a_hub_that_refuses_is_named_and_the_folder_stays(exported, monkeypatch)
         push_folder(exported.folder, "a/b/c")
 
 
+def test_a_hub_that_cannot_be_reached_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    with pytest.raises(RunError, match=r"--push me/tiny: .*refused"):
+        push_folder(tmp_path, "me/tiny")
+
+
 def test_the_command_line_shows_what_would_be_sent(trained, tmp_path, monkeypatch):
     runs, run_id = trained
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")

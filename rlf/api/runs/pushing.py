@@ -31,6 +31,7 @@ def push_folder(folder: Path, repo: str, *, private: bool = False, dry_run: bool
         RlfError: the repository's name cannot be one.
         RunError: the Hub refuses, or cannot be reached; the folder stays.
     """
+    from httpx import HTTPError
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # its list of names lacks it
@@ -47,7 +48,7 @@ def push_folder(folder: Path, repo: str, *, private: bool = False, dry_run: bool
     try:
         api.create_repo(repo, private=private, exist_ok=True)
         api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Model exported by rlf: {folder.name}")
-    except (HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError, HTTPError, OSError) as error:
         raise RunError(
             f"--push {repo}: {first_line(error)} The model is in {folder}: log in with `hf auth login`, or set "
             f"HF_TOKEN, and upload it with `hf upload {repo} {folder}`."

@@ -88,6 +88,7 @@ def load_model(
     Raises:
         RlfError: it does not load, or is no model that this engine can run; with the mend.
     """
+    from safetensors import SafetensorError
     from transformers import AttentionInterface, AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
@@ -96,7 +97,7 @@ def load_model(
     try:
         held = dtype if frozen or lora is not None else torch.float32
         full = AutoModelForCausalLM.from_pretrained(path, dtype=held, attn_implementation=ATTENTION)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         why = first_line(error)
         raise RlfError(f"model.path: {path!r} does not load as a causal language model: {why}") from error
     full.to(device)  # type: ignore[arg-type]  # transformers wraps it without its signature

@@ -56,6 +56,15 @@ def test_a_folder_without_a_model_is_told(tmp_path):
         load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
 
 
+def test_weights_that_are_cut_off_are_named(tmp_path):
+    config = transformers.LlamaConfig(**SMALL)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(RlfError, match=r"does not load as a causal language model: .*header"):
+        load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_asking_for_a_gpu_that_is_not_there_is_told():
     with pytest.raises(RlfError, match="torch sees no GPU"):
