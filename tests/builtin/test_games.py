@@ -198,6 +198,13 @@ def test_random_probes_reach_every_number() -> None:
     assert NUM_PROBES == 6
 
 
+def test_the_base_is_poor_and_the_card_says_how_poor() -> None:
+    sampled = {name: figures["sampled"] for name, figures in CARD["base"].items()}
+    assert 0.0 < sampled["rooms/heldout"] <= 0.05
+    assert 0.0 < sampled["bisect/heldout"] <= 0.10
+    assert sampled["compose/heldout"] == CARD["control"]["compose/heldout"]["sampled"] == 0.0
+
+
 def test_the_checkpoint_is_small() -> None:
     assert CARD["parameters"] <= 1_000_000
     assert sum(path.stat().st_size for path in CHECKPOINT.iterdir()) <= 4_000_000
