@@ -2,6 +2,11 @@ import gc
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("rlf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rlf")
+"""How fast a machine makes examples says nothing of rlf."""
 
 gc.disable()
 """While the tests are collected; what was imported and collected by then is looked through no more."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _OPEN = frozenset({"/health"})
 """Paths that need no key."""
-_LARGE_BYTES = 50_000
-"""A body above which reading and rendering leave the event loop free."""
 _CUT_OFF = 499
 """The status that a request is counted with whose client went away."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
