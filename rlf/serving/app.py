@@ -160,9 +160,10 @@ class Server:
             raise Refusal(400, "expected either `prompt` or `messages`")
         if asked.messages is not None:
             tools = tuple(tool.function.described for tool in asked.tools)
-            tokens, _ = self._model.dialogue.encode(asked.messages, tools)
+            tokens, _ = await self._model.encode_chat(asked.messages, tools)
         else:
-            tokens = self._tokenizer.encode(asked.prompt or "", add_special_tokens=asked.add_special_tokens)
+            text = asked.prompt or ""
+            tokens = await self._model.encode_text(text, add_special_tokens=asked.add_special_tokens)
         answer = {"count": len(tokens), "max_model_len": self._model.max_tokens, "tokens": tokens}
         if asked.return_token_strs:
             answer["token_strs"] = [token_text(self._tokenizer, token) for token in tokens]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import TypeVar
 
 from rlf.chat import ChatFormat
 from rlf.chat.parsed import Parsed
 from rlf.core.seeds import derive_seed
 from rlf.serving.agent import Agent
-from rlf.serving.dialogue import Dialogue, Tools
+from rlf.serving.dialogue import Dialogue, Messages, Tools
 from rlf.serving.forcing import Opening, choose_opening
 from rlf.serving.generation import Delta, Gate, Prepared
 from rlf.serving.memory import Sampled
@@ -20,6 +22,10 @@ from rlf.serving.settings import ServeSettings
 from rlf.serving.turns import TurnReader, calls_of
 from rlf.types import ToolCall
 from rlf.types.policy import Sample, Sampling
+
+_T = TypeVar("_T")
+_LARGE_CHARS = 50_000
+"""Text above which tokens are made on a thread: other requests go on meanwhile."""
 
 
 class ServedModel:
@@ -50,7 +56,7 @@ class ServedModel:
         if self.agent is not None:
             return self._prepare_play(asked, self.agent)
         tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
-        prompt, is_continued = self.dialogue.encode(asked.messages, tools)
+        prompt, is_continued = await self.encode_chat(asked.messages, tools)
         if any(message.get("role") == "assistant" for message in asked.messages):
             self.gate.metrics.count_prompt(is_continued=is_continued)
         chat = self.dialogue.chat(tools)
@@ -93,10 +99,20 @@ class ServedModel:
 
         return [prepare(index, seed) for index, seed in enumerate(self._seeds(asked))]
 
-    def prepare_completion(self, asked: CompletionRequest) -> list[Prepared]:
+    async def encode_chat(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
+        """Tokens of a conversation, as `Dialogue.encode`."""
+        size = sum(100 + len(str(message.get("content"))) for message in messages)
+        return await _off_loop_if_large(size, partial(self.dialogue.encode, messages, tools))
+
+    async def encode_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Tokens of a text."""
+        encode = partial(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+        return await _off_loop_if_large(len(text), encode)
+
+    async def prepare_completion(self, asked: CompletionRequest) -> list[Prepared]:
         """What is to be sampled for texts. Raises Refusal."""
         self.check_name(asked.model)
-        prompts = [self._tokens_of(prompt) for prompt in asked.prompts]
+        prompts = [await self._tokens_of(prompt) for prompt in asked.prompts]
         if not prompts:
             raise Refusal(400, "prompt: expected at least one", key="prompt")
         sampling = self._sampling(asked, None, has_tools=False)
@@ -108,10 +124,10 @@ class ServedModel:
                 prepared.append(Prepared(len(prepared), tokens, room, sampling, seed, reader, self.dialogue.text))
         return prepared
 
-    def _tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
+    async def _tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
         if isinstance(prompt, str):
             begin = self.tokenizer.bos_token_id
-            tokens: list[int] = self.tokenizer.encode(prompt) or ([begin] if begin is not None else [])
+            tokens = await self.encode_text(prompt) or ([begin] if begin is not None else [])
         else:
             tokens = list(prompt)
             if any(not 0 <= token < len(self.tokenizer) for token in tokens):
@@ -166,3 +182,7 @@ class ServedModel:
         """One for each answer: the first has the request's own."""
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
         return [derive_seed(seed, "choice", index) if index else seed for index in range(asked.n)]
+
+
+async def _off_loop_if_large(num_chars: int, encode: Callable[[], _T]) -> _T:
+    return await asyncio.to_thread(encode) if num_chars > _LARGE_CHARS else encode()

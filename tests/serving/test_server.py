@@ -196,3 +196,14 @@ def test_a_short_request_is_answered_while_a_long_one_is_sampled(tokenizer: Any)
         return over
 
     assert asyncio.run(main()) == ["short", "long"]
+
+
+def test_others_are_answered_while_a_large_text_becomes_tokens() -> None:
+    async def story(ask: Ask) -> None:
+        large = asyncio.create_task(ask("/tokenize", {"prompt": "word " * 150_000}))
+        await asyncio.sleep(0.3)
+        status, _ = await ask("/health", None)
+        assert (status, large.done()) == (200, False)
+        assert (await large)[0] == 200
+
+    asking(story)

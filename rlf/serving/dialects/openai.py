@@ -155,7 +155,7 @@ class Completions(_OpenAi):
         return self.asked.n * len(self.asked.prompts)
 
     async def _prepare(self, model: ServedModel) -> list[Prepared]:
-        return model.prepare_completion(self.asked)
+        return await model.prepare_completion(self.asked)
 
     def _choice(self, delta: Delta) -> Json:
         logprobs: Json | None = None
