@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.lineage.records import CHAT, EVALUATION, Evaluation, FileRecord, Run, RunRecord
+from rlf.lineage.records import CHAT, EVALUATION, Evaluation, FileRecord, Run, RunRecord, TrajectoryFilter
 from rlf.reports.evaluation import kinds_of, success_words
 from rlf.reports.pages.curves import Course, main_charts
 from rlf.reports.pages.svg import charts_svg
@@ -33,6 +34,8 @@ class Tried:
     of: str
     """`step 40`, or the run of an evaluation of its own."""
     found: Evaluation
+    num_failed: int
+    """Trajectories without a reward, which `success` leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,16 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
     """The card of a run's model after some number of updates."""
     run_id = report.run.record.id
     own = reader.evaluations(run_id)
-    tried = [Tried(f"step {found.step}", found) for found in own if found.step in {0, step}]
+    tried = [_tried(reader, run_id, f"step {found.step}", found) for found in own if found.step in {0, step}]
     tried += _tried_apart(reader, run_id, step)
     charts = main_charts([Course("", [report.steps], [own])])[:2]
     image = charts_svg(charts) if charts else None
     return Card(report, step, tuple(tried), tuple(_controls(reader, run_id)), licence, usage, image)
+
+
+def _tried(reader: Reader, run_id: str, of: str, found: Evaluation) -> Tried:
+    rows = reader.trajectories(run_id, TrajectoryFilter(phase=found.mode, step=found.step))
+    return Tried(of, found, sum(row.reward is None for row in rows))
 
 
 def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[Tried]:
@@ -77,7 +85,7 @@ def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[Tried]:
         where = visible(record.plan["spec"]["data"]["eval"]["path"])
         for found in reader.evaluations(record.id):
             if found.mode != CHAT:
-                yield Tried(f"step {step}, {where} ({record.id})", found)
+                yield _tried(reader, record.id, f"step {step}, {where} ({record.id})", found)
 
 
 def _controls(reader: Reader, run_id: str) -> Iterator[tuple[Run, Evaluation]]:
@@ -130,10 +138,11 @@ def _usage(card: Card) -> Iterator[str]:
 
 
 def _base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
-    adapters = spec["model"].get("lora")
+    adapters, base = spec["model"].get("lora"), spec["model"]["path"]
+    base = Path(base).name if Path(base).is_absolute() else base
     how = f"adapters of rank {adapters['rank']}, merged" if adapters else "all weights"
     rows = [
-        ("base", f"`{visible(spec['model']['path'])}`"),
+        ("base", f"`{visible(base)}`"),
         ("licence of the base", card.licence or "not known: see the base"),
         ("trained", how),
     ]
@@ -142,7 +151,8 @@ def _base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
 
 
 def _file(file: FileRecord) -> str:
-    return f"`{visible(file.path)}` sha256 `{file.sha256}`"
+    name = Path(file.path).name if Path(file.path).is_absolute() else file.path
+    return f"`{visible(name)}`, hash in the lineage `{file.sha256}`"
 
 
 _ROLES = {"model": "weights", "tokenizer": "tokenizer", "template": "chat template", "data": "data"}
@@ -189,11 +199,15 @@ def _evaluations(card: Card) -> str:
         chances = [f"{name} {percent(value)}" for name, value in sorted(metrics.items()) if name.startswith(_CHANCES)]
         num = f"{metrics.get('num_questions', 0):.0f}"
         reward = decimal(metrics.get("reward/mean"))
-        rows.append((tried.of, tried.found.mode, success_words(metrics), ", ".join(chances), reward, num, kinds))
+        failed = str(tried.num_failed)
+        rows.append(
+            (tried.of, tried.found.mode, success_words(metrics), ", ".join(chances), reward, num, failed, kinds)
+        )
     if not rows:
         return "## Evaluations\n\nThis model was not evaluated."
-    header = ("model", "mode", "success", "chances", "reward", "questions", "by kind")
-    note = "In brackets 95 % Wilson intervals over questions; step 0 is the base."
+    header = ("model", "mode", "success", "chances", "reward", "questions", "failed", "by kind")
+    note = "In brackets 95 % Wilson intervals over questions; step 0 is the base. Failed: trajectories that something "
+    note += "outside the model broke, left out of the rest."
     return _sheet("Evaluations", header, rows, note=note)
 
 
