@@ -107,7 +107,10 @@ def evaluate(
     report = _report(done, runs_folder, html)
     logs = [write_log(run_id, runs_folder) for run_id in done.run_ids] if log is not None else []
     print_result("eval", report, as_json, lambda: _print_end(stdout_console(), report, done, runs_folder, logs))
-    raise typer.Exit(EXIT_CODES.get(done.status, 1))
+    broken = [row for row in report.rows if not row.num_questions]
+    for row in broken:
+        print(f"{row.target}, {row.mode}: none of {row.num_samples} trajectories could be scored", file=sys.stderr)
+    raise typer.Exit(EXIT_CODES.get(done.status, 1) or bool(broken))
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:

@@ -314,6 +314,15 @@ def test_what_breaks_is_apart_from_zeros(trained):
     assert any("the model's server" in cause for cause in row.causes)
 
 
+def test_an_evaluation_of_which_nothing_could_be_scored_fails(trained):
+    runs, _ = trained
+    with a_server(lambda _: (400, {"error": {"message": "down"}})) as (url, _):
+        command = ["eval", str(SEARCH), "--endpoint", url, "--model", "big", "--limit", "2", "--runs", str(runs)]
+        result = CliRunner().invoke(app, [*command, "eval.greedy=false"])
+    assert result.exit_code == 1
+    assert f"big at {url}, sampled: none of 2 trajectories could be scored" in result.output
+
+
 def test_an_endpoint_that_refuses_is_named_before_anything_is_written(trained):
     runs, _ = trained
     endpoint = endpoint_of("http://127.0.0.1:9/v1", "big")
