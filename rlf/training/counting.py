@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rlf.rollout.rollout import Rollout
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason, Trajectory
+from rlf.types.world import WorldRecord
 
 SAMPLER = "the sampler"
 REWARD = "a reward term"
@@ -25,9 +26,14 @@ def find_cause(scored: Scored) -> str | None:
     if trajectory.stop is not StopReason.INFRA_FAILURE:
         return REWARD
     if trajectory.world is not None and trajectory.world.failed is not None:
-        return f"world {trajectory.world.kind!r}"
+        return world_name(trajectory.world)
     broken = [record for record in trajectory.calls if record.result.outcome.is_infrastructure]
     return f"tool {broken[0].call.name!r}" if broken else SAMPLER
+
+
+def world_name(world: WorldRecord) -> str:
+    """What a world that failed or answered is called among causes."""
+    return f"world {world.kind!r}"
 
 
 def broken_trajectory(rollout: Rollout, prompt: Sequence[int], error: str) -> Scored:

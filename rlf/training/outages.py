@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from rlf.training.counting import REWARD, SAMPLER, counts, find_cause
+from rlf.training.counting import REWARD, SAMPLER, counts, find_cause, world_name
 from rlf.types.score import Scored
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import CallRecord, Trajectory
@@ -91,8 +91,11 @@ class Outages:
                 self._note_answer(f"tool {record.call.name!r}", ended_at)
             elif record.result.outcome.is_infrastructure:
                 self._note_failure(f"tool {record.call.name!r}", ended_at)
+        world = scored.trajectory.world
+        if world is not None and world.failed is None:
+            self._note_answer(world_name(world), now)
         cause = find_cause(scored)
-        if cause is not None and cause in (SAMPLER, REWARD):
+        if cause is not None and not cause.startswith("tool "):  # whose calls were noted above
             self._note_failure(cause, now)
 
     async def may_play_again(self, scored: Scored, tries: Tries) -> bool:

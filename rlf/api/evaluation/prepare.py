@@ -109,8 +109,8 @@ def endpoint_again(trial: Trial) -> EndpointSpec | None:
 
 
 def _recorded_evaluation(name: str, runs_folder: Path) -> Run | None:
-    """The evaluation that a name stands for; None where it names something else."""
-    if "/" in name or Path(name).exists():
+    """The evaluation that a name stands for; None where it names something else, as `latest` does: a trained run."""
+    if name == "latest" or "/" in name or Path(name).exists():
         return None
     try:
         with open_reader(runs_folder) as reader:

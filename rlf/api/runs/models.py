@@ -58,7 +58,11 @@ class SavedModel:
 
 
 def trained_run(reader: Reader, name: str) -> Run:
-    """The run that has the model: for an evaluation, the one that was evaluated."""
+    """The run that has the model: for `latest` the newest that trained, for an evaluation the one that it was of."""
+    if name == "latest":
+        trained = (run for run in reader.list_runs() if run.record.engine not in (SWEEP, EVALUATION))
+        if (newest := next(trained, None)) is not None:
+            return newest
     run = reader.get_run(name)
     if run.record.engine == EVALUATION and run.record.parent_id is not None:
         return reader.get_run(run.record.parent_id)

@@ -43,8 +43,8 @@ class VerifiersEnv(EnvSpec):
     """An installed module that exports one."""
     args: Mapping[str, Any] = {}
     """Fields of the taskset's config, by name."""
-    python: str = sys.executable
-    """The Python whose environment has verifiers, relative to where rlf runs."""
+    python: str | None = None
+    """The Python whose environment has verifiers, relative to where rlf runs; None: the one that runs rlf."""
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Self:
@@ -61,17 +61,22 @@ class VerifiersEnv(EnvSpec):
     @property
     def command(self) -> list[str]:
         """What starts the taskset's process."""
-        return [self.python, verifiers_tasks.__file__, self.file or self.package or "", json.dumps(dict(self.args))]
+        return [
+            self.python or sys.executable,
+            verifiers_tasks.__file__,
+            self.file or self.package or "",
+            json.dumps(dict(self.args)),
+        ]
 
     def complaints(self) -> list[str]:
         """Loads the taskset once."""
-        about_to_run(f"start {self.python} with the taskset {self.file or self.package}")
+        about_to_run(f"start {self.command[0]} with the taskset {self.file or self.package}")
         asked = json.dumps({"do": "describe"}) + "\n"
         try:
             done = subprocess.run(self.command, input=asked, capture_output=True, text=True, timeout=_LOOK_S)
             found = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError) as fault:
-            return [f"python: {self.python} cannot be run: {fault}"]
+            return [f"python: {self.command[0]} cannot be run: {fault}"]
         except ValueError:
             return [f"the taskset's process said nothing: {done.stderr[-300:].strip()}"]
         return [f"the taskset cannot be loaded: {found['error']}"] if "error" in found else []

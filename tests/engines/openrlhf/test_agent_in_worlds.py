@@ -55,7 +55,7 @@ def test_calls_change_the_world_and_its_score_is_the_reward(job):
 
 def test_a_world_that_cannot_be_reset_leaves_the_trajectory_out(job):
     made = job(fails="true")
-    responses, _ = play(made, [RIGHT], samples=1)
+    responses, _ = play(made, [RIGHT])
     last = records(made)[-1].scored
     assert (last.trajectory.stop, last.trajectory.world.failed, last.reward) == (
         StopReason.INFRA_FAILURE,
@@ -63,4 +63,4 @@ def test_a_world_that_cannot_be_reset_leaves_the_trajectory_out(job):
         None,
     )
     assert "no library today" in last.trajectory.error
-    assert len(responses) == 1
+    assert len(responses) == 4

@@ -416,6 +416,11 @@ OPTIONS: tuple[Option, ...] = (
 ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("chat tools rewards", "the agent: rlf's own chat formats, tools and rewards"),
     Elsewhere(
+        "env.kind env.keep_state env.limits.reset_s env.limits.step_s env.limits.score_s env.limits.episode_s "
+        "env.limits.max_concurrency env.limits.max_output_chars",
+        "the agent: rlf's own worlds, each vLLM engine for itself",
+    ),
+    Elsewhere(
         "rollout.max_turns rollout.max_tool_calls rollout.max_new_tokens rollout.max_parse_failures rollout.stop "
         "rollout.top_k rollout.min_p",
         "the agent: rlf's own loop, turn by turn",
