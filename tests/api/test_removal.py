@@ -108,7 +108,9 @@ def test_an_export_copies_nothing_that_a_link_in_the_run_points_to_outside(runs,
     (runs / RUN / "model" / "config.json").write_text("{}")
     (runs / RUN / "model" / "weights").symlink_to(victim / "precious")
     with open_lineage(runs) as store, store.write() as connection:
-        connection.exec_driver_sql("""UPDATE runs SET plan = '{"spec": {"train": {"steps": 1}}}'""")
+        connection.exec_driver_sql(
+            """UPDATE runs SET plan = '{"spec": {"train": {"steps": 1}, "model": {"path": "builtin:tiny"}}}'"""
+        )
     with pytest.raises(RlfError, match="leads out of"):
         export_model("latest", runs.parent / "out", runs_folder=runs)
     assert not (runs.parent / "out").exists()

@@ -154,7 +154,7 @@ def test_no_shipped_spec_pays_for_what_is_not_skill() -> None:
     bases = ("builtin:tiny", "builtin:small")
     local = {name: spec for name, spec in specs.items() if spec.model.path in bases and spec.tools}
     by_reward = {repr(spec.rewards): name for name, spec in reversed(local.items())}
-    assert len(by_reward) >= 6
+    assert len(by_reward) >= 5
     for name in by_reward.values():
         found = asyncio.run(attack(specs[name], num_questions=2, seconds=0.5, step=1))
         assert found.gold is not None and found.gold.reward is not None and found.gold.reward >= 1, name
