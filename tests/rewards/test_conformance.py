@@ -34,7 +34,7 @@ IN_PROCESSES = {"math"}
 """Rules that start processes: asked about many trajectories at once."""
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def _judge() -> Iterator[None]:
     with JUDGE.serving():
         yield
