@@ -39,6 +39,7 @@ class WorldEpisode:
         task: Task,
         seed: int,
         *,
+        speaks: bool,
         maker: WorldMaker,
         permits: asyncio.Semaphore,
         detached: Detached,
@@ -49,6 +50,7 @@ class WorldEpisode:
         """Takes what the worlds of a run share.
 
         Args:
+            speaks: whether it may answer turns that call nothing.
             permits: one for each world that there may be.
             redact: strikes secrets out of what the world says.
             forget: called when the episode is closed.
@@ -66,7 +68,7 @@ class WorldEpisode:
         self._is_over = False
         self._num_calls = 0
         """Calls since the last step was taken."""
-        self.speaks = spec.speaks
+        self.speaks = speaks
         self._world_s = 0.0
         self._failed: Phase | None = None
         self._kept = WorldRecord(spec.kind)

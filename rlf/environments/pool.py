@@ -46,12 +46,14 @@ class WorldPool:
         self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
         self._stack = AsyncExitStack()
         self._maker: WorldMaker | None = None
+        self._speaks = False
         self.declarations = tuple(self._declare(tool) for tool in spec.tools)
         """The tools of the worlds, for the executor."""
 
     async def __aenter__(self) -> Self:
         """Opens what all worlds share. Raises RlfError."""
         self._maker = await self._stack.enter_async_context(self.spec.open())
+        self._speaks = self.spec.speaks
         self._detached, self._timers = Detached(), Timers()
         return self
 
@@ -72,6 +74,7 @@ class WorldPool:
             self.spec,
             task,
             derive_seed(self._seed, "world", task.id),
+            speaks=self._speaks,
             maker=self._maker,
             permits=self._permits,
             detached=self._detached,
