@@ -8,7 +8,7 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 from typer.testing import CliRunner
@@ -196,27 +196,47 @@ class Terminal:
     def write(self, text):
         os.write(self.own, text.encode())
 
+    def interrupt_until(self, words):
+        """Presses Ctrl-C until the words are printed: one that comes just before readline waits
+        is seen with the next key only."""
+        for _ in range(40):
+            self.write("\x03")
+            with suppress(AssertionError):
+                return self.read_until(words, timeout_s=3)
+        raise AssertionError(f"{words!r} was not printed: {self.text!r}")
 
-def test_ctrl_c_stops_an_answer_and_twice_the_program_and_the_terminal_is_left_clean():
-    options = ["eval.temperature=9", "rollout.max_total_tokens=1000"]
-    terminal = Terminal("chat", "builtin:tiny", "specs/search_no_tool.yaml", *options)
+    def close(self):
+        """Ends the program, if it is still there."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self.own)
+
+
+@pytest.fixture
+def terminal():
+    with closing(
+        Terminal(
+            *("chat", "builtin:tiny", "specs/search_no_tool.yaml"),
+            *("eval.temperature=9", "rollout.max_total_tokens=1000"),
+        )
+    ) as opened:
+        yield opened
+
+
+def test_ctrl_c_stops_an_answer_and_twice_the_program_and_the_terminal_is_left_clean(terminal):
     terminal.read_until("> ")
     terminal.write("Who is it?\n")
     terminal.read_until("it\\?\r\n..........")  # the model has begun
-    terminal.write("\x03")
-    terminal.read_until("Ctrl-C again")
+    terminal.interrupt_until("Ctrl-C again")
     terminal.read_until("> ")
     terminal.write("/undo\n")
     terminal.read_until("nothing was said yet")
     terminal.read_until("> ")
-    terminal.write("\x03")
-    terminal.read_until("Ctrl-C again")
-    terminal.read_until("> ")
-    for _ in range(20):  # one that comes before readline waits is seen with the next key only
+    terminal.interrupt_until("Ctrl-C again")
+    for _ in range(20):
         terminal.write("\x03")
         with suppress(subprocess.TimeoutExpired):
             terminal.process.wait(3)
             break
-    assert terminal.process.wait(1) == 130
+    assert terminal.process.poll() == 130
     assert termios.tcgetattr(terminal.own) == terminal.before
-    os.close(terminal.own)
