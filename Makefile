@@ -54,6 +54,7 @@ reference: .venv/installed  ## Makes docs/schema and docs/reference again from t
 	$(BIN)/rlf schema --write docs/schema
 	$(BIN)/python -m rlf.spec.meaning.reference docs/reference
 	$(BIN)/python -m rlf.builder.reference docs
+	$(BIN)/python docs/generate.py
 	$(BIN)/python -m rlf.engines.openrlhf.compile.reference docs/reference
 
 clean:

@@ -1,0 +1,140 @@
+"""Messages, help, pages and docstrings use the words of the glossary."""
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def load_generator():
+    """`docs/generate.py` as a module."""
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATOR = load_generator()
+NEVER = {pattern: term["write"] for term in GENERATOR.read_glossary() for pattern in term.get("never", [])}
+REFUSED = re.compile("|".join(rf"\b{pattern}(?!\w)" for pattern in NEVER), re.IGNORECASE)
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+MODULES = sorted((ROOT / "rlf").rglob("*.py"))
+# Packages and pages whose sentences still use refused words. It only shrinks.
+UNFINISHED = {
+    "README.md",
+    "docs/commands.md",
+    "docs/embedded.md",
+    "docs/guides/chat.md",
+    "docs/guides/evaluate.md",
+    "docs/guides/judges.md",
+    "docs/guides/openrlhf.md",
+    "docs/guides/reports.md",
+    "docs/guides/rewards.md",
+    "docs/guides/sandbox.md",
+    "docs/guides/serve.md",
+    "docs/guides/specs.md",
+    "docs/guides/tools.md",
+    "docs/learning.md",
+    "docs/local-engine.md",
+    "docs/reference/chat-formats.md",
+    "docs/reference/env.md",
+    "docs/reference/estimators.md",
+    "docs/reference/metrics.md",
+    "docs/reference/openrlhf.md",
+    "docs/reference/reward.md",
+    "docs/reference/spec.md",
+    "docs/reference/tool.md",
+    "rlf/algo",
+    "rlf/api",
+    "rlf/builder",
+    "rlf/builtin",
+    "rlf/chat",
+    "rlf/cli",
+    "rlf/core",
+    "rlf/data",
+    "rlf/endpoints",
+    "rlf/engines",
+    "rlf/environments",
+    "rlf/lineage",
+    "rlf/plan",
+    "rlf/reports",
+    "rlf/rewards",
+    "rlf/rollout",
+    "rlf/sandbox",
+    "rlf/serving",
+    "rlf/spec",
+    "rlf/testing",
+    "rlf/tools",
+    "rlf/trackers",
+    "rlf/training",
+    "rlf/types",
+}
+
+
+def read_sentences(module: Path):
+    """Yield line and text of each string that a reader may see: messages, first lines of docstrings, help."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None
+    }
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    is_help = module.is_relative_to(ROOT / "rlf/cli")
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        text = node.value.strip()
+        if id(node) in docstrings and not is_help:
+            text = text.splitlines()[0] if text else ""
+        if " " in text or id(node) in parts:
+            yield node.lineno, text
+
+
+def find_refused(text: str) -> list[str]:
+    return [found.group() for found in REFUSED.finditer(text)]
+
+
+def name_place(path: Path) -> str:
+    """The package of a module, or the page itself."""
+    relative = path.relative_to(ROOT)
+    return "/".join(relative.parts[:2]) if relative.parts[0] == "rlf" else relative.as_posix()
+
+
+def find_all_refused(path: Path) -> list[str]:
+    lines = (
+        enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if path.suffix == ".md" else read_sentences(path)
+    )
+    return [f"{path.relative_to(ROOT)}:{line}: {word}" for line, text in lines for word in find_refused(text)]
+
+
+PLACES = sorted({name_place(path) for path in [*PAGES, *MODULES]})
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place not in UNFINISHED])
+def test_no_sentence_uses_a_refused_word(place):
+    assert [found for path in [*PAGES, *MODULES] if name_place(path) == place for found in find_all_refused(path)] == []
+
+
+def test_what_is_unfinished_has_refused_words():
+    found = {name_place(path) for path in [*PAGES, *MODULES] if find_all_refused(path)}
+    assert UNFINISHED - found == set(), "remove them from UNFINISHED"
+
+
+@pytest.mark.parametrize("name", GENERATOR.PAGES)
+def test_the_committed_page_is_current(name):
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == GENERATOR.PAGES[name](), "run `make reference`"
+
+
+def test_a_term_is_explained_once():
+    terms = [term["write"] for term in GENERATOR.read_glossary()]
+    assert len(terms) == len(set(terms)) >= 60
+
+
+def test_a_term_has_no_other_keys():
+    assert {key for term in GENERATOR.read_glossary() for key in term} == {"write", "means", "never"}
