@@ -36,6 +36,7 @@ COMMANDS = {
     "eval": "evaluate",
     "chat": "chat",
     "serve": "serve",
+    "web": "web",
     "export": "export",
     "trace": "trace",
     "schema": "schema",

@@ -18,6 +18,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "runs": "List, show, compare, export, import and remove runs.",
         "trace": "Show a trajectory turn by turn, or find some.",
+        "web": "Open a page in the browser for all of it.",
     },
     "Use": {
         "eval": "Evaluate runs, checkpoints, models and endpoints with a spec's tools and rewards.",

@@ -16,6 +16,10 @@ class RlfError(Exception):
     exit_code = 2
 
 
+class NotFoundError(RlfError):
+    """What was named is not there."""
+
+
 class RunError(RlfError):
     """A run failed for a reason outside its input (full disk, port in use, out of memory)."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
 from rlf.core import RlfError, nearest
+from rlf.core.errors import NotFoundError
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.costs import costs_of
@@ -293,7 +294,7 @@ def _parts_of(table: Table, ref: int) -> Select[Any]:
 def _match(name: str, ids: list[str]) -> str:
     """The id that a name stands for; `ids` are newest first."""
     if not ids:
-        raise RlfError(f"run {name!r}: the lineage holds no runs yet. Start one with `rlf run SPEC`.")
+        raise NotFoundError(f"run {name!r}: the lineage holds no runs yet. Start one with `rlf run SPEC`.")
     if name == "latest":
         return ids[0]
     found = [run_id for run_id in ids if run_id.startswith(name)]
@@ -301,7 +302,9 @@ def _match(name: str, ids: list[str]) -> str:
         return name if name in found else found[0]
     if found:
         raise RlfError(f"run {name!r}: {len(found)} runs begin so: {_some(found)}. Write more of the id.")
-    raise RlfError(f"run {name!r}: no such run{nearest(name, ids)} (newest: {_some(ids)}). `latest` is the newest.")
+    raise NotFoundError(
+        f"run {name!r}: no such run{nearest(name, ids)} (newest: {_some(ids)}). `latest` is the newest."
+    )
 
 
 def _some(ids: list[str]) -> str:
@@ -347,7 +350,7 @@ def _trajectory_row(connection: Connection, run_id: str, k: int, step: int | Non
         query = query.where(table.c.step == step)
     row = connection.execute(query).first()
     if row is None:
-        raise RlfError(_what_there_is(connection, run_id, k, step, phase))
+        raise NotFoundError(_what_there_is(connection, run_id, k, step, phase))
     return row
 
 

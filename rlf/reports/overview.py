@@ -55,6 +55,30 @@ def read_overviews(reader: Reader) -> list[Overview]:
     return [_overview(run, latest.get(run.record.id), tags.get(run.record.id, ())) for run in reader.list_runs()]
 
 
+@dataclass(frozen=True, slots=True)
+class OverviewPage:
+    """Some of the runs that a filter wants."""
+
+    runs: tuple[Overview, ...]
+    num_wanted: int
+    """By the filter, on all pages."""
+    num_runs: int
+    """In the lineage."""
+    next: str | None
+    """The id behind which the next page begins; None on the last one."""
+
+
+def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: str | None, limit: int) -> OverviewPage:
+    """The runs that `rlf runs list` shows for a filter and an order, from behind a run's id on."""
+    every = read_overviews(reader)
+    found = chosen(every, wanted, sort)
+    ids = [item.run_id for item in found]
+    begin = ids.index(after) + 1 if after in ids else 0
+    page = found[begin : begin + limit]
+    following = page[-1].run_id if begin + limit < len(found) else None
+    return OverviewPage(tuple(page), len(found), len(every), following)
+
+
 def _overview(run: Run, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:
     record = run.record
     return Overview(

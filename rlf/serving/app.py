@@ -15,7 +15,7 @@ from aiohttp import web
 from pydantic import Field
 
 from rlf.core.models import StrictModel
-from rlf.endpoints.visitors import guard_visitors
+from rlf.core.visitors import guard_visitors
 from rlf.serving.agent import Agent
 from rlf.serving.dialects import DIALECTS, JUDGES
 from rlf.serving.dialects.dialect import Dialect

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import IO, Any
 
 from rlf.core.errors import RunError
-from rlf.endpoints.visitors import ALLOWED_HOSTS, own_names
+from rlf.core.visitors import ALLOWED_HOSTS, own_names
 
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
 _POLL_S = 0.2

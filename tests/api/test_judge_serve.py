@@ -171,7 +171,7 @@ def test_vllm_serves_where_it_is_installed_and_never_a_builtin_model(monkeypatch
     assert command[1:5] == ["-m", "vllm.entrypoints.cli.main", "serve", "org/model"]
     assert command[5:] == [
         *("--served-model-name", "org/model", "--host", "127.0.0.1", "--port", "8100"),
-        *("--middleware", "rlf.endpoints.visitors.VisitorGuard"),
+        *("--middleware", "rlf.core.visitors.VisitorGuard"),
         *("--tensor-parallel-size", "2", "--max-model-len", "8192"),
     ]
     own = _command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)

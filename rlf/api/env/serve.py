@@ -26,7 +26,7 @@ async def serve_openenv(spec: RunSpec, host: str, port: int, tell: Callable[[str
     from aiohttp import web
 
     from rlf.api.env.serving.openenv import OpenEnvServer, serve_app
-    from rlf.endpoints.visitors import guard_visitors
+    from rlf.core.visitors import guard_visitors
 
     ended = asyncio.Event()
     with listening(host, port) as listener, stopping(ended.set):

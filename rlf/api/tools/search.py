@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.api.serving import listening, stopping
 from rlf.core.machine import usable_cores
+from rlf.core.visitors import guard_visitors
 from rlf.data.corpus import Corpus, Passage, open_corpus
-from rlf.endpoints.visitors import guard_visitors
 
 _MAX_BODY_BYTES = 4_000_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from rlf.core.errors import RlfError
-from rlf.endpoints.visitors import guard_visitors
+from rlf.core.visitors import guard_visitors
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 from rlf.engines.openrlhf.spool.send import CHUNK_BYTES

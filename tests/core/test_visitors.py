@@ -13,7 +13,7 @@ from aiohttp import web
 from rlf.api.tools.search import search_app
 from rlf.builtin.tiny import CHECKPOINT
 from rlf.chat.tokenizer import load_tokenizer
-from rlf.endpoints.visitors import VisitorGuard, own_names, refusal
+from rlf.core.visitors import VisitorGuard, own_names, refusal
 from rlf.engines.openrlhf.follow.receive import Receiver
 from rlf.serving.app import Server
 from rlf.serving.settings import ServeSettings

@@ -1,0 +1,90 @@
+"""The application: the areas' routes behind the guard, and how errors are answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from rlf import __version__
+from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
+from rlf.core.plain_json import as_json
+from rlf.web import runs
+from rlf.web.guard import Guard
+from rlf.web.settings import WebSettings
+from rlf.web.site import API, Site
+
+logger = logging.getLogger(__name__)
+AREAS = (runs,)
+"""Modules with a function `routes` that registers an area's routes on a site."""
+_STATUS = {
+    NotFoundError: (404, "missing"),
+    CheckError: (409, "check"),
+    RunError: (500, "run"),
+    RlfError: (422, "input"),
+}
+
+
+def create_app(settings: WebSettings) -> FastAPI:
+    """The page of a project; `uvicorn` serves it."""
+    site = Site(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        site.close()
+
+    app = FastAPI(
+        title="rlf",
+        version=__version__,
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
+    for module in AREAS:
+        area = module.routes(site)
+        app.include_router(area.api)
+        app.include_router(area.pages)
+    app.add_api_route("/", lambda: RedirectResponse("/runs"), include_in_schema=False, response_model=None)
+    _answer_errors(app, site)
+    app.add_middleware(Guard, settings=settings)
+    return app
+
+
+def _answer_errors(app: FastAPI, site: Site) -> None:
+    """Errors as JSON under `/api/v1`, as a page elsewhere; a defect of rlf shows no traceback to a visitor."""
+
+    def respond(request: Request, status: int, code: str, error: str, faults: object = ()) -> Response:
+        body = {"code": code, "message": error, "faults": as_json(faults)}
+        if request.url.path.startswith(API):
+            return JSONResponse({"error": body}, status)
+        return site.page(request, "error.html", body | {"status": status}, status)
+
+    @app.exception_handler(RlfError)
+    def answer_rlf(request: Request, error: RlfError) -> Response:
+        status, code = next(found for kind, found in _STATUS.items() if isinstance(error, kind))
+        return respond(request, status, code, str(error), error.faults if isinstance(error, SpecError) else ())
+
+    @app.exception_handler(HTTPException)
+    def answer_http(request: Request, error: HTTPException) -> Response:
+        code = "missing" if error.status_code == 404 else "refused"
+        return respond(request, error.status_code, code, error.detail)
+
+    @app.exception_handler(RequestValidationError)
+    def answer_invalid(request: Request, error: RequestValidationError) -> Response:
+        words = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        return respond(request, 422, "input", words)
+
+    @app.exception_handler(Exception)
+    def answer_defect(request: Request, error: Exception) -> Response:
+        logger.error("a defect of rlf, met by %s", request.url.path, exc_info=error)
+        return respond(request, 500, "defect", f"rlf failed: {type(error).__name__}. The server's log says more.")

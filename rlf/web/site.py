@@ -1,0 +1,165 @@
+"""What the routes of all areas share: the lineage, the templates, and how one function becomes a page and JSON."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from rlf import __version__
+from rlf.api.lineage import Reader, open_reader
+from rlf.core.plain_json import as_json
+from rlf.reports import quantities
+from rlf.web.settings import WebSettings
+
+API = "/api/v1"
+_HERE = Path(__file__).parent
+_FILTERS = ("percent", "rate", "points", "decimal", "dollars", "count", "counted", "duration", "latency", "p_value")
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
+
+
+class Site:
+    """One server's project, lineage and templates."""
+
+    def __init__(self, settings: WebSettings) -> None:
+        self.settings = settings
+        self._templates = _environment()
+        self._templates.globals["site"] = settings
+        self._templates.globals["version"] = __version__
+        self._lock = threading.Lock()
+        self._open = ExitStack()
+        self._reader: Reader | None = None
+        self._file: tuple[int, int] | None = None
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        """The lineage, opened at the first question; anew where its file was replaced. Raises RlfError without one."""
+        with self._lock:
+            file = _identity(self.settings.runs_folder / "rlf.db")
+            if self._reader is None or file != self._file:
+                self._open.close()
+                self._reader = None
+                self._reader = self._open.enter_context(open_reader(self.settings.runs_folder))
+                self._file = _identity(self.settings.runs_folder / "rlf.db")
+            reader = self._reader
+        yield reader
+
+    @property
+    def has_lineage(self) -> bool:
+        """Whether there is a run yet, or was one."""
+        return "RLF_DB" in os.environ or (self.settings.runs_folder / "rlf.db").exists()
+
+    def close(self) -> None:
+        """Closes the lineage."""
+        self._open.close()
+
+    def page(self, request: Request, template: str, data: object, status: int = 200) -> HTMLResponse:
+        """A template filled in: whole, or without its frame for a request of htmx."""
+        is_part = "hx-request" in request.headers and "hx-boosted" not in request.headers
+        text = self._templates.get_template(template).render(
+            data=data,
+            layout="layout/part.html" if is_part else "layout/page.html",
+            path=request.url.path,
+            query=request.query_params,
+            nonce=request.state.nonce,
+        )
+        return HTMLResponse(text, status, headers={"Vary": "HX-Request"})
+
+
+class Area:
+    """The routes of one area: each view is a page and, under `/api/v1`, the same data as JSON."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site = site
+        self.pages = APIRouter(include_in_schema=False)
+        self.api = APIRouter(prefix=API, tags=[name])
+
+    def view(self, path: str, template: str | None = None) -> Callable[[_Handler], _Handler]:
+        """Registers a function of a request's parameters that returns frozen data.
+
+        Args:
+            template: what the page is filled from; None where there is JSON alone.
+        """
+
+        def register(function: _Handler) -> _Handler:
+            def answer(data: Any = Depends(function)) -> JSONResponse:
+                return JSONResponse(as_json(data))
+
+            def show(request: Request, data: Any = Depends(function)) -> HTMLResponse:
+                return self.site.page(request, template or "", data)
+
+            self._answer(path, "GET", answer, function)
+            if template is not None:
+                self.pages.add_api_route(path, show, methods=["GET"], response_model=None)
+            return function
+
+        return register
+
+    def act(self, method: str, path: str, status: int = 200) -> Callable[[_Handler], _Handler]:
+        """Registers a function that changes or starts something; a server that is read-only has no such route."""
+
+        def register(function: _Handler) -> _Handler:
+            def answer(data: Any = Depends(function)) -> JSONResponse:
+                return JSONResponse(as_json(data), status)
+
+            if not self.site.settings.read_only:
+                self._answer(path, method, answer, function)
+            return function
+
+        return register
+
+    def _answer(
+        self, path: str, method: str, answer: Callable[..., JSONResponse], function: Callable[..., Any]
+    ) -> None:
+        """Registers a route of `/api/v1`, which its function describes in OpenAPI."""
+        self.api.add_api_route(
+            path,
+            answer,
+            methods=[method],
+            response_model=None,
+            summary=_summary(function),
+            operation_id=function.__name__,
+        )
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    return (function.__doc__ or "").split("\n\n")[0].strip().rstrip(".")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _environment() -> Environment:
+    """Templates in which every text is escaped and has its control and direction characters shown."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: quantities.visible(value) if type(value) is str else value,
+    )
+    environment.filters |= {name: getattr(quantities, name) for name in _FILTERS}
+    environment.filters["datetime"] = _time_element
+    return environment
+
+
+def _time_element(seconds: float) -> Markup:
+    """A moment in UTC that a browser may show in its own zone."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), moment.strftime("%Y-%m-%d %H:%M UTC"))

@@ -1,0 +1,26 @@
+"""Runs as a page and as JSON."""
+
+from __future__ import annotations
+
+from ..reports.synthetic import run_record
+
+
+def test_the_list_is_the_same_as_a_page_and_as_json(client):
+    found = client.get("/api/v1/runs").json()
+    assert [run["run_id"] for run in found["runs"]] == [run_record().id]
+    page = client.get("/runs")
+    assert page.headers["content-type"].startswith("text/html") and f'id="{run_record().id}"' in page.text
+
+
+def test_a_filter_is_that_of_the_command_line(client):
+    assert client.get("/api/v1/runs", params={"q": "step > 100"}).json()["num_wanted"] == 0
+    refused = client.get("/api/v1/runs", params={"q": "stepp > 100"})
+    assert refused.status_code == 422 and "step" in refused.json()["error"]["message"]
+
+
+def test_an_empty_folder_has_no_runs(clients, tmp_path):
+    assert clients(runs_folder=tmp_path / "none").get("/api/v1/runs").json()["num_runs"] == 0
+
+
+def test_a_part_for_htmx_has_no_frame(client):
+    assert "<html" not in client.get("/runs", headers={"HX-Request": "true"}).text
