@@ -42,36 +42,20 @@ UNFINISHED = {
     "docs/local-engine.md",
     "docs/reference/chat-formats.md",
     "docs/reference/env.md",
-    "docs/reference/estimators.md",
-    "docs/reference/metrics.md",
     "docs/reference/openrlhf.md",
     "docs/reference/reward.md",
     "docs/reference/spec.md",
-    "docs/reference/tool.md",
-    "rlf/algo",
     "rlf/api",
     "rlf/builder",
     "rlf/builtin",
-    "rlf/chat",
     "rlf/cli",
-    "rlf/core",
-    "rlf/data",
     "rlf/endpoints",
     "rlf/engines",
     "rlf/environments",
-    "rlf/lineage",
-    "rlf/plan",
-    "rlf/reports",
-    "rlf/rewards",
     "rlf/rollout",
     "rlf/sandbox",
     "rlf/serving",
-    "rlf/spec",
-    "rlf/testing",
-    "rlf/tools",
     "rlf/trackers",
-    "rlf/training",
-    "rlf/types",
 }
 
 
@@ -96,7 +80,13 @@ def read_sentences(module: Path):
             yield node.lineno, text
 
 
+# Sentences of other programs that rlf repeats.
+QUOTED = ("At most 0 image(s) may be provided",)
+
+
 def find_refused(text: str) -> list[str]:
+    for quoted in QUOTED:
+        text = text.replace(quoted, "")
     return [found.group() for found in REFUSED.finditer(text)]
 
 

@@ -119,7 +119,7 @@ class Estimator(Kind, ABC):
     needs_critic: ClassVar[bool]
     """True if `values_BT` must be given and a critic trained on `returns_BT`."""
     reads_turns: ClassVar[bool] = False
-    """True if it tells the turns of a trajectory apart by `AdvantageInput.turns`."""
+    """True if it distinguishes the turns of a trajectory by `AdvantageInput.turns`."""
     needs_greedy: ClassVar[bool] = False
     """True if `greedy_B` must be given, which takes one greedy rollout of each task beside the sampled ones."""
 

@@ -28,9 +28,9 @@ class Action(StrEnum):
     """What follows an alarm."""
 
     WARN = "warn"
-    """The run goes on; the alarm is an event in the lineage."""
+    """The run continues; the alarm is an event in the lineage."""
     STOP = "stop"
-    """The run ends as failed; `rlf resume` goes on with it."""
+    """The run ends as failed; `rlf resume` continues it."""
     ROLLBACK = "rollback"
     """The same, and the checkpoints made since the number left its bounds are dropped: `rlf resume` starts before."""
 

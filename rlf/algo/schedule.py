@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class LrSchedule(StrEnum):
-    """How the learning rate goes on after warm-up; the names are transformers' own."""
+    """How the learning rate changes after warm-up; the names are those of transformers."""
 
     CONSTANT = "constant"
     """Stays at the peak. (transformers calls it `constant_with_warmup` when there is a warm-up.)"""

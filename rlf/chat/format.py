@@ -71,9 +71,9 @@ class ChatFormat(ABC):
     begins_thinking: bool = False
     """Whether what stands before a turn has opened thinking; of a new format, as after a question. See `after`."""
     vision: Vision | None = None
-    """What makes tokens of pictures; None: the model is shown none."""
+    """The processor that turns images into tokens; None: the model gets no images."""
     shows_results: bool = False
-    """Whether the pictures of tools' results are shown too."""
+    """Whether the images of tools' results are shown too."""
     _ends: TurnEnds
     _renderer: TemplateRenderer
     _generation_prompt: str = ""
@@ -134,7 +134,7 @@ class ChatFormat(ABC):
         return other
 
     def _speak_after(self, generation_prompt: str) -> None:
-        """Tells what lets the model speak after a question."""
+        """Sets the tokens after which the model generates."""
         self._generation_prompt = generation_prompt
         self.begins_thinking = opens_thinking(generation_prompt, self.think)
 
@@ -148,11 +148,9 @@ class ChatFormat(ABC):
         self._speak_after(self._generation_prompt)
 
     def see(self, vision: Vision) -> None:
-        """Lets prompts, and results where the template can, hold pictures. Raises RlfError in a format of bare text."""
+        """Lets prompts, and results where the template can, hold images. Raises RlfError in a format of bare text."""
         if self.by_name:
-            raise RlfError(
-                "chat.format: this format is text alone. Use the model's own, `auto`, or leave pictures out."
-            )
+            raise RlfError("chat.format: this format is text alone. Use the model's own, `auto`, or leave images out.")
         self.vision = self._renderer.vision = vision
         self.shows_results = self._renderer.shows_results
 
@@ -169,7 +167,7 @@ class ChatFormat(ABC):
             results: at least one; tool results and corrective texts in the order of `Parsed.observed`. All are data.
             closed: whether the turn ended with one of `stop_token_ids`; if not, the end of the turn is fed first.
             turn: the text that was parsed, for formats whose results repeat the names or ids of the calls.
-            images: the pictures of each result, where `shows_results` is true; empty when there are none at all.
+            images: the images of each result, where `shows_results` is true; empty when there are none at all.
         """
         calls = self._named(results, turn) if self._renderer.names_results else ()
         tokens = self._renderer.observation(results, calls, after_calls=False, images=images)

@@ -25,7 +25,9 @@ REWRITES = (
 )
 BREAKS_LINES = "the template breaks lines in another way once they are history; the trajectory keeps them as they were"
 MOVES_TOOLS = "the template shows the tools before the last question; the trajectory keeps them before the first"
-TELLS_TOOLS = "the template knows no tools, so the format tells of them and the template is no measure of the rest"
+TELLS_TOOLS = (
+    "the template does not know tools, so the format describes them and the rest is not compared with the template"
+)
 _ID = re.compile(r"functions\.[\w.\-]+:\d+")
 _WIDTH = 60
 
@@ -42,7 +44,7 @@ class Spoken:
     calls: tuple[ToolCall, ...]
     results: tuple[str, ...]
     reply: str | None = None
-    """What the user said next; None: nothing."""
+    """The user's next message; None: there is none."""
 
 
 def differences(
@@ -159,7 +161,7 @@ def _renderings(
     *,
     speaks_next: bool = False,
 ) -> Iterator[str]:
-    """Every way to tell a template of the conversation: calls as calls or as text, with each kind of id."""
+    """Every form in which a template can take the conversation: calls as calls or as text, with each kind of id."""
     from jinja2 import TemplateError
 
     told = [{"role": message.role, "content": message.content} for message in messages]

@@ -15,14 +15,14 @@ class RepairPolicy(StrEnum):
     NONE = "none"
     """Never: what is trained on is what the model wrote."""
     SAFE = "safe"
-    """Where the mend cannot change the meaning; every mend is counted and kept with the turn."""
+    """Where the repair cannot change the meaning; every repair is counted and kept with the turn."""
 
 
 class FailurePolicy(StrEnum):
     """What follows a parse failure."""
 
     FEEDBACK = "feedback"
-    """The model reads what was wrong and the right form, and goes on."""
+    """The model reads what was wrong and the right form, and continues."""
     PENALISE = "penalise"
     """As feedback; the failure also counts for the reward rule `unpenalised`."""
     END = "end"
@@ -35,8 +35,8 @@ class HistoryPolicy(StrEnum):
     KEEP = "keep"
     """The tokens stay as sampled, earlier thinking included; the certificate names what the template would change."""
     FORK = "fork"
-    """A turn after which the template drops thinking is followed by a new context without it: the trajectory goes on
-    there, and each stretch is trained on by itself. A template that rewrites anything else is a fault."""
+    """A turn after which the template drops thinking is followed by a new context without it: the trajectory continues
+    there, and each segment is trained on by itself. A template that rewrites anything else is a fault."""
     REFUSE = "refuse"
     """Such a template is a fault."""
 

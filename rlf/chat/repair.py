@@ -70,7 +70,7 @@ def _is_repairable(item: ToolCall | ParseFailure) -> bool:
 def _mended(
     chat: ChatFormat, text: str, parsed: Parsed, index: int, truncated: bool
 ) -> tuple[ToolCall, int, frozenset[RepairKind]] | None:
-    """The call that a failure is after a mend which leaves the rest of the turn as it reads, and its items' number."""
+    """The repaired call, if the repair leaves the rest of the turn unchanged, with the number of items it replaces."""
     for mended, num_items, kinds in _candidates(chat, text, parsed, index):
         items = chat.parse(mended, truncated=truncated).items
         if len(items) != len(parsed.items) - num_items + 1:
@@ -86,7 +86,7 @@ def _mended(
 def _candidates(
     chat: ChatFormat, text: str, parsed: Parsed, index: int
 ) -> Iterator[tuple[str, int, frozenset[RepairKind]]]:
-    """Texts of the turn with one failure mended, and how many items of the turn the failure is."""
+    """Texts of the turn with one failure repaired, and the number of items that the failure covers."""
     failure = parsed.items[index]
     assert isinstance(failure, ParseFailure), f"{failure} is no failure"
     start, end = failure.position, failure.position + len(failure.raw)

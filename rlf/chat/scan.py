@@ -97,7 +97,7 @@ class Scan(ABC):
 
     @abstractmethod
     def read(self, tag: re.Match[str]) -> int:
-        """Reads what a mark other than those of thinking begins; returns where to go on, past its start."""
+        """Reads what a mark other than those of thinking begins; returns the next position, past its start."""
 
     def run(
         self,
@@ -227,7 +227,7 @@ class Scan(ABC):
         return self._end_of_thinking(end + len(closing))
 
     def _rewind(self, start: int, end: int) -> int:
-        """A `</think>` that nothing opened: what was read since the last thinking was thought, not said."""
+        """A `</think>` that nothing opened: the text since the last thinking block is thinking, not answer."""
         begin, num_found, num_prose, num_answers = self.kept
         del self.found[num_found:]
         del self.prose[num_prose:]

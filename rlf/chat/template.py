@@ -29,7 +29,7 @@ _LEFT, _RIGHT = "\n\n\n\v", "\v\n\n\n"
 _SENTINEL = re.compile(rf"({_LEFT}|\\n\\n\\n\\u000b)?@@rlf:(\d+)@@({_RIGHT}|\\u000b\\n\\n\\n)?")
 _TURN = "@@rlf:turn@@"
 _APART = "\n"
-"""What is put between two pictures where the template writes nothing there."""
+"""Text between two images where the template writes nothing there."""
 _PROBE_TOOL = ToolDescription("probe", "", {"type": "object", "properties": {}}).as_openai()
 
 
@@ -63,7 +63,7 @@ _Tools = list[dict[str, Any]]
 
 
 class _Picture(Enum):
-    """Where a picture goes: the token that the template writes for one."""
+    """Place of an image: the token that the template writes for one."""
 
     HERE = "here"
 
@@ -82,7 +82,7 @@ class TemplateRenderer:
         self._tokenizer = tokenizer
         self._end_of_turn = end_of_turn
         self.vision: Vision | None = None
-        """What makes tokens of pictures; set before anything is rendered. None: there are none."""
+        """The processor that turns images into tokens; set before anything is rendered. None: there are no images."""
         self._prompt_skeleton = lru_cache(maxsize=256)(self._render_prompt)
         self._filled_prompt = lru_cache(maxsize=128)(self._fill_prompt)
         self._described: dict[tuple[int, ...], tuple[Sequence[ToolDescription], str]] = {}
@@ -128,7 +128,7 @@ class TemplateRenderer:
             results: at least one; each becomes a message of the role `tool`.
             calls: the call of each result, in a template that needs them.
             after_calls: whether the turn is shown to the template with its calls; it may leave out what the turn says.
-            images: the pictures of each result, which stand after its text; empty when there are none at all.
+            images: the images of each result, which stand after its text; empty when there are none at all.
         """
         assert results and len(calls) in (0, len(results)), f"{len(results)} results of {len(calls)} calls"
         shapes = tuple(("tool", len(shown)) for shown in images or [()] * len(results))
@@ -152,7 +152,7 @@ class TemplateRenderer:
 
     @cached_property
     def shows_results(self) -> bool:
-        """Whether the template writes places for the pictures of a result."""
+        """Whether the template writes places for the images of a result."""
         try:
             self._render_observation((("tool", 1),), (CallId("probe_name"),), self._end_of_turn, True)
         except RlfError:
@@ -168,7 +168,7 @@ class TemplateRenderer:
         if not after.startswith(before) or after == before:
             raise RlfError(
                 f"the model's chat template ends in {after[-40:]!r} with a generation prompt and in {before[-40:]!r} "
-                "without; expected the first to extend the second. Mend `add_generation_prompt` in the template."
+                "without; expected the first to extend the second. Correct `add_generation_prompt` in the template."
             )
         return after.removeprefix(before)
 
@@ -183,7 +183,7 @@ class TemplateRenderer:
             if isinstance(piece, _Slot):
                 tokens += encode_data(self._tokenizer, piece.take(contents[piece.index]))
             elif isinstance(piece, _Picture):
-                assert self.vision is not None, "a place for a picture without what reads it"
+                assert self.vision is not None, "a place for an image without what reads it"
                 # Side by side OpenRLHF and vLLM take two for one.
                 side_by_side = tokens[-1:] == [self.vision.placeholder]
                 tokens += encode_template(self._tokenizer, _APART) if side_by_side else []
@@ -214,7 +214,7 @@ class TemplateRenderer:
     def _render_observation(
         self, shapes: tuple[tuple[str, int], ...], calls: tuple[CallId, ...], end_of_turn: str, after_calls: bool
     ) -> _Skeleton:
-        """Of messages of a role and a number of pictures each."""
+        """Of messages of a role and a number of images each."""
         turn = [{"role": "user", "content": "probe"}, _calling(calls if after_calls else ())]
         slots = list(range(len(shapes)))
         results = [_put(role, [index, *[None] * images]) for index, (role, images) in enumerate(shapes)]
@@ -253,7 +253,7 @@ class TemplateRenderer:
         return text
 
     def _split(self, text: str, slots: list[int], *, first: bool, num_images: int) -> _Skeleton:
-        """Cuts rendered text at its sentinels and pictures.
+        """Cuts rendered text at its sentinels and images.
 
         Raises RlfError when the template loses, repeats or rewrites one.
         """
@@ -275,14 +275,14 @@ class TemplateRenderer:
         found_images = skeleton.count(_Picture.HERE)
         if found_images != num_images:
             raise RlfError(
-                f"model.path: the model's chat template writes places for {found_images} of {num_images} pictures; "
+                f"model.path: the model's chat template writes places for {found_images} of {num_images} images; "
                 "expected one for each. Use a model whose template takes contents with `{type: image}` parts, or take "
-                "the pictures out."
+                "the images out."
             )
         return tuple(skeleton)
 
     def _apart(self, tokens: list[int]) -> Iterator[tuple[int, ...] | _Picture]:
-        """Template text with the places of pictures apart."""
+        """Template text with the places of images apart."""
         start = 0
         for place, token in enumerate(tokens):
             if self.vision is not None and token == self.vision.placeholder:
@@ -295,7 +295,7 @@ class TemplateRenderer:
         missing = [name for tool in tools if (name := tool["function"]["name"]) not in text]
         if missing:
             raise RlfError(
-                f"the model's chat template does not tell the model about the tools {', '.join(missing)}; "
+                f"the model's chat template does not show the model the tools {', '.join(missing)}; "
                 "expected a template that writes `tools`. Use a model trained for tools, or give it such a template."
             )
 
@@ -333,7 +333,7 @@ def _calling(calls: Sequence[CallId]) -> dict[str, Any]:
 
 
 def _put(role: str, places: Sequence[int | None]) -> dict[str, Any]:
-    """A message with a sentinel for each text, None for an empty one, and a picture between two texts."""
+    """A message with a sentinel for each text, None for an empty one, and an image between two texts."""
     texts = ["" if place is None else f"{_LEFT}@@rlf:{place}@@{_RIGHT}" for place in places]
     if len(texts) == 1:
         return {"role": role, "content": texts[0]}

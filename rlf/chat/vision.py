@@ -1,7 +1,7 @@
-"""Pictures as a model sees them: the tokens that stand for one, and the tensors that its training takes.
+"""Images as a model sees them: the tokens that stand for one, and the tensors that its training takes.
 
-A picture is one token repeated, `placeholder`, in a number that the model's own processor decides. Invariant: of what
-is rendered, exactly the pictures' tokens are `placeholder`; data cannot write it, and sampling is told to leave it out.
+An image is one token repeated, `placeholder`, in a number that the model's own processor decides. Invariant: of what
+is rendered, exactly the images' tokens are `placeholder`; data cannot write it, and sampling is told to leave it out.
 """
 
 from __future__ import annotations
@@ -22,61 +22,61 @@ if TYPE_CHECKING:
     import torch
 
 MAX_KEPT = 64
-"""Pictures kept ready, some 20 MB each at a megapixel: the rollouts of a group show the same ones, turn after turn."""
+"""Images kept ready, some 20 MB each at a megapixel: the rollouts of a group show the same ones, turn after turn."""
 _PARTS = ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi", "boa", "eoa")
-"""What processors name `<part>_token_id`: tokens that promise a picture or a sound."""
+"""What processors name `<part>_token_id`: tokens that promise an image or a sound."""
 _PROBE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAADgAAAA4CAAAAACN7WTCAAAAJUlEQVR42u3LMREAAAgEoNf+nbWC5ww7NfnpiK"
     "IoiqIoiqIoniwyIgFvCyLXLgAAAABJRU5ErkJggg=="
 )
 """A white square of 56 x 56 pixels."""
 _OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
-"""What a processor returns of the text around a picture."""
+"""What a processor returns of the text around an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One picture, ready for sampling and training."""
+    """One image, ready for sampling and training."""
 
     tokens: tuple[int, ...]
-    """`Vision.placeholder`, once for each place that the picture takes in the context."""
+    """`Vision.placeholder`, once for each place that the image takes in the context."""
     image: PIL.Image.Image
     tensors: Mapping[str, torch.Tensor]
-    """`pixel_values` and what else the model's forward takes; several pictures are joined along the first axis."""
+    """`pixel_values` and what else the model's forward takes; several images are joined along the first axis."""
 
 
 class Vision:
-    """A model's processor. One per process: what it has made of a picture is kept for a while."""
+    """A model's processor. One per process: what it has made of an image is kept for a while."""
 
     def __init__(self, processor: Any) -> None:
-        """Reads what the processor calls a picture, and has it make one.
+        """Reads what the processor calls an image, and has it make one.
 
         Args:
             processor: transformers' own of the model.
 
         Raises:
-            RlfError: it is of no model that sees, or of one that writes a picture as more than one token, repeated.
+            RlfError: it is of no model that sees, or of one that writes an image as more than one token, repeated.
         """
         self._processor = processor
         placeholder = getattr(processor, "image_token_id", None)
         if not isinstance(placeholder, int) or not hasattr(processor, "image_processor"):
-            raise RlfError("model.path: the model has no processor of pictures. Use a vision-language model.")
+            raise RlfError("model.path: the model has no processor of images. Use a vision-language model.")
         self.placeholder = placeholder
         self.never_sampled = _never_sampled(processor)
-        """Tokens that a policy that sees may not sample, since the model would look for a picture behind them."""
+        """Tokens that a policy that sees may not sample, since the model would look for an image behind them."""
         self._thread = ThreadPoolExecutor(1, "rlf-vision")
         self.picture = lru_cache(MAX_KEPT)(self._picture)
-        """The picture behind a reference. Raises RlfError where it cannot be read."""
+        """The image behind a reference. Raises RlfError where it cannot be read."""
         self._picture(_PROBE)
 
     async def prepare(self, references: Sequence[str]) -> None:
-        """Makes pictures ready off the event loop. Raises RlfError for one that cannot be read."""
+        """Makes images ready off the event loop. Raises RlfError for one that cannot be read."""
         loop = asyncio.get_running_loop()
         for reference in references:
             await loop.run_in_executor(self._thread, self.picture, reference)
 
     def tensors(self, references: Sequence[str]) -> dict[str, torch.Tensor] | None:
-        """What training takes of the pictures of a trajectory; None without any."""
+        """What training takes of the images of a trajectory; None without any."""
         import torch
 
         if not references:
@@ -85,7 +85,7 @@ class Vision:
         return {name: torch.cat([tensors[name] for tensors in each]) for name in each[0]}
 
     def collapsed(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens with one place for each picture, for a person."""
+        """Tokens with one place for each image, for a person."""
         before = (None, *tokens)
         return [token for last, token in zip(before, tokens, strict=False) if not last == token == self.placeholder]
 
@@ -98,12 +98,12 @@ class Vision:
             text = self._processor.tokenizer.convert_ids_to_tokens(self.placeholder)
             made = self._processor(text=[text], images=[image], add_special_tokens=False, return_tensors="pt")
         except (OSError, ValueError, Pillow.DecompressionBombError) as error:
-            raise RlfError(f"{shown}: the model's processor cannot take the picture: {error}. Convert it.") from error
+            raise RlfError(f"{shown}: the model's processor cannot take the image: {error}. Convert it.") from error
         tokens = tuple(made["input_ids"][0].tolist())
         if set(tokens) != {self.placeholder}:
             raise RlfError(
-                f"model.path: of a picture the model's processor makes other tokens beside {text!r}; OpenRLHF and vLLM "
-                "count the pictures of a trajectory by that token alone. Use e.g. a model of the Qwen-VL family."
+                f"model.path: next to {text!r} the model's processor makes other tokens of an image; OpenRLHF and vLLM "
+                "count the images of a trajectory by that token alone. Use e.g. a model of the Qwen-VL family."
             )
         return Picture(tokens, image, {name: value for name, value in made.items() if name not in _OF_THE_TEXT})
 

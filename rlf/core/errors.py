@@ -1,4 +1,4 @@
-"""The exception tree. An `RlfError` is the user's to mend and is shown without a traceback.
+"""The exception tree. An `RlfError` is the user's to fix and is shown without a traceback.
 
 Anything that is not an `RlfError` is a defect of rlf and keeps its traceback. Tool failures are no exceptions
 at all: they are typed outcomes (`rlf.types.tool.Outcome`), because the model reads them and goes on.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class RlfError(Exception):
-    """Something the user can mend: the message says where, what was there, what is allowed, what to do."""
+    """An error that the user can fix: the message names the place, the value, what is allowed and what to do."""
 
     exit_code = 2
 
@@ -47,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """One thing wrong with an input, with its mend."""
+    """One fault of an input, with its fix."""
 
     place: Place
     path: str

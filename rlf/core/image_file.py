@@ -1,6 +1,6 @@
-"""Picture files, and what they are by their first bytes. Nothing here decodes one.
+"""Image files, and their type by their first bytes. Nothing here decodes one.
 
-A reference is a file's path, or a `data:` URI that holds the whole picture.
+A reference is a file's path, or a `data:` URI that holds the whole image.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _DATA_URI = "data:"
 
 
 class ImageFile(NamedTuple):
-    """A picture as it is stored."""
+    """An image as it is stored."""
 
     data: bytes
     mime_type: str
 
 
 class Header(NamedTuple):
-    """What a picture's first bytes say."""
+    """Type and size of an image by its first bytes."""
 
     mime_type: str
     width: int
@@ -78,7 +78,7 @@ def _webp(data: bytes) -> Header | None:
 
 
 def read_image_file(reference: str) -> ImageFile:
-    """The picture behind a file's path or a `data:` URI.
+    """The image behind a file's path or a `data:` URI.
 
     Raises:
         RlfError: there is none, or it is of a kind that nothing here reads.
@@ -86,7 +86,7 @@ def read_image_file(reference: str) -> ImageFile:
     data = _of_uri(reference) if reference.startswith(_DATA_URI) else _of_file(Path(reference))
     header = read_header(data)
     if header is None:
-        raise RlfError(f"{shown_reference(reference)}: no PNG, JPEG, GIF or WebP file. Convert the picture to one.")
+        raise RlfError(f"{shown_reference(reference)}: no PNG, JPEG, GIF or WebP file. Convert the image to one.")
     return ImageFile(data, header.mime_type)
 
 
@@ -99,7 +99,7 @@ def _of_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise RlfError(f"{path}: the picture cannot be read: {error.strerror}. Check its path.") from error
+        raise RlfError(f"{path}: the image cannot be read: {error.strerror}. Check its path.") from error
 
 
 def _of_uri(uri: str) -> bytes:
@@ -109,4 +109,4 @@ def _of_uri(uri: str) -> bytes:
             raise ValueError("it is not in base64")
         return base64.b64decode(body, validate=True)
     except (ValueError, binascii.Error) as error:
-        raise RlfError(f"{shown_reference(uri)}: the picture cannot be read: {error}. Write it in base64.") from error
+        raise RlfError(f"{shown_reference(uri)}: the image cannot be read: {error}. Write it in base64.") from error

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def published(target: Path) -> Iterator[Path]:
-    """A path to write a new file or folder to; it is synced and becomes `target` at the end, and goes on an error.
+    """A path for a new file or folder; it is synced and becomes `target` at the end, and is removed on an error.
 
     The name is random, so that nobody else's file is ever taken for an old one of ours.
 

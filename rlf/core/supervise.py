@@ -53,7 +53,7 @@ class _Ended(BaseException):
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    """Once: a process of many threads tells of its death once for each."""
+    """Called once: a process with many threads reports its death once per thread."""
     _ignore_signals()
     raise _Ended(number)
 

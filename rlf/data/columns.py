@@ -11,7 +11,7 @@ from rlf.data.rows import Row
 
 
 class NotJson(ValueError):
-    """A path goes on inside a text that is no JSON."""
+    """A path continues inside a text that is not JSON."""
 
 
 def cell(values: Mapping[str, Any], column: str) -> Any:

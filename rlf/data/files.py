@@ -93,9 +93,9 @@ def _parse(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
         raise fail(place, "", f"{half} is half of a character. Write both halves, or remove it.") from error
     except json.JSONDecodeError as error:
         where = Place(place.file, (place.line or 1) + error.lineno - 1, error.colno)
-        raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Mend it here.") from error
+        raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Correct this line.") from error
     except (ValueError, RecursionError) as error:
-        raise fail(place, "", f"not JSON: {error}. Mend the value.") from error
+        raise fail(place, "", f"not JSON: {error}. Correct the value.") from error
 
 
 def _refuse(constant: str) -> NoReturn:

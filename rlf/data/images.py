@@ -1,4 +1,4 @@
-"""The pictures of a row: from what a column holds to references, one for each mark in the prompt."""
+"""The images of a row: from what a column holds to references, one for each mark in the prompt."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _HEADER_BYTES = 65_536
 
 
 def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tuple[Message, ...]:
-    """A row's messages with its pictures in the places of the marks in what the user says.
+    """A row's messages with its images in the places of the marks in user messages.
 
     Args:
-        pictures: what the column holds: a path, a `data:` URI, bytes, `{bytes, path}` as Hugging Face writes it, or a
+        images: what the column holds: a path, a `data:` URI, bytes, `{bytes, path}` as Hugging Face writes it, or a
             list of these; None for a row without any.
         folder: where paths start.
 
     Raises:
-        ValueError: one is missing or no picture, or there is not one for each mark.
+        ValueError: one is missing or no image, or there is not one for each mark.
     """
     listed = pictures if isinstance(pictures, list | tuple) else [] if pictures is None else [pictures]
     references = [_reference(item, folder) for item in listed]
@@ -34,8 +34,8 @@ def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tup
         return tuple(messages)
     if marks != len(references):
         raise ValueError(
-            f"the row has {len(references)} pictures and {marks} {IMAGE_MARK} in what the user says; expected one for "
-            f"each. Write {IMAGE_MARK} where a picture belongs, e.g. by `template: '{IMAGE_MARK}{{{{ question }}}}'`."
+            f"the row has {len(references)} images and {marks} {IMAGE_MARK} in user messages; expected one for "
+            f"each. Write {IMAGE_MARK} where an image belongs, e.g. by `template: '{IMAGE_MARK}{{{{ question }}}}'`."
         )
     left = iter(references)
     return tuple(
@@ -47,24 +47,24 @@ def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tup
 
 
 def _reference(item: Any, folder: Path) -> str:
-    """A checked reference to one picture."""
+    """A checked reference to one image."""
     if isinstance(item, Mapping) and {"bytes", "path"} >= item.keys():
         item = item.get("path") if item.get("bytes") is None else item["bytes"]
     if isinstance(item, bytes):
         return _of_bytes(item)
     if not isinstance(item, str) or not item.strip():
-        raise ValueError(f"got {str(item)[:60]!r}; expected a path, a data: URI or the bytes of a picture.")
+        raise ValueError(f"got {str(item)[:60]!r}; expected a path, a data: URI or the bytes of an image.")
     if item.startswith("data:"):
         return _of_uri(item)
     if item.startswith(("http://", "https://")):
-        raise ValueError(f"got {item!r}; a run that fetches pictures cannot be repeated. Save them and write paths.")
+        raise ValueError(f"got {item!r}; a run that fetches images cannot be repeated. Save them and write paths.")
     return _of_path((folder / item).absolute())
 
 
 def _of_bytes(data: bytes) -> str:
     header = read_header(data)
     if header is None:
-        raise ValueError(f"got {len(data)} bytes that are no PNG, JPEG, GIF or WebP file. Convert the picture to one.")
+        raise ValueError(f"got {len(data)} bytes that are no PNG, JPEG, GIF or WebP file. Convert the image to one.")
     return Image(data, header.mime_type).reference
 
 
@@ -82,7 +82,7 @@ def _of_path(path: Path) -> str:
             data = file.read(_HEADER_BYTES)
             header = read_header(data) or read_header(data + file.read())
     except OSError as error:
-        raise ValueError(f"{path}: the picture cannot be read: {error.strerror}. Check the path.") from error
+        raise ValueError(f"{path}: the image cannot be read: {error.strerror}. Check the path.") from error
     if header is None:
-        raise ValueError(f"{path} is no PNG, JPEG, GIF or WebP file. Convert the picture to one.")
+        raise ValueError(f"{path} is no PNG, JPEG, GIF or WebP file. Convert the image to one.")
     return str(path)

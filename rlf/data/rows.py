@@ -1,4 +1,4 @@
-"""A row of a dataset with its place, and how faults of data are told."""
+"""A row of a dataset with its place, and how faults of data are reported."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def read_parquet(path: Path, shown: str) -> Iterator[Row]:
         for number, row in enumerate(rows, start=1):
             yield Row(Place(shown, number), row)
     except (pyarrow.ArrowException, OSError) as error:
-        raise fail(Place(shown), "", f"not parquet: {error}. Write it anew with pyarrow or pandas.") from error
+        raise fail(Place(shown), "", f"not parquet: {error}. Write it again with pyarrow or pandas.") from error
 
 
 def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:
@@ -88,7 +88,7 @@ def _why_not(error: Exception, name: str, config: str | None, split: str, *, rea
 
 
 def _with_files(table: Any) -> Any:
-    """The table with pictures as the files that they are, and not decoded."""
+    """The table with images as the files that they are, and not decoded."""
     import datasets
 
     for name, feature in table.features.items():

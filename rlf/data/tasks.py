@@ -20,7 +20,7 @@ from rlf.data.toolset import tools_of_row
 from rlf.types import Message, Task
 
 MAX_FAULTS = 10
-"""Faulty rows that are told one by one."""
+"""Faulty rows that are reported one by one."""
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def load_tasks(
         kind: column with the kind of question.
         id: column that names the task; None takes `id` where there is one.
         tools: column with the names of the tools that the row's trajectories may use; None allows all.
-        images: column with the row's pictures, one for each `<image>` of the prompt; None: prompts are text.
+        images: column with the row's images, one for each `<image>` of the prompt; None: prompts are text.
         system: system message put before every prompt; Jinja2 like `template`.
         examples: solved questions put before every prompt, {prompt, answer} each, or a data file with them.
         limit: rows taken from the start; None takes all.
@@ -113,7 +113,7 @@ class _Maker:
     prompt: str
     """What a fault of the question is about."""
     folder: Path
-    """Where pictures lie that are named relatively."""
+    """Where images lie that are named relatively."""
     answer: str | None
     kind: str | None
     id: str | None
@@ -207,7 +207,7 @@ def _repeated_ids(rows: Sequence[Row], tasks: Sequence[Task], column: str) -> li
 def _capped(faults: Sequence[Fault], num_rows: int) -> list[Fault]:
     shown = sorted(faults)[:MAX_FAULTS]
     if len(faults) > MAX_FAULTS:
-        message = f"{len(faults) - MAX_FAULTS} more faults in {num_rows} rows are not shown. Mend these first."
+        message = f"{len(faults) - MAX_FAULTS} more faults in {num_rows} rows are not shown. Fix these first."
         shown.append(Fault(Place(shown[-1].place.file, shown[-1].place.line, shown[-1].place.column), "~", message))
     return shown
 
@@ -221,7 +221,7 @@ def _image_hash(reference: str) -> str:
 
 
 def _without(values: Mapping[str, Any], column: str) -> Mapping[str, Any]:
-    """A row without its pictures, which reward terms find in the task's messages."""
+    """A row without its images, which reward terms find in the task's messages."""
     return {name: value for name, value in values.items() if name != column}
 
 

@@ -42,7 +42,7 @@ class Template:
             """Columns that it names."""
         except TemplateSyntaxError as error:
             said = (error.message or "unreadable").rstrip(".")
-            raise TemplateFault(f"no Jinja2 template: line {error.lineno}: {said}. Mend it there.") from error
+            raise TemplateFault(f"not a Jinja2 template: line {error.lineno}: {said}. Correct that line.") from error
         self._text = text
 
     @cached_property
@@ -64,7 +64,9 @@ class Template:
             return self._template.render({ROW: values, **values}).rstrip("\n")
         except Exception as error:
             said = str(error).rstrip(".") or type(error).__name__
-            raise TemplateFault(f"the template cannot be filled in: {said}. Mend the row or the template.") from error
+            raise TemplateFault(
+                f"the template cannot be filled in: {said}. Correct the row or the template."
+            ) from error
 
 
 def _text(source: str) -> str:

@@ -54,7 +54,7 @@ class Template:
             self._alone = _EXPRESSION.fullmatch(source) if _is_one_expression(tree) else None
         except TemplateSyntaxError as error:
             said = (error.message or "unreadable").rstrip(".")
-            fault = TemplateFault(f"no Jinja2 template: line {error.lineno}: {said}")
+            fault = TemplateFault(f"not a Jinja2 template: line {error.lineno}: {said}")
             fault.source = source
             raise fault from error
         self._source, self._environment = source, environment

@@ -93,7 +93,7 @@ class Recorder:
         self._pending.append(self._writer.submit(self._write, event, time.time()))
 
     def note_spending(self) -> None:
-        """Queues what was spent since the last write, so that a process that is killed has said so."""
+        """Queues what was spent since the last write, so that it is on record if the process is killed."""
         is_idle = self._failure is None and (not self._pending or self._pending[-1].done())
         if is_idle and self._unrecorded() != self._kept:
             self._pending.append(self._writer.submit(self._write, None, time.time()))
@@ -212,7 +212,7 @@ class _Transaction:
         self._trajectories(event.mode, event.step, event.trajectories, [None] * len(event.trajectories))
 
     def _checkpoint(self, event: CheckpointSaved) -> None:
-        """Marks those that are about to be deleted in the same transaction: none is missed that is said to be kept."""
+        """Marks those about to be deleted in the same transaction, so that no checkpoint listed as kept is missing."""
         path, table = self._redactor.text(self._store.relative(event.path)), tables.checkpoints
         self._replace(table, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
         if event.kept is not None:

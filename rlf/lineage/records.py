@@ -38,7 +38,7 @@ class ParentKind(StrEnum):
     """How a run descends from its parent."""
 
     RESUME = "resume"
-    """It goes on where the parent stopped."""
+    """It continues where the parent stopped."""
     FORK = "fork"
     """It starts from one of the parent's checkpoints with other settings."""
     SWEEP = "sweep"
@@ -113,7 +113,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as the lineage tells it now."""
+    """A run as the lineage records it now."""
 
     record: RunRecord
     status: RunStatus

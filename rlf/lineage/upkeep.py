@@ -166,7 +166,7 @@ def find_damage(store: Store) -> Iterator[str]:
 
 
 def _looked(look: Callable[[Connection], Iterator[str]], connection: Connection) -> Iterator[str]:
-    """What one look finds, or that it could not be finished: the others go on."""
+    """Findings of one check, or that it could not finish; the others continue."""
     try:
         yield from look(connection)
     except (DatabaseError, sqlite3.DatabaseError, ValueError) as error:

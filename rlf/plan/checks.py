@@ -225,7 +225,7 @@ def _images_have_room(loaded: LoadedSpec) -> Iterator[Fault]:
     max_images, data = loaded.spec.rollout.max_images, loaded.spec.data
     for name, source in (("train", data.train), ("eval", data.eval)):
         if max_images == 0 and source is not None and source.images is not None:
-            message = "names pictures, and rollout.max_images is 0. Write how many a trajectory may hold, or remove "
+            message = "names images, but rollout.max_images is 0. Write how many a trajectory may hold, or remove "
             yield loaded.fault(("data", name, "images"), f"{message}this.")
 
 

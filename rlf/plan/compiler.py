@@ -1,4 +1,4 @@
-"""`compile`: a loaded spec becomes a plan, or every fault of it as a whole is told at once."""
+"""`compile`: turns a loaded spec into a plan, or reports all its faults at once."""
 
 from __future__ import annotations
 

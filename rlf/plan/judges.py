@@ -31,9 +31,9 @@ def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
             lost = "no success" if position == 0 else "no reward"
             yield loaded.fault(
                 ("rewards", position, "compare"),
-                f"{' and '.join(kinds)} evaluations have one rollout of a question, which is compared with none: they "
-                f"tell {lost}. Put another term first and write `unscorable: drop_term` here; or write "
-                "`eval: {num_samples: 4, greedy: false}`.",
+                f"{' and '.join(kinds)} evaluations have one rollout per question, so the term has nothing to "
+                f"compare and they report {lost}. Put another term first and write `unscorable: drop_term` here; or "
+                "write `eval: {num_samples: 4, greedy: false}`.",
             )
 
 

@@ -26,7 +26,7 @@ class Plan(StrictModel):
     origins: Mapping[str, str]
     """Where each value came from: `file:line:column` or `override`, by dotted key; defaults are absent."""
     interpolated: tuple[Interpolated, ...]
-    """Values of tools, rewards and what tells of the run that were filled in: their text is stored in their place,
+    """Values of tools, rewards and trackers that were filled in: their text is stored in their place,
     they may be secret."""
 
     @property

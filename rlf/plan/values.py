@@ -16,7 +16,7 @@ _WHOLE = frozenset({"inputSchema", "tests"})
 
 
 class Source(StrEnum):
-    """Who said a value."""
+    """Who set a value."""
 
     DEFAULT = "default"
     """Nobody."""

@@ -42,7 +42,7 @@ class Overview:
     evaluation: Evaluation | None
     """The latest sampled one, or the latest of any mode; None before the first."""
     parent_id: str | None = None
-    """The sweep that it is a member of, or the run that it goes on from; None for one that stands alone."""
+    """The sweep that it belongs to, or the run that it continues; None for one that stands alone."""
     engine: str = ""
     idle_s: float = 0.0
     """Time that it lay dead before it was resumed."""
@@ -170,7 +170,7 @@ def shown_columns(overviews: Sequence[Overview], wanted: str | None) -> list[str
 
 
 def fitting_columns(overviews: Sequence[Overview], columns: Sequence[str], width: int) -> list[str]:
-    """The columns without those, the least telling first, for which a screen has no room; ids always stay."""
+    """The columns that fit the screen: the least informative are left out first; ids always stay."""
     kept = list(columns)
     for name in _GIVE_WAY:
         if sum(_width(overviews, column) + _PADDING for column in kept) <= width:

@@ -1,4 +1,4 @@
-"""What a run's events have said so far: a fold, so that a view may draw one state while the next one is made."""
+"""The state of a run from its events so far: a fold, so that a view can draw one state while the next is made."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUM_NOTICES = 3
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The state of a run as its events tell it."""
+    """The state of a run by its events."""
 
     total_steps: int
     first_step: int = 1

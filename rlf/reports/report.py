@@ -167,7 +167,7 @@ def shown_events(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
 
 
 def _curve(values: Sequence[float], *, unit: bool) -> Text:
-    """First and last value of a curve around its picture."""
+    """First and last value of a curve around its drawing."""
     low, high = (0.0, 1.0) if unit else (None, None)
     first, last = (percent(value) if unit else decimal(value) for value in (values[0], values[-1]))
     text = Text(f"{first} ", no_wrap=True).append(sparkline(values, _CURVE_WIDTH, low, high), "green")

@@ -10,7 +10,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
-    """One character per value; more values than `width` are averaged into `width` equal stretches.
+    """One character per value; more values than `width` are averaged into `width` equal segments.
 
     Args:
         values: The curve; a value that is not finite leaves a gap.

@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 95 % confidence interval; None where it cannot be told."""
+    """A number with its 95 % confidence interval; None where it cannot be computed."""
 
     value: float | None
     interval: Interval | None = None

@@ -1,4 +1,4 @@
-"""The end of a run for people: success on held-out questions before and after, and one question told twice."""
+"""The end of a run for people: held-out success before and after, and the answers to one question before and after."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableT
 
 
 def _of_world(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
-    """What a turn did to the world, and what that said."""
+    """What a turn did to the world, and what the world returned."""
     if turn.world is None:
         return
     style = _FED_STYLE if turn.observation_end > turn.end else _PROMPT_STYLE

@@ -1,4 +1,4 @@
-"""How what a tool said is held against what is expected: pure functions that give a value of 0 to 1 and a reason."""
+"""Comparisons of a tool's result with what is expected: pure functions that return a value of 0 to 1 and a reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Told:
 
 
 def told_by(result: ToolResult) -> Told:
-    """What a tool said: its structured content, else its text read as JSON."""
+    """A tool's result: its structured content, else its text read as JSON."""
     text = result.text if result.original is None else result.original
     value = result.structured
     cut_rows = isinstance(value, Mapping) and value.get("truncated") is True

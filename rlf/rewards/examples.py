@@ -19,7 +19,7 @@ from rlf.types import FailureClass, Score, Scored, ScoreState
 
 _TOLERANCE = 1e-6
 _ANY = (-math.inf, math.inf)
-_LONG_ANSWER = "and so it goes on without an end " * 500
+_LONG_ANSWER = "and so it continues without an end " * 500
 _LONG_TURNS = [
     *[{"text": "next " * 100, "calls": [{"name": "tool", "arguments": {"input": "x" * 1000}, "result": "y " * 1000}]}]
     * 30,

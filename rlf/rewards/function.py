@@ -236,7 +236,7 @@ class _Asking:
         if other.state is ScoreState.GATED:
             return _Said(None, ScoreState.GATED, f"not asked: neither was {gate.term!r}")
         if other.value is None:
-            return _Said(None, ScoreState.UNSCORABLE, f"its gate cannot tell: {gate.term!r} has no value")
+            return _Said(None, ScoreState.UNSCORABLE, f"its gate cannot be decided: {gate.term!r} has no value")
         least = gate.at_least
         if least is None:
             least = self.bounds[gate.term][1] if gate.at_most is None else -math.inf
@@ -273,7 +273,7 @@ def _fault(error: BaseException) -> _Said:
 
 
 def _score(term: Term, said: _Said, step: int) -> Score:
-    """What a term said as it counts."""
+    """A term's result as it counts."""
     weight = term.weight_at(step)
     if said.value is None:
         dropped = said.state is ScoreState.GATED or term.unscorable is Unscorable.DROP_TERM

@@ -66,4 +66,4 @@ def _read_line(values: Any, number: int) -> Scored:
 
 
 def _fault(path: Path, line: int, key: str, message: str) -> Fault:
-    return Fault(Place(str(path), line, 1), key, f"{message[:1].lower()}{message[1:]}. Mend the line.")
+    return Fault(Place(str(path), line, 1), key, f"{message[:1].lower()}{message[1:]}. Correct the line.")

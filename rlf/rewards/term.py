@@ -51,7 +51,7 @@ class RewardContext:
     seed: int
     """The run's."""
     notify: Callable[[str, str], None]
-    """Tells the run's log: a level (`info`, `warning`, `error`, `alarm`) and the words."""
+    """Writes to the run's log: a level (`info`, `warning`, `error`, `alarm`) and the words."""
     meter: Meter | None = None
     """Counts what judges cost, as they do; None: nobody asks."""
 
@@ -96,7 +96,7 @@ class GroupScorer(Scorer, Protocol):
     """An open term that compares the rollouts of a task, so that it waits for all of them."""
 
     def leave(self, trajectory: Trajectory, scoring: Scoring) -> None:
-        """Tells that a trajectory of the group is not to be scored: nothing waits for it."""
+        """Reports that a trajectory of the group is not to be scored: nothing waits for it."""
 
 
 class Stage(StrEnum):
@@ -118,7 +118,7 @@ class Unscorable(StrEnum):
 
 
 class Gate(StrictModel, allow_inf_nan=False):
-    """What another term must have said for this one to be asked; otherwise it adds nothing."""
+    """Value that another term must have for this one to be scored; otherwise it adds nothing."""
 
     term: str
     """Name of the other term."""

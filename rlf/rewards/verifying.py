@@ -220,7 +220,7 @@ class Verifier:
 
 
 def _is_cut(result: ToolResult) -> bool:
-    """Whether text is missing; rows that are missing are told with the rows."""
+    """Whether text is missing; missing rows are reported with the rows."""
     return result.structured is None and told_by(result).is_cut
 
 

@@ -53,7 +53,7 @@ class ChatSpec(Section):
     format: str = "auto"
     """A chat format's name; `auto` decides from the model's own chat template."""
     repair: RepairPolicy = RepairPolicy.NONE
-    """`safe` mends calls where that cannot change their meaning, and counts it; `none` answers them as failures."""
+    """`safe` repairs calls where that cannot change their meaning, and counts it; `none` answers them as failures."""
     failures: Mapping[FailureClass | Literal["default"], FailurePolicy] = {}
     """`feedback`, `penalise` or `end` by failure class; `default` for the classes that are not named."""
     history: HistoryPolicy = HistoryPolicy.KEEP
@@ -86,7 +86,7 @@ class DataSource(Section):
     tools: str | None = None
     """Column with the names of the tools that the row's trajectories see and may call; None: every declared one."""
     images: str | None = None
-    """Column with the row's picture or list of them, for each `<image>` in the prompt: a path from the data file's
+    """Column with the row's image or list of them, for each `<image>` in the prompt: a path from the data file's
     folder on, a `data:` URI, or the bytes of a file. None: prompts are text."""
     system: str | None = None
     """System message put before every prompt: Jinja2 like `template`, or a .jinja file."""
@@ -100,7 +100,7 @@ class DataSpec(Section):
     """What is trained on and what is evaluated on."""
 
     train: DataSource
-    """The tasks that rollouts are collected on, shuffled anew for each pass."""
+    """The tasks that rollouts are collected on, shuffled again for each pass."""
     eval: DataSource | None = None
     """None: no evaluation."""
 
@@ -124,7 +124,7 @@ class RolloutSpec(Section):
     max_tool_calls: int | None = Field(None, ge=0)
     """Tool calls per trajectory; None: as many as the turns hold."""
     max_images: int = Field(0, ge=0)
-    """Pictures per trajectory, of the prompt and of tools' results together; 0: the model is shown none."""
+    """Images per trajectory, of the prompt and of tools' results together; 0: the model gets none."""
     max_new_tokens: int | None = Field(None, ge=1)
     """Sampled tokens per turn; None: what is left of max_total_tokens."""
     max_total_tokens: int = Field(1024, ge=8)
@@ -178,7 +178,7 @@ class FilterSpec(Section):
     high: float = 1.0
     """... and below this."""
     max_rounds: int = Field(4, ge=1)
-    """Collections per step at the most; then the step goes on with what was kept."""
+    """Collections per step at the most; then the step continues with what was kept."""
 
 
 class CriticSpec(Section):
@@ -277,7 +277,7 @@ class LineageSpec(Section):
     """Where the run is recorded, and how much of it stays. No part of the plan's hash."""
 
     url: str | None = None
-    """Database: any SQLAlchemy URL; null: `rlf.db` in the runs folder. RLF_DB wins, and tells commands that read."""
+    """Any SQLAlchemy URL; null: `rlf.db` in the runs folder. RLF_DB replaces it, also for commands that read."""
     keep: tuple[KeepRule, ...] | None = None
     """Training trajectories that keep tokens, calls and scores once the run has finished, as `rlf runs gc --keep` says
     it: `last:N` steps, `every:N` steps, `failed`, `none`. null: all."""
@@ -330,7 +330,7 @@ class RunSpec(Section):
 
     @property
     def shown_tools(self) -> tuple[ToolDescription, ...]:
-        """What the model is told of: the declared tools but for hidden ones, then the world's. Raises RlfError."""
+        """Tools that the model sees: the declared ones except hidden ones, then the world's. Raises RlfError."""
         declared = tuple(tool.description_for_model for tool in self.tools if not tool.hidden)
         return declared if self.env is None else (*declared, *self.env.tools)
 

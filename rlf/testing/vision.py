@@ -1,7 +1,7 @@
-"""Small random models that see pictures, for tests: whole folders that know nothing, with processor and chat template.
+"""Small random models that see images, for tests: whole folders that know nothing, with processor and chat template.
 
 Both have the tokenizer of `builtin:tiny` and turns of the format `hermes`. Their weights follow from the seed and are
-large enough that what a picture shows changes what comes next.
+large enough that what an image shows changes what comes next.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LLAVA_IMAGE = "<image>"
-"""What the template of `make_tiny_llava` writes for a picture; its processor makes 16 tokens of it."""
+"""What the template of `make_tiny_llava` writes for an image; its processor makes 16 tokens of it."""
 QWEN_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
-"""What the template of `make_tiny_qwen_vl` writes for a picture; its processor repeats the middle one."""
+"""What the template of `make_tiny_qwen_vl` writes for an image; its processor repeats the middle one."""
 _SIDE, _PATCH = 16, 4
-"""Pixels of a picture's side, as LLaVA's processor cuts it, and of a patch's."""
+"""Pixels of an image's side, as LLaVA's processor cuts it, and of a patch's."""
 _QWEN_AREA = {"shortest_edge": 256, "longest_edge": 1024}
-"""Pixels of a picture as Qwen's processor leaves it, at least and at most; each 64 become a token."""
+"""Pixels of an image as Qwen's processor leaves it, at least and at most; each 64 become a token."""
 _SPREAD = 0.2
 """Standard deviation of the weights."""
 _TEMPLATE = """\
@@ -65,7 +65,7 @@ _TEMPLATE = """\
 
 
 def make_tiny_llava(folder: Path, seed: int = 0) -> Path:
-    """Writes a random LLaVA with two layers to `folder` and returns it. A picture of any size becomes 16 tokens."""
+    """Writes a random LLaVA with two layers to `folder` and returns it. An image of any size becomes 16 tokens."""
     import torch
     from transformers import CLIPImageProcessorPil, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
 
@@ -103,7 +103,7 @@ def make_tiny_llava(folder: Path, seed: int = 0) -> Path:
 
 
 def make_tiny_qwen_vl(folder: Path, seed: int = 0) -> Path:
-    """Writes a random Qwen3-VL with two layers to `folder` and returns it. A picture becomes 4 to 16 tokens.
+    """Writes a random Qwen3-VL with two layers to `folder` and returns it. An image becomes 4 to 16 tokens.
 
     Its processor's files are as those of the real models, and loading them needs torchvision.
     """
@@ -174,7 +174,7 @@ def _text(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
 
 
 def _tokenizer(special: list[str], image: str) -> PreTrainedTokenizerBase:
-    """That of `builtin:tiny` with special tokens for pictures, and a template that writes `image` for each."""
+    """That of `builtin:tiny` with special tokens for images, and a template that writes `image` for each."""
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(builtin_path("tiny"))

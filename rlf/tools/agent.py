@@ -53,7 +53,7 @@ class AgentRuntime(ToolRuntime):
         self.executor = Executor(tools)
         self.text_calls = TextCalls(text_calls, self.executor.descriptions)
         self.descriptions = [description.as_openai() for description in self.executor.descriptions]
-        """What the model is told of its tools."""
+        """The tools as the model sees them."""
 
     async def open(self) -> None:
         """Opens the model's tools. Raises RlfError where one of them cannot be, and closes the pool then."""

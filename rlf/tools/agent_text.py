@@ -59,7 +59,7 @@ class TextCalls:
         return TextTurn((), best.failures)
 
     def _worth(self, parsed: Parsed) -> tuple[int, int, int]:
-        """Known calls count most; then few failures, of the more telling classes."""
+        """Known calls count most; then few failures, of the more informative classes."""
         vague = sum(failure.kind in _VAGUE for failure in parsed.failures)
         return self._num_known(parsed), -vague, -len(parsed.failures)
 

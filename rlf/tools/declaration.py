@@ -47,7 +47,7 @@ class Coercion(StrEnum):
     """What happens to arguments that do not satisfy inputSchema."""
 
     NONE = "none"
-    """They are refused, and the model is told why."""
+    """They are refused, and the model gets the reason."""
     SAFE = "safe"
     """A string that says exactly what the schema asks for ("3", "true", a JSON object) is read as that, and counted."""
 
@@ -118,7 +118,7 @@ class ToolDeclaration(StrictModel):
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
     """What the model calls it."""
     description: str = Field(min_length=1)
-    """What the model is told it does; a Python function's docstring where the file does not say."""
+    """What it does, for the model; a Python function's docstring where the file has none."""
     input_schema: dict[str, Any] = Field(alias="inputSchema")
     """JSON Schema 2020-12 of the arguments. Arguments it does not name are refused unless it says otherwise.
 
@@ -136,7 +136,7 @@ class ToolDeclaration(StrictModel):
     """Files that the tool's own code reads, e.g. `[../data/passages.jsonl]`, relative to the file that says so. A run
     records them with their hashes: results kept from before an edit are not used, and `rlf resume` reports it."""
     hidden: bool = False
-    """Whether the model is not told of it: a tool that only reward terms call."""
+    """Whether the model does not see it: a tool that only reward terms call."""
     tests: tuple[ToolTest, ...] = ()
     """Example calls; `rlf tools test` runs them."""
 
@@ -197,7 +197,7 @@ class ToolDeclaration(StrictModel):
 
     @property
     def description_for_model(self) -> ToolDescription:
-        """What the model is told."""
+        """The tool as the model sees it."""
         return ToolDescription(self.name, self.description, self.input_schema)
 
 

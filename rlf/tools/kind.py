@@ -79,7 +79,7 @@ class ToolRuntime(ABC):
 
     @property
     def num_abandoned(self) -> int:
-        """Calls that were given up while their work could not be stopped and still goes on."""
+        """Calls that were given up while their work could not be stopped and still runs."""
         return 0
 
     async def make_ready(self, trajectory_id: str) -> None:  # noqa: B027 - most tools need nothing
@@ -148,7 +148,7 @@ class ToolKind(Kind, ABC):
         return limits.max_concurrency
 
     async def unreachable(self) -> str | None:
-        """Why nobody is there to answer; None where somebody is, and where only a call can tell."""
+        """Why the tool cannot answer; None where it can, and where only a call can show it."""
         return None
 
     @abstractmethod

@@ -17,7 +17,7 @@ from rlf.types import Outcome
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MARGIN = 0.1
-"""Share of a call's time that is kept for telling how it ended."""
+"""Share of a call's time that is reserved for reporting how it ended."""
 _MAX_MARGIN_S = 0.05
 
 

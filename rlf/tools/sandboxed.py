@@ -12,11 +12,11 @@ from rlf.tools.remote import inner_deadline_s
 from rlf.types import Outcome as ToolOutcome
 
 _MAX_ERROR_CHARS = 400
-"""Longest error told before the output: the executor cuts the whole soon after."""
+"""Longest error printed before the output: the executor cuts the whole soon after."""
 
 
 def within_time(limits: SandboxLimits, context: CallContext) -> SandboxLimits:
-    """The limits with less time where the call has less: the sandbox then tells what was written until its end."""
+    """The limits with less time where the call has less: the sandbox then returns what was written until its end."""
     return limits.model_copy(update={"wall_s": min(limits.wall_s, inner_deadline_s(context))})
 
 

@@ -1,4 +1,4 @@
-"""The advantages that a run tells of its trajectories: the mean over each one's tokens in the loss."""
+"""The advantages that a run reports for its trajectories: the mean over each one's tokens in the loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectories as right-padded tensors, their stretches as rows, and the split into micro-batches by token budget."""
+"""Trajectories as right-padded tensors, their segments as rows, and the split into micro-batches by token budget."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Batch:
     group_B: torch.Tensor
     """int64: equal for rollouts of the same task."""
     stretches: Stretches | None = None
-    """How the rows fall into stretches; None when each row is one."""
+    """How the rows split into segments; None when each row is one."""
     turns: TurnRewards | None = None
     """The rewards turn by turn; None where no term gives any."""
     terms: TermRewards | None = None
@@ -76,7 +76,7 @@ class Batch:
         return replace(self, loss_mask_BT=self.loss_mask_BT & ~self.truncated_B.unsqueeze(1))
 
     def by_stretch(self) -> Batch:
-        """The batch that the model reads: a row for each stretch, with its trajectory's reward and group."""
+        """The batch that the model reads: a row for each segment, with its trajectory's reward and group."""
         if self.stretches is None:
             return self
         rows_S = torch.tensor(self.stretches.rows)
@@ -92,7 +92,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Where S stretches lie in B rows: the tokens that the policy saw as one, without the forks between them."""
+    """Where S segments lie in B rows: the tokens that the policy saw as one, without the forks between them."""
 
     rows: tuple[int, ...]
     """The row of each."""
@@ -184,7 +184,7 @@ def _turns(scored: Sequence[Scored], shape: tuple[int, int]) -> TurnRewards | No
 
 
 def _stretches(scored: Sequence[Scored]) -> Stretches | None:
-    """The stretches of trajectories, those that sampled nothing left out."""
+    """The segments of trajectories, except those that sampled nothing."""
     if not any(item.trajectory.forks for item in scored):
         return None
     found = [

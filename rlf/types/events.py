@@ -1,4 +1,4 @@
-"""What a run tells the world: engines emit events; the recorder, the live view and JSON output consume them."""
+"""Events of a run: engines emit them; the recorder, the live view and JSON output consume them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class EvaluationFinished:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A stop or a failure cut a collection off: no step and no evaluation comes of it, and a resume makes it anew."""
+    """A stop or a failure cut a collection off: no step and no evaluation comes of it, and a resume repeats it."""
 
     step: int
     """The step that it was for, from 1; of an evaluation, the updates before it."""

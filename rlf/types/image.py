@@ -1,4 +1,4 @@
-"""A picture."""
+"""Images of prompts and tool results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture of a prompt or in a result."""
+    """An image of a prompt or in a result."""
 
     data: bytes = field(metadata={"json": None})
     """The encoded file; JSON has its size."""
@@ -23,5 +23,5 @@ class Image:
 
     @property
     def reference(self) -> str:
-        """The whole picture as a `data:` URI."""
+        """The whole image as a `data:` URI."""
         return f"data:{self.mime_type};base64,{base64.b64encode(self.data).decode()}"

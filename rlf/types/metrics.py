@@ -80,7 +80,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("tools/calls_per_trajectory", "calls", "Calls that could be read, per trajectory."),
     Metric("tools/outcome/<outcome>", "calls", "Calls that came to this."),
     Metric("tools/parse_failure/<class>", "failures", "Texts that look like calls and could not be read as such."),
-    Metric("tools/repaired/<mend>", "calls", "Calls that were run after this mend."),
+    Metric("tools/repaired/<repair>", "calls", "Calls that were run after this repair."),
     Metric("tools/coerced", "calls", "Calls whose arguments were made to fit inputSchema, as `coerce: safe` allows."),
     Metric(
         "tools/<tool>/cost_usd",

@@ -51,9 +51,9 @@ class SampleRequest:
     num_sampled: int = 0
     """Tokens sampled earlier in this trajectory."""
     fresh: bool = False
-    """Whether the context begins anew: tokens were left out of what came before."""
+    """Whether a new context begins: tokens were left out of what came before."""
     images: tuple[str, ...] = ()
-    """The pictures that the context holds places of, in order, as a task names them."""
+    """The images that the context holds places of, in order, as a task names them."""
 
 
 @dataclass(frozen=True, slots=True)

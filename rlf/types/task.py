@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 IMAGE_MARK = "<image>"
-"""Where a picture stands in a message that has any."""
+"""Marks the place of an image in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,13 @@ class Message:
     role: str
     """`system`, `user` or `assistant`."""
     content: str
-    """With as many `IMAGE_MARK`s as there are pictures; without pictures the mark is text like any other."""
+    """With as many `IMAGE_MARK`s as there are images; without images the mark is text like any other."""
     images: tuple[str, ...] = ()
-    """Its pictures, in order: the path of a file, or a `data:` URI. `rlf.core.image_file` reads either."""
+    """Its images, in order: the path of a file, or a `data:` URI. `rlf.core.image_file` reads either."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts around the pictures: one more than there are pictures, some of them empty."""
+        """The texts around the images: one more than there are images, some of them empty."""
         return tuple(self.content.split(IMAGE_MARK)) if self.images else (self.content,)
 
 
@@ -45,7 +45,7 @@ class Task:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """The pictures of all its messages, in order."""
+        """The images of all its messages, in order."""
         return tuple(image for message in self.messages for image in message.images)
 
     def may_use(self, tool: str) -> bool:

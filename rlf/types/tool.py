@@ -146,7 +146,7 @@ class InnerTurn:
     """One turn of an agent's model."""
 
     text: str
-    """What it said, without what it thought."""
+    """Its answer, without its thinking."""
     reasoning: str = ""
     finish_reason: str = ""
     """In the server's words."""
@@ -159,7 +159,7 @@ class InnerTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """What the model is told about a tool: MCP's own words."""
+    """A tool as the model sees it, in MCP's own words."""
 
     name: str
     description: str

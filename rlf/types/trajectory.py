@@ -82,7 +82,7 @@ class ParseFailure:
 
 
 class RepairKind(StrEnum):
-    """What was mended in a call whose meaning was plain. Each kind is a metric."""
+    """What was repaired in a call whose meaning was clear. Each kind is a metric."""
 
     TRAILING_COMMA = "trailing_comma"
     """A comma before a closing brace or bracket."""
@@ -104,7 +104,7 @@ class RepairKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One mend of one call."""
+    """One repair of one call."""
 
     kind: RepairKind
     position: int
@@ -140,7 +140,7 @@ class Turn:
     tools_s: float = 0.0
     """From the first call's start to the last call's end."""
     repairs: tuple[Repair, ...] = ()
-    """Mends of calls that were run, in the order of the text; a call with two has two."""
+    """Repairs of calls that were run, in the order of the text; a call with two has two."""
     num_penalised: int = 0
     """Failures that the reward rule `unpenalised` counts."""
     world: WorldStep | None = None
@@ -167,9 +167,9 @@ class Trajectory(Jsonable):
     """What broke, when `stop` is infra_failure."""
     duration_s: float = 0.0
     forks: tuple[int, ...] = ()
-    """Offsets where the policy's context began anew (`chat.history: fork`); each stretch is a sequence by itself."""
+    """Offsets where a new context of the policy began (`chat.history: fork`); each segment is a sequence by itself."""
     images: tuple[str, ...] = ()
-    """The pictures that `tokens` hold places of, in order: those of the prompt, then those of tools' results."""
+    """The images that `tokens` hold places of, in order: those of the prompt, then those of tools' results."""
     num_prefix_turns: int = 0
     """Turns that it began with: they were played in another trajectory, which paid for them."""
     world: WorldRecord | None = None

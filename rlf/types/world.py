@@ -57,7 +57,7 @@ class WorldStep:
     reward: float | None = None
     """Sum of the rewards of the turn's steps; None where the world gave none."""
     reply: str | None = None
-    """What the world said to a turn that calls nothing; None: nothing."""
+    """The world's answer to a turn that calls nothing; None: it gave none."""
     is_over: bool = False
     """Whether the episode ended with it."""
 
@@ -68,7 +68,7 @@ class WorldRecord:
 
     kind: str
     observation: str | None = None
-    """What it said at its reset, which the prompt holds; None: nothing."""
+    """The world's text at its reset, which the prompt holds; None: it gave none."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Its own scores of the final state, by name; empty where there was no scoring."""
     first_state: str = ""

@@ -121,7 +121,7 @@ def test_a_template_that_strips_contents_strips_the_data_alike(make_tokenizer, t
         ("message.role + '\\n' + message.content", "message.role + '\\n'", "expected"),
         ("message.role + '\\n' + message.content", "message.role + '\\n' + message.content * 2", "expected"),
         ("message.role + '\\n' + message.content", "message.role + '\\n' + message.content.lstrip('\\n')", "expected"),
-        ("(tool | tojson)", "''", "does not tell the model about the tools search, add"),
+        ("(tool | tojson)", "''", "does not show the model the tools search, add"),
         ("{{- '<|im_start|>assistant\\n' }}", "", "generation prompt"),
         ("{%- for message in messages %}", "{{- raise_exception('no') }}{%- for message in messages %}", "no"),
         ("\\n<tool_response>\\n' + message.content", "\\n<tool_response>\\n'", "expected"),

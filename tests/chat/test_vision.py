@@ -91,7 +91,7 @@ def test_no_result_can_write_the_place_of_a_picture(chat):
 
 def test_system_text_that_writes_the_token_itself_is_refused(chat, folder):
     messages = [Message("system", f"Pictures look like {LLAVA_IMAGE}."), *question(folder, "<image>?", "red")[1:]]
-    with pytest.raises(RlfError, match="places for 2 of 1 pictures"):
+    with pytest.raises(RlfError, match="places for 2 of 1 images"):
         chat.prompt(messages, TOOLS)
 
 
@@ -112,7 +112,7 @@ def test_a_format_of_bare_text_sees_nothing(processor):
 
 
 def test_a_model_without_a_processor_of_pictures_is_refused():
-    with pytest.raises(RlfError, match="no processor of pictures"):
+    with pytest.raises(RlfError, match="no processor of images"):
         Vision(load_tokenizer("rlf/builtin/tiny/checkpoint"))
 
 
@@ -123,7 +123,7 @@ def test_a_processor_that_writes_more_than_one_token_repeated_is_refused(folder)
 
     processor = load_processor(str(folder))
     processor.__class__ = Wraps
-    with pytest.raises(RlfError, match="other tokens beside '<image>'"):
+    with pytest.raises(RlfError, match="next to '<image>' the model's processor makes other tokens"):
         Vision(processor)
 
 

@@ -150,7 +150,7 @@ def test_columns_that_json_lacks_are_hashed_too(tmp_path):
     ("name", "content", "message"),
     [
         ("a.jsonl", "", "there are no rows; expected at least one. Check the file and its split."),
-        ("a.jsonl", '{"prompt": 1\n', ":1:13: not JSON: expecting ',' delimiter. Mend it here."),
+        ("a.jsonl", '{"prompt": 1\n', ":1:13: not JSON: expecting ',' delimiter. Correct this line."),
         (
             "a.jsonl",
             jsonl(ROWS[0]) + "\n[1]\n",
@@ -161,13 +161,13 @@ def test_columns_that_json_lacks_are_hashed_too(tmp_path):
             '{"prompt": "\\ud800"}\n',
             ":1:1: '\\ud800' is half of a character. Write both halves, or remove it.",
         ),
-        ("a.jsonl", '{"prompt": NaN}\n', ":1:1: not JSON: got NaN, which JSON does not have. Mend the value."),
+        ("a.jsonl", '{"prompt": NaN}\n', ":1:1: not JSON: got NaN, which JSON does not have. Correct the value."),
         ("a.jsonl", b"\xff\n", ":1:1: this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."),
         ("a.json", '{"rows": []}', ": the file holds an object; expected a list of objects. Write [{...}, ...]."),
         (
             "a.json",
             '[\n{"prompt": "p"}\n{}]',
-            ":3:1: not JSON: expecting ',' delimiter. Mend it here.",
+            ":3:1: not JSON: expecting ',' delimiter. Correct this line.",
         ),
         ("a.json", '["p"]', ": row 0 is text; expected an object. Write the columns as {...}."),
         ("a.csv", "prompt,answer\na,b,c\n", ":2:1: the record has more fields than the header's 2 columns. "),
@@ -242,7 +242,7 @@ def test_an_id_used_twice_is_refused(write):
 def test_many_faulty_rows_are_counted_not_listed(write):
     said = told(write("a.jsonl", jsonl(ROWS[0], *[{"prompt": "p"}] * 500))).split("\n")
     assert len(said) == 11
-    assert said[-1].endswith("490 more faults in 501 rows are not shown. Mend these first.")
+    assert said[-1].endswith("490 more faults in 501 rows are not shown. Fix these first.")
 
 
 def test_a_file_that_cannot_be_opened_is_told(write, monkeypatch):

@@ -134,18 +134,18 @@ def test_a_template_may_be_in_a_file(write):
         ),
         (
             "a\n{{ q",
-            "a.jsonl template: no Jinja2 template: line 2: unexpected end of template, expected 'end of print "
-            "statement'. Mend it there.",
+            "a.jsonl template: not a Jinja2 template: line 2: unexpected end of template, expected 'end of print "
+            "statement'. Correct that line.",
         ),
         (
             "{{ q.x }}",
             "a.jsonl:1:1 template: the template cannot be filled in: 'str object' has no attribute 'x'. "
-            "Mend the row or the template.",
+            "Correct the row or the template.",
         ),
         (
             "{{ q.__class__ }}",
             "a.jsonl:1:1 template: the template cannot be filled in: access to attribute '__class__' of 'str' object "
-            "is unsafe. Mend the row or the template.",
+            "is unsafe. Correct the row or the template.",
         ),
         ("{{ '' }}", "a.jsonl:1:1 template: got the content ''; expected text. Write what the user says."),
         ("no.jinja", "a.jsonl template: no.jinja: no such file. Check the path."),

@@ -1,6 +1,6 @@
 """A process that runs a run: `-m tests.lineage.writer DATABASE RUN_ID NUM_STEPS NUM_TRAJECTORIES`.
 
-It goes on where the run stands, prints the number of each step once it is flushed, and waits at the end for its input
+It continues where the run stands, prints the number of each step once it is flushed, and waits at the end for its input
 to close.
 """
 

@@ -36,8 +36,8 @@ def faults(*overrides):
             "engine.zero_stage: got 3 with rollout.max_images",
         ),
         ([*SEES, "+model.lora={rank: 8}"], "model.lora: got adapters with rollout.max_images"),
-        (["+data.train.images=pictures"], "data.train.images: names pictures, and rollout.max_images is 0"),
-        (["+data.eval.images=pictures"], "data.eval.images: names pictures, and rollout.max_images is 0"),
+        (["+data.train.images=pictures"], "data.train.images: names images, but rollout.max_images is 0"),
+        (["+data.eval.images=pictures"], "data.eval.images: names images, but rollout.max_images is 0"),
     ],
 )
 def test_what_no_model_can_be_shown_is_a_fault(overrides, said):
@@ -51,7 +51,7 @@ def test_a_spec_that_sees_compiles():
 
 def test_a_model_of_text_alone_is_a_fault_of_its_path():
     found = [str(fault) for fault in check_inputs(load_spec([SEARCH], SEES))]
-    assert any("model.path" in fault and "the model sees no pictures" in fault for fault in found)
+    assert any("model.path" in fault and "the model sees no images" in fault for fault in found)
 
 
 def test_adapters_of_a_model_that_sees_are_refused_without_pictures_too(tmp_path):
@@ -69,4 +69,4 @@ def test_rows_with_more_pictures_than_a_trajectory_may_hold_are_a_fault_with_the
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     data = f"data.train={{path: {tmp_path}/rows.jsonl, prompt: question, images: images}}"
     found = [str(fault) for fault in check_inputs(load_spec([SEARCH], [*SEES, data, "~data.eval", "~eval"]))]
-    assert any("rollout.max_images: got 1; row 'q' of data.train has 2 pictures. Write at least 2." in f for f in found)
+    assert any("rollout.max_images: got 1; row 'q' of data.train has 2 images. Write at least 2." in f for f in found)

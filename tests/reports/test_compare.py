@@ -269,7 +269,7 @@ def test_nothing_is_said_of_runs_that_share_no_evaluation() -> None:
     bare = replace(member(questions(1, 1)), evaluations=(), last_tries={})
     found = compare([arm("A", member(questions(1, 1))), arm("B", bare)])
     assert found.mode is None
-    assert found.verdicts[0].startswith("Nothing can be said of B against A: they share no evaluation.")
+    assert found.verdicts[0].startswith("B cannot be compared with A: they share no evaluation.")
     assert "held-out" not in " ".join(sheet.title for sheet in sheets(found).results)
 
 

@@ -401,7 +401,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"read": "expected", "compare": "group"}, "an order of a group is no token"),
     ({"prompt": "{{ anwser }}"}, "did you mean 'answer'"),
     ({"prompt": "{{ answer }}", "compare": "group"}, "the template names 'answer' (known: question"),
-    ({"prompt": "{% if %}"}, "no Jinja2 template"),
+    ({"prompt": "{% if %}"}, "not a Jinja2 template"),
     ({"images": True, "compare": "pairwise"}, "whose they are"),
     ({"votes": 3}, "3 at temperature 0"),
     ({"votes": 2, "sampling": {"temperature": 1}}, "have no middle one"),

@@ -361,7 +361,7 @@ def test_a_gold_that_is_still_run_when_the_term_closes_is_ended() -> None:
     [
         ({"arguments": {"input": "{{ anser }}"}}, "arguments names 'anser'; did you mean 'answer'?"),
         ({"arguments": {"input": "{{ test }}"}}, "arguments names 'test'"),
-        ({"arguments": {"input": "{{ answer"}}, "no Jinja2 template"),
+        ({"arguments": {"input": "{{ answer"}}, "not a Jinja2 template"),
         ({"expected": {"arguments": {"input": "{{ answer }}"}}}, "expected.arguments names 'answer'"),
         ({"expected": {}}, "expected one of column and arguments"),
         ({"compare": "tests_passed"}, "needs the tests"),

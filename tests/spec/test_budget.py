@@ -46,7 +46,7 @@ def test_tools_that_the_template_does_not_tell_are_a_fault(project):
     shutil.copytree(builtin_path("tiny"), "model")
     (run.parent.parent / "model/chat_template.jinja").write_text(template)
     (fault,) = check_inputs(load_spec([run], ["model.path=./model"]))
-    assert "does not tell the model about the tools look" in fault.message
+    assert "does not show the model the tools look" in fault.message
 
 
 def test_only_the_tools_of_a_row_are_counted(project):

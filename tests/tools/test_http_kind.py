@@ -291,13 +291,13 @@ def test_a_declaration_that_cannot_work_is_told(target: dict[str, Any], said: st
     ("target", "said"),
     [
         ({"url": "h/x"}, "expected `http://...` or `https://...`"),
-        ({"url": "http://h/{{ x"}, "no Jinja2 template"),
+        ({"url": "http://h/{{ x"}, "not a Jinja2 template"),
         ({"url": "http://h", "body": {"a": 1}}, "a GET request has no body"),
         (
             {"url": "http://h", "method": "POST", "batch": {"answers": "r"}},
             "`batch` needs a `body` or `query` over `calls`",
         ),
-        ({"url": "http://h", "method": "POST", "body": ["{% if %}"]}, "no Jinja2 template"),
+        ({"url": "http://h", "method": "POST", "body": ["{% if %}"]}, "not a Jinja2 template"),
     ],
 )
 def test_a_target_that_contradicts_itself_is_refused(target: dict[str, Any], said: str) -> None:

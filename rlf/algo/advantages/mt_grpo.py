@@ -36,7 +36,7 @@ class MtGrpo(Estimator):
     gamma: float = Field(default=1.0, ge=0.0, le=1.0)
     """Discount per turn: 0 credits a turn with its own reward alone, 1 with all that follow too."""
     turn_coef: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    """Weight of the turns' advantages beside the outcome's. Terms' weights only tell turn terms from one another where
+    """Weight of the turns' advantages relative to the outcome's. Terms' weights matter only among turn terms, where
     rewards are divided by their deviation."""
     std_norm: bool = True
     """False: subtract the group's mean but do not divide by the deviation, so that the terms' weights count."""

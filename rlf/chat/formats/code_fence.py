@@ -48,7 +48,7 @@ class CodeFenceFormat(ChatFormat):
         self._tool = text_tool(self.tools, "code_fence", ("python", "code"))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
-        """The spec's own messages in the model's template; the tool is told of by them."""
+        """The spec's own messages in the model's template; they describe the tool."""
         return self._renderer.prompt(messages, ())
 
     def observation(

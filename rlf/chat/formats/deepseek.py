@@ -153,7 +153,7 @@ class _Scan(Scan):
         return position
 
     def _call(self, start: int, body: int) -> int:
-        """Reads one call whose text begins at `body`; returns where to go on."""
+        """Reads one call whose text begins at `body`; returns the position after it."""
         head = self.head.match(self.text, body)
         if head is None:
             return self._broken(start, body, _NO_HEAD)

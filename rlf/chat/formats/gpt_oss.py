@@ -79,7 +79,7 @@ class GptOssFormat(ChatFormat):
     def observation(
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
     ) -> list[int]:
-        """A message from `functions.NAME` per result; what follows a turn that names no tool is said by the user."""
+        """A message from `functions.NAME` per result; what follows a turn that names no tool is a user message."""
         scan = self._scan(turn, False)
         observed = self._read(scan).observed[: len(results)]
         names = [item.name if isinstance(item, ToolCall) else scan.names.get(item.position, "") for item in observed]
@@ -182,7 +182,7 @@ class _Scan(Scan):
         return end + len(_END) if end >= 0 else self.cut(FailureClass.UNCLOSED_THINKING, start)
 
     def _call(self, start: int, body: int, recipient: str, channel: str) -> int:
-        """Reads the message of a call; returns where to go on."""
+        """Reads the message of a call; returns the position after it."""
         named = _RECIPIENT.fullmatch(recipient)
         name = named[1] if named else ""
         read = read_json(self.text, body)

@@ -87,7 +87,7 @@ class _Scan(Scan):
         return self.fail_stray(tag)
 
     def _block(self, start: int, body: int) -> int:
-        """Reads one `<tool_call>` block whose text begins at `body`; returns where to go on."""
+        """Reads one `<tool_call>` block whose text begins at `body`; returns the position after it."""
         read = read_json(self.text, body)
         if isinstance(read, CallFault):
             return self.fail_block(start, self.balanced_end(body, _BRACKETS, _CLOSING) or body, read, _CLOSE)

@@ -157,7 +157,7 @@ class _Scan(Scan):
         return self.cut(FailureClass.UNTERMINATED, start)
 
     def _call(self, start: int, position: int) -> int:
-        """Reads one call; `position` is past its first token. Returns where to go on."""
+        """Reads one call; `position` is past its first token. Returns the position after it."""
         text = self.text
         written = _ID.match(text, position)
         if written is None:

@@ -114,7 +114,7 @@ class _Scan(Scan):
         return self._builtin(tag.start(), tag.end())
 
     def _json(self, start: int, body: int, *, is_call: bool) -> int:
-        """Reads the object or list at `body`; `is_call` tells that it cannot be part of an answer."""
+        """Reads the object or list at `body`; `is_call` means that it cannot be part of an answer."""
         read: tuple[Any, int] | CallFault | None = None
         if self.num_broken <= _MAX_BROKEN:
             read = read_json(self.text, body)

@@ -125,7 +125,7 @@ class _Scan(Scan):
         return self.fail_stray(tag)
 
     def _block(self, start: int, body: int) -> int:
-        """Reads one `<tool_call>` block whose text begins at `body`; returns where to go on."""
+        """Reads one `<tool_call>` block whose text begins at `body`; returns the position after it."""
         function = _FUNCTION.match(self.text, body)
         if function is None:
             return self.fail_block(start, body, _NO_FUNCTION, _CLOSE)

@@ -69,7 +69,7 @@ class ReactFormat(ChatFormat):
         self._bare = {tool.name: key for tool in self.tools if (key := _only_text(tool)) is not None}
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
-        """The spec's own messages; the tools are told of by them."""
+        """The spec's own messages; they describe the tools."""
         return self._plain.prompt(messages)
 
     def observation(
@@ -137,7 +137,7 @@ class _Scan(Scan):
         return end
 
     def _action(self, start: int, body: int) -> int:
-        """Reads one action and its input; returns where to go on."""
+        """Reads one action and its input; returns the position after it."""
         text = self.text
         named = _NAME.match(text, body)
         if named is None:

@@ -61,7 +61,7 @@ class SearchR1Format(ChatFormat):
         self._speak_after(self._plain.generation_prompt)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
-        """The spec's own messages; the tool is told of by them."""
+        """The spec's own messages; they describe the tool."""
         return self._plain.prompt(messages)
 
     def observation(

@@ -1,4 +1,4 @@
-"""Fuzzing of a chat format's parser: mutated calls, and what becomes of them. Nothing is run."""
+"""Fuzzing of a chat format's parser: mutated calls and their outcomes. Nothing is run."""
 
 from rlf.chat.fuzz.foreign import ForeignTally, foreign_writers, read_foreign
 from rlf.chat.fuzz.operators import OPERATORS, Operator

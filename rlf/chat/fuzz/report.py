@@ -21,7 +21,7 @@ from rlf.types import ToolCall, ToolDescription
 
 
 class Outcome(StrEnum):
-    """What became of one mutated call. Exactly one each."""
+    """Outcome of one mutated call. Each call has exactly one."""
 
     RECALLED = "recalled"
     """The call was read as it was meant."""

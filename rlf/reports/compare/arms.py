@@ -55,7 +55,7 @@ class Arm:
 
     letter: str
     label: str
-    """The run's name, or what tells the arm from the others of its sweep."""
+    """The run's name, or what distinguishes the arm from the others of its sweep."""
     members: tuple[Member, ...] = field(metadata={"json": None})
     JSON_PROPERTIES: ClassVar = ("runs",)
 

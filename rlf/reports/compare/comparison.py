@@ -88,10 +88,10 @@ def title_of(found: Comparison) -> str:
 
 
 def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
-    """What can be said of an arm against the baseline, and what cannot."""
+    """What the evaluations show of an arm against the baseline, and what they cannot show."""
     told = differences([baseline, arm])
     if found is None:
-        sentences = [f"Nothing can be said of {arm.letter} against {baseline.letter}: they share no evaluation."]
+        sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: they share no evaluation."]
     else:
         sentences = [f"{_finding(baseline, arm, found)}; {_where(told)}.", *_reservations(baseline, arm, found)]
     return " ".join([*sentences, *_unfinished(baseline, arm)])

@@ -12,7 +12,7 @@ from rlf.lineage.records import Change, RunRecord
 from rlf.reports.compare.arms import Arm
 
 _LABELS = ("name", "report_to", "lineage")
-"""Keys of a spec that say how a run is called and told of, and not what it does."""
+"""Keys of a spec that name and describe a run and do not change what it does."""
 _MACHINE = ("name", "system", "python", "cpus", "device", "threads")
 _OF_THE_MODEL = {"tokenizer": "tokenizer of ", "template": "chat template of "}
 _NAMED_LISTS = ("tools", "rewards")

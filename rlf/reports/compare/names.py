@@ -17,7 +17,7 @@ _LISTS = ("tools", "rewards")
 
 
 def named_by_difference(arms: Sequence[Arm]) -> list[Arm]:
-    """The arms with labels that tell them apart: the spec's name where it does, then keys with their values.
+    """The arms with distinct labels: the spec's name where that is enough, then keys with their values.
 
     Files, versions and machines are named only where names and keys leave two arms alike.
     """
@@ -69,7 +69,7 @@ def _setting(item: Difference, value: str | None, keys: Sequence[str]) -> str:
 
 
 def _short(key: str, keys: Sequence[str]) -> str:
-    """The key's last word, with as many before it as tell it from the other keys."""
+    """The key's last word, with as many before it as distinguish it from the other keys."""
     words = key.split(".")
     for count in range(1, len(words)):
         end = ".".join(words[-count:])

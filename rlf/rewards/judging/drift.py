@@ -38,7 +38,7 @@ class Watchman:
         self._charts = Charts(settings.tolerated, settings.drifted, settings.run_length, settings.alarm)
         self._latest: deque[tuple[bool, bool]] = deque(maxlen=settings.window)
         self.kappa: float | None = None
-        """Of judge and labels, over the latest sentinels of the steps before; None while it cannot be told."""
+        """Of judge and labels, over the latest sentinels of the steps before; None while it cannot be computed."""
         self.frozen: str | None = None
         """Why the term has no value any more; None while it has."""
 

@@ -44,7 +44,7 @@ class Gathering:
         return verdicts[trajectory.id]
 
     def leave(self, key: tuple[int, str], size: int) -> None:
-        """Tells that a member will not come."""
+        """Reports that a member will not come."""
         group = self._groups.setdefault(key, _Group(size))
         group.size -= 1
         self._close_if_full(key, group)

@@ -91,4 +91,4 @@ def _share(label: bool | float, bounds: tuple[float, float]) -> float:
 
 
 def _fault(path: str, line: int, key: str, message: str) -> Fault:
-    return Fault(Place(path, line, 1), key, f"{message[:1].lower()}{message[1:]}. Mend the line.")
+    return Fault(Place(path, line, 1), key, f"{message[:1].lower()}{message[1:]}. Correct the line.")

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a judge said."""
+    """A judge's reply."""
 
     text: str
     logprobs: tuple[TokenLogprob, ...]
@@ -39,7 +39,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """Why a judge said nothing, and what asking it took all the same."""
+    """Why a judge gave no reply, and what asking it cost all the same."""
 
     reason: str
     usage: ScoreUsage
@@ -57,7 +57,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Votes(Generic[T]):
-    """What the readable replies say, and what became of the others."""
+    """The result of the readable replies, and the failures of the others."""
 
     values: Sequence[T]
     failures: Sequence[str]

@@ -114,7 +114,7 @@ class JudgeScorer:
         return verdict._replace(usage=usage)
 
     def leave(self, trajectory: Trajectory, scoring: Scoring) -> None:
-        """Tells its group, where rollouts are compared, that a trajectory will not come."""
+        """Reports to its group, where rollouts are compared, that a trajectory will not come."""
         if self._judging.compares_groups:
             self._gathering.leave((scoring.step, trajectory.task.id), scoring.group_size)
 
@@ -184,7 +184,7 @@ class JudgeScorer:
         return Said(min(max(value, 0.0), 1.0), reasons, votes.usage)
 
     def _read_scores(self, reply: Reply) -> tuple[float, str]:
-        """The value, weighted over criteria, and what the judge said about it."""
+        """The value, weighted over criteria, and the judge's reason."""
         criteria = self._judging.criteria
         names = [criterion.name for criterion in criteria] or ["score"]
         raw, reason = self._raw(reply, names)

@@ -16,7 +16,7 @@ from rlf.endpoints import EndpointSpec
 from rlf.rewards.judging.settings import Serve
 
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
-"""Runs a command, and ends it and all that it started when it is told to, or when this process is gone."""
+"""Runs a command, and ends it with all that it started on request or when this process is gone."""
 _END_S = 15.0
 _MAX_LOG_CHARS = 1_000
 
@@ -64,7 +64,7 @@ async def _urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[bytes
         return [server["url"] for server in told["data"]["endpoints"]]
     except (TimeoutError, ValueError, KeyError, TypeError) as fault:
         log.seek(0)
-        said = log.read().decode("utf-8", "replace").strip()[-_MAX_LOG_CHARS:] or "nothing was said"
+        said = log.read().decode("utf-8", "replace").strip()[-_MAX_LOG_CHARS:] or "it printed nothing"
         raise RunError(f"serve: the judge {serve.model} cannot be served: {said}") from fault
 
 

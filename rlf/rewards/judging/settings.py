@@ -57,7 +57,7 @@ class OnDrift(StrEnum):
     """What follows an alarm of the sentinels."""
 
     WARN = "warn"
-    """The run goes on; the alarm is an event in the lineage."""
+    """The run continues; the alarm is an event in the lineage."""
     FREEZE = "freeze"
     """The same, and the term has no value any more: `unscorable: drop_term` sums the others without it."""
     STOP = "stop"

@@ -60,7 +60,7 @@ def plain(text: str) -> str:
 
 
 def images_of(trajectory: Trajectory) -> list[Image]:
-    """The pictures of the task and among the results, in order."""
+    """The images of the task and among the results, in order."""
     asked = [Image(*read_image_file(reference)) for reference in trajectory.task.images]
     return asked + [image for record in trajectory.calls for image in record.result.images]
 

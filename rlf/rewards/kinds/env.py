@@ -53,7 +53,7 @@ class EnvTerm(Term):
 
 
 class _Reader:
-    """Reads what the world said."""
+    """Reads the world's scores."""
 
     def __init__(self, term: EnvTerm) -> None:
         self._term = term

@@ -67,9 +67,9 @@ class JudgeTerm(Term):
     criteria, low, high; else over question, gold, golds, columns, criteria and first, second or candidates, each with
     answer, transcript, calls. null: question, reference where there is one, criteria and answer."""
     system: str | None = None
-    """Who the judge is, as it is; what fences mean is told after it."""
+    """The judge's system prompt, verbatim; the meaning of fences follows it."""
     images: bool = False
-    """Whether the task's pictures and those in tools' results go along, for a judge that sees; pointwise only."""
+    """Whether the task's images and those in tools' results are sent too, for a judge that is a VLM; pointwise only."""
     sampling: SamplingSpec = SamplingSpec(temperature=0.0)
     """How judges sample; without a `temperature` the likeliest token, with null as the server does."""
     combine: Combine = Combine.MEDIAN
@@ -132,7 +132,7 @@ class JudgeTerm(Term):
         try:
             names = FencedTemplate(prompt).names
         except TemplateFault as fault:
-            raise _fault(f"{fault}. Mend it there.") from fault
+            raise _fault(f"{fault}. Correct it there.") from fault
         looked_up = {path for path in paths_of(prompt) if path[0] in shape}
         for path in sorted({(name,) for name in names} | looked_up):
             if unknown := unknown_part(path, shape):
@@ -147,7 +147,9 @@ class JudgeTerm(Term):
     @classmethod
     def _images_are_of_one(cls, images: bool, info: ValidationInfo) -> bool:
         if images and info.data.get("compare") not in (None, Compare.POINTWISE):
-            raise _fault("got true, but nothing tells a judge of several answers whose they are. Compare pointwise.")
+            raise _fault(
+                "got true, but a judge of several answers cannot know which images belong to which. Compare pointwise."
+            )
         return images
 
     @field_validator("votes")
@@ -172,7 +174,7 @@ class JudgeTerm(Term):
             raise _fault("a sentinel has no group to be compared with. Compare pointwise or with the gold.")
         if sentinels.tolerated >= sentinels.drifted:
             words = f"got tolerated: {sentinels.tolerated:g}, which is not below drifted: {sentinels.drifted:g}"
-            raise _fault(f"{words}, so that nothing tells them apart. Write a lower one.")
+            raise _fault(f"{words}, so that they cannot be distinguished. Write a lower one.")
         if sentinels.on_drift is OnDrift.FREEZE and info.data["unscorable"] is not Unscorable.DROP_TERM:
             words = "got on_drift: freeze with unscorable: drop_trajectory, which would drop every trajectory. "
             raise _fault(f"{words}Write `unscorable: drop_term` beside `sentinels`.")

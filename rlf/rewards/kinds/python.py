@@ -23,7 +23,7 @@ class Shape(StrEnum):
     """What a function takes."""
 
     AUTO = "auto"
-    """Told by its parameters: `completions` makes it TRL's, `solution_str` and `ground_truth` verl's, else rlf's."""
+    """By its parameters: `completions` makes it TRL's, `solution_str` and `ground_truth` verl's, else rlf's."""
     RLF = "rlf"
     """`fn(trajectory, **columns) -> float`."""
     TRL = "trl"

@@ -36,7 +36,7 @@ _COLUMN = re.compile(r"\bcolumns\.([A-Za-z_]\w*)")
 
 
 class Compare(StrEnum):
-    """When what the tool said is what is expected."""
+    """When the tool's result counts as what is expected."""
 
     EQUAL = "equal"
     """Both texts are the same, white space at the ends aside."""
@@ -114,7 +114,7 @@ class VerifyTerm(Term):
     within. Two whole numbers of rows must be equal. None: 1e-6; of rows 1e-6, beyond 1000 a billionth."""
     callable: CallableName | None = None
     """With `compare: callable`: `fn(result, expected, **columns)` gives a number within 0 and 1, or None. `result` is
-    what the tool said, `expected` the column's value, what it said to the gold, or the gold answers. It is called as
+    the tool's result, `expected` the column's value, the result for the gold, or the gold answers. It is called as
     one of `kind: python` is; where it raises, or gives no number in time, the trajectory is unscorable."""
     timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Time that one call has, of the tool or of `callable`. More than the tool's own limit, at which the call is worth
@@ -169,7 +169,7 @@ class VerifyTerm(Term):
         return found
 
     def expects_no_rows(self, task: Task) -> bool:
-        """Whether the data says that a task's right query finds no rows; False where only running the gold tells."""
+        """Whether the data states that a task's gold query finds no rows; False where only running it can show it."""
         if self.compare not in _ROWS or self.gold_templates is not None:
             return False
         expected = task.answer if self.expected is None else task.columns.get(self.expected.column or "")

@@ -27,7 +27,7 @@ _START_S = 120.0
 _BUSY = 10
 """How much longer than its processor time a comparison may take."""
 _TOO_MUCH: Mapping[str, Any] = {}
-"""Told by identity: the answer took the time that a comparison has."""
+"""Compared by identity: the answer used up the time of a comparison."""
 
 
 class Math(Rule):

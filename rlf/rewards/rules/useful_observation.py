@@ -41,7 +41,7 @@ class UsefulObservation(Rule):
         return Verdict(sum(useful) / len(useful), f"{sum(useful):g} of {len(useful)} turns with a call are useful")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        """Tells useful turns from others; nothing of a turn without a call."""
+        """Distinguishes useful turns from others; returns nothing for a turn without a call."""
         task = trajectory.task
         pieces = golds(task.answer if self.column is None else task.columns.get(self.column))
         if not pieces:

@@ -69,7 +69,7 @@ class PromptSizes:
 def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     """Renders prompts as the run will; None where they cannot be counted here.
 
-    That is where the model's tokenizer is not on this machine, the format is none, or pictures are of a size that only
+    That is where the model's tokenizer is not on this machine, the format is none, or images are of a size that only
     the model's processor knows.
 
     Raises RlfError where the chat format cannot be used with the model.

@@ -142,7 +142,7 @@ def _sight(loaded: LoadedSpec) -> list[Fault]:
     """What a model that does not see cannot be asked for."""
     folder, max_images = named_folder(loaded.spec.model.path), loaded.spec.rollout.max_images
     if folder is not None and max_images > 0 and "vision_config" not in read_config(folder):
-        message = f"{shown_path(folder)}: the model sees no pictures, and rollout.max_images is {max_images}. "
+        message = f"{shown_path(folder)}: the model sees no images, and rollout.max_images is {max_images}. "
         return [loaded.fault(("model", "path"), f"{message}Write a vision-language model, or remove max_images.")]
     return []
 
@@ -330,12 +330,12 @@ def _trackers(loaded: LoadedSpec) -> list[Fault]:
 
 @reads("rollout.max_images")
 def _images(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
-    """Rows with more pictures than a trajectory may hold."""
+    """Rows with more images than a trajectory may hold."""
     allowed = loaded.spec.rollout.max_images
     most = max((len(task.images) for task in tasks), default=0)
     if allowed and most > allowed:
         task_id = next(task.id for task in tasks if len(task.images) == most)
-        message = f"got {allowed}; row {task_id!r} of data.{name} has {most} pictures. Write at least {most}."
+        message = f"got {allowed}; row {task_id!r} of data.{name} has {most} images. Write at least {most}."
         yield loaded.fault(("rollout", "max_images"), message)
 
 

@@ -36,7 +36,7 @@ _ELSEWHERE: dict[type[BaseModel], str] = {
     Estimator: "Kinds: [estimators](estimators.md).",
     EnvSpec: "Keys: [worlds](env.md).",
 }
-"""Models whose keys another page tells."""
+"""Models whose keys are on another page."""
 
 
 def _names() -> str:

@@ -167,7 +167,7 @@ def restrict(model: M, keys: Iterable[KeyPath]) -> M:
 
 
 def _booleans_for_numbers(model: type[BaseModel], root: Node) -> Iterator[Fault]:
-    """Pydantic takes `true` for 1; whoever writes it means something else."""
+    """Pydantic takes `true` for 1; who writes it means something else."""
     for path, node in walk(root):
         if isinstance(node.value, bool) and path:
             field = field_at(model, root, path)

@@ -1,4 +1,4 @@
-"""`${...}` in values: what is filled in from other keys and the environment, and its text put back where it is told."""
+"""`${...}` in values: filled in from other keys and the environment, and put back as text where values are shown."""
 
 from __future__ import annotations
 

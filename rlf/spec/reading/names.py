@@ -1,4 +1,4 @@
-"""Values said under another library's name, moved to where the spec has them; `rlf.spec.reading.aliases` has the names.
+"""Values under another library's names, moved to where the spec has them; `rlf.spec.reading.aliases` has the names.
 
 Invariant: a value keeps its place and the path under which it was said, so that faults name what the user wrote.
 """
@@ -36,7 +36,7 @@ def canonical_names(root: Node, faults: list[Fault]) -> Node:
 
 
 def take_aliases(root: Node, faults: list[Fault]) -> tuple[Node, list[Move]]:
-    """The layer without the values said under other names, and where those go."""
+    """The layer without the values under other names, and the keys that those belong to."""
     moves: list[Move] = []
     for alias, path in _PATHS:
         node, depth = find(root, path)
@@ -122,7 +122,7 @@ def without(node: Node, path: KeyPath) -> Node:
 
 
 def _without_foreign_sections(root: Node, faults: list[Fault]) -> Node:
-    """What other libraries' sections still hold has no meaning here: each key is told, not the section."""
+    """What other libraries' sections still hold has no meaning here: each key is reported, not the section."""
     foreign = [key for key in root.mapping if key in _SECTIONS and isinstance(root.mapping[key].value, dict)]
     for section in foreign:
         for path, node in walk(root.mapping[section], (section,)):

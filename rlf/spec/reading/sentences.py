@@ -84,7 +84,7 @@ def boolean_for_number(got: str, key: str, field: FieldInfo, phrase: str) -> str
 
 
 def own_words(error: ErrorDetails) -> str:
-    """The message of a validator, which says all that is to be said."""
+    """The message of a validator, which is complete."""
     cause = error.get("ctx", {}).get("error")
     words = str(cause) if isinstance(cause, Exception) else error["msg"]
     return words if words.endswith(".") else f"{words}."

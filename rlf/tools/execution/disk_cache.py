@@ -42,7 +42,7 @@ def default_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 class DiskCache:
-    """Reads and writes on one thread of its own. A file that fails costs hits, never a call: it is told once."""
+    """Reads and writes on one thread of its own. A file that fails costs hits, never a call: it is reported once."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Takes the file, by default `default_path()`; nothing is opened before it is used."""

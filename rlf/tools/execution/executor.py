@@ -74,7 +74,7 @@ class Executor:
         self._max_concurrency = max_concurrency
         self._tools: dict[str, OpenTool] = {}
         self._shown: dict[str, OpenTool] = {}
-        """The tools that the model is told of."""
+        """The tools that the model sees."""
         self._cache = RunCache()
         self._disk = DiskCache()
         self._record = record

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 TASK_PREFIX = "tool "
 """How the names of the tasks that run tools begin."""
 ALARM_S = 0.5
-"""Time for which a tool may hold the loop before it is told of."""
+"""Time for which a tool may block the loop before it is reported."""
 _BEAT_S = 0.02
 
 
@@ -34,7 +34,7 @@ class LoopMonitor:
     """Started on the loop that it watches; `close` ends its thread."""
 
     def __init__(self, notify: Callable[[str, str], None] | None) -> None:
-        """Takes what is told, once per tool, when the loop goes on: a level and the words."""
+        """`notify` gets a level and a message once per tool, when the loop runs again."""
         self._notify = notify
         self.lags_s: deque[float] = deque(maxlen=10_000)
         """How late the latest beats were, 50 a second."""

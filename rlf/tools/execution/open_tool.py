@@ -50,7 +50,7 @@ class Surroundings:
     redact: Callable[[str], str] = str
     """Strikes secrets out of what a tool says, before the model, the log or the lineage has it."""
     notify: Callable[[str, str], None] | None = None
-    """Takes a level and words for whoever watches the run."""
+    """Takes a level and a message for people who watch the run."""
 
 
 class Ending(NamedTuple):
@@ -112,7 +112,7 @@ class OpenTool:
 
     @property
     def num_abandoned(self) -> int:
-        """Calls that were given up and whose work still goes on."""
+        """Calls that were given up and whose work still runs."""
         return self._detached.num_abandoned + self.runtime.num_abandoned
 
     async def run(self, arguments: Mapping[str, Any], origin: CallOrigin) -> ToolResult:

@@ -1,4 +1,4 @@
-"""Recorded calls, and their results played back in place of the tools: a run that can be told again.
+"""Recorded calls, and their results played back in place of the tools: a run that can be repeated.
 
 A recording holds each call with its result, one JSON object a line. Calls are matched by trajectory, tool and
 arguments; the n-th identical call of a trajectory has the n-th result. A run that was resumed plays some trajectories

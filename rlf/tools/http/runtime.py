@@ -154,7 +154,7 @@ class HttpRuntime(ToolRuntime):
             raise ToolFailure(self._garbled, f"the answer does not fill in `result`: {reason}{shown}") from fault
 
     def _output(self, answer: Any, arguments: Mapping[str, Any]) -> ToolOutput:
-        """What the model is told of an answer: an image, or JSON or text by the declared path and template."""
+        """An answer as the model sees it: an image, or JSON or text by the declared path and template."""
         if isinstance(answer, Image):
             return ToolOutput("", images=(answer,))
         part = answer if self._response is None else part_at(answer, self._response)

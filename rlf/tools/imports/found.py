@@ -70,7 +70,7 @@ def escape_all_but_variables(text: str) -> str:
 
 
 def refuse_references(address: str) -> None:
-    """Raises RlfError for an imported address with `${...}`: whoever wrote it would be sent what it stands for."""
+    """Raises RlfError for an imported address with `${...}`: its author would receive the value."""
     if "${" in address:
         raise RlfError(
             f"{address}: the address holds a reference `${{...}}`; addresses of imported files are plain text. "

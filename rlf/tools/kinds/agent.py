@@ -35,7 +35,7 @@ class AgentTool(ToolKind):
     """System message, as it is."""
     sampling: SamplingSpec = SamplingSpec()
     tools: tuple[ToolDeclaration, ...] = Field(min_length=1)
-    """Tools of the model, each a file or a declaration in place. They are told to it alone."""
+    """Tools of the model, each a file or a declaration in place. Only that model sees them."""
     text_calls: str = AUTO
     """How calls are read that the model writes as text, where its server has no parser of its own: the name of a chat
     format, `auto` for whichever format reads them, or `none`: such text is the answer."""
@@ -68,7 +68,7 @@ class AgentTool(ToolKind):
         return found
 
     def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
-        """The same, of the model's tools what can be said without running them."""
+        """The same; of the model's tools only what is known without running them."""
         found = self._own_complaints(input_schema)
         for tool in self.tools:
             found += [f"its tool {tool.name!r}: {said}" for said in tool.target.static_complaints(tool.input_schema)]

@@ -31,7 +31,7 @@ class CodeTool(ToolKind):
     """The argument with a program that the code tests. It runs in a process of its own, from which the code finds the
     names that it defines; plain values alone go from one to the other, so that no program meddles with its test."""
     session: bool = False
-    """Whether names stay from call to call of a trajectory; otherwise each call begins anew."""
+    """Whether names stay from call to call of a trajectory; otherwise each call starts fresh."""
     sandbox: SandboxSpec = SandboxSpec()
 
     @model_validator(mode="after")

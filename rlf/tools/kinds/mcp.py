@@ -30,7 +30,7 @@ class McpTool(ToolKind):
     resource: str | None = None
     """URI of a resource to read in place of a tool, for instance `docs://{page}`; arguments fill the braces."""
     digest: str | None = None
-    """sha256 of what the server said of the tool when it was listed: another word of it ends the run at its start."""
+    """sha256 of the server's description of the tool when it was listed: a different one ends the run at its start."""
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
@@ -59,7 +59,7 @@ class McpTool(ToolKind):
             await list_ahead(self.server)
 
     def source_hash(self) -> str:
-        """Covers the server's command and the files it names, the tool and what was said of it."""
+        """Covers the server's command and the files it names, the tool and its description."""
         return hash_json([self.server.identity(), self.tool, self.resource, self.digest])
 
     async def open(self, limits: Limits) -> ToolRuntime:
@@ -81,7 +81,7 @@ class McpTool(ToolKind):
         return McpRuntime(self.server, pool, tool=self.tool, resource=self.resource, digest=digest)
 
     def _change(self, entry: Entry | None, listing: Listing) -> str | None:
-        """How the live server differs from what was declared, with the mend."""
+        """How the live server differs from what was declared, with the fix."""
         if self.tool is None:
             return None
         where = f"MCP server {self.server.shown}"
@@ -89,7 +89,7 @@ class McpTool(ToolKind):
             known = f" (known: {', '.join(listing.tool_names)})"
             return f"{where} has no tool {self.tool!r}{nearest(self.tool, listing.tool_names)}{known}"
         if self.digest not in (None, entry.digest):
-            return f"{where} changed {self.tool!r} since it was listed. Check the spec again: its list is read anew."
+            return f"{where} changed {self.tool!r} since it was listed. Run `rlf check` again: it reads the list again."
         return None
 
 

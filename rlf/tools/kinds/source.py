@@ -27,7 +27,7 @@ def _resolved(file: str, info: ValidationInfo) -> str:
 
 
 class SourceTool(ToolKind):
-    """A function that a model or a stranger wrote: its file is never imported here, and every call begins anew."""
+    """A function that a model or a stranger wrote: its file is never imported here, and every call starts fresh."""
 
     kind: Literal["source"] = "source"
     is_local: ClassVar[bool] = True

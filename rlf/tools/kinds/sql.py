@@ -60,7 +60,7 @@ class SqlTool(ToolKind):
     read_only: bool = True
     """Statements only read; there is no other way, and `false` is a fault."""
     max_rows: int = Field(default=50, ge=1)
-    """Rows that are shown; the model is told that there are more."""
+    """Rows that are shown; the model sees that there are more."""
     max_bytes: int = Field(default=20_000, ge=100)
     """Size of all values that are shown."""
     sandbox: SandboxSpec = SandboxSpec()

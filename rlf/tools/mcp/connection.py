@@ -45,7 +45,7 @@ class Connection:
     def __init__(self, server: McpServer) -> None:
         self.server = server
         self.listing = Listing(())
-        """What the server offers, as it last said."""
+        """The tools that the server last listed."""
         self.why_it_ended = ""
         """How the last session ended, in words; empty while one lives."""
         self.refusal = 0

@@ -25,7 +25,7 @@ class ToolServer(StrictModel):
     exclude: tuple[str, ...] = ()
     """Names of the tools that are left out."""
     prefix: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_-]{0,31})?$")
-    """Put before every name that the model is told."""
+    """Prefix of every name that the model sees."""
     resources: bool = False
     """Whether the server's resources are tools too, which read them."""
     limits: Limits = Limits()
@@ -35,7 +35,7 @@ class ToolServer(StrictModel):
     cache: CacheSpec = CacheSpec()
     """Whether results are kept, for every tool."""
     hidden: bool = False
-    """Whether the model is told of none of them."""
+    """Whether the model sees none of them."""
 
     def chosen(self, listing: Listing) -> list[Entry]:
         """What is taken of a server's list."""

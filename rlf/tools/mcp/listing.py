@@ -101,7 +101,7 @@ async def _listed(server: McpServer) -> Listing | ToolFailure:
 
 
 def forget(server: McpServer) -> None:
-    """Has the list read anew next time."""
+    """Makes the next use read the list again."""
     _READ.pop(server.identity(), None)
     _file(server).unlink(missing_ok=True)
 

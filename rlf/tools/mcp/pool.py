@@ -32,7 +32,7 @@ class Pool:
         return found
 
     async def end_trajectory(self, trajectory_id: str) -> None:
-        """Forgets a trajectory; the first of the tools that share the pool does it, and tells a server of rlf's own."""
+        """Forgets a trajectory; the first of the tools that share the pool does it, and notifies a server of rlf."""
         found = self._pinned.pop(trajectory_id, None)
         if found is not None:
             self._num_pinned[found] -= 1

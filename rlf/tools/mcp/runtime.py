@@ -67,7 +67,7 @@ class McpRuntime(ToolRuntime):
         return output
 
     async def end_trajectory(self, trajectory_id: str) -> None:
-        """Frees the trajectory's session for others; `rlf tools serve` is told."""
+        """Frees the trajectory's session for others; `rlf tools serve` is notified."""
         await self._pool.end_trajectory(trajectory_id)
 
     async def close(self) -> None:
@@ -104,7 +104,7 @@ def _as_it_ended(result: CallToolResult, output: ToolOutput) -> ToolOutput:
 
 
 def failure_of(error: MCPError, connection: Connection, session: ClientSession) -> ToolFailure:
-    """The SDK's error as an outcome: the tool's own word, or what became of the way to it."""
+    """The SDK's error as an outcome: the tool's own failure, or that of the connection to it."""
     said = error.message
     if error.code == TOO_LARGE or too_large() in said or said.startswith(_BROKEN_EVENT):
         return ToolFailure(Outcome.OUTPUT_REJECTED, shorten(said))

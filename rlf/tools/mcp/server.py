@@ -91,7 +91,7 @@ class McpServer(StrictModel):
 
     @property
     def redactor(self) -> Redactor:
-        """Strikes what the server is told in secret out of what it says."""
+        """Removes the server's secrets from its output."""
         return Redactor(os.environ, said=self.model_dump(mode="json"))
 
     @property

@@ -122,7 +122,7 @@ async def _read(
     on_end: Callable[[str], None],
     redactor: Redactor,
 ) -> None:
-    """Passes on messages until stdout ends; once nobody listens, goes on reading so that the server can end."""
+    """Passes on messages until stdout ends; once nobody listens, keeps reading so that the server can end."""
     assert process.stdout is not None, "started without a pipe"
     lines, num_skipped = Lines(MAX_MESSAGE_BYTES), 0
     while chunk := await process.stdout.read(_CHUNK_BYTES):

@@ -31,7 +31,7 @@ def is_unheard(message: bytes) -> bool:
 
 
 class HeardEvents:
-    """Server-sent events, fed in pieces, without those that nobody listens to."""
+    """Server-sent events, passed in pieces, without those that nobody listens to."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -12,7 +12,7 @@ TRAJECTORY = "rlf/trajectory"
 OUTCOME = "rlf/outcome"
 """Key of a result's `_meta`: how the call ended, since MCP knows only that it failed."""
 TRAJECTORY_ENDED = "notifications/rlf/trajectory_ended"
-"""Method that tells the server which trajectory's state it may drop; params: `trajectory`."""
+"""Method that names the trajectory whose state the server may drop; params: `trajectory`."""
 MAX_MESSAGE_BYTES = 16_000_000
 """Size of one message on the wire; a larger one is refused unread."""
 TOO_LARGE = -31_999
@@ -20,6 +20,6 @@ TOO_LARGE = -31_999
 
 
 def too_large(size_bytes: int | None = None) -> str:
-    """What is said of such a message."""
+    """Reason in the error for such a message."""
     size = f"{size_bytes:,} bytes" if size_bytes is not None else "more bytes than that"
     return f"the server answered with {size}; at most {MAX_MESSAGE_BYTES:,} are read"

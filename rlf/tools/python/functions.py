@@ -91,7 +91,7 @@ class FunctionRuntime(ToolRuntime):
 
     @property
     def num_abandoned(self) -> int:
-        """Calls that were given up and go on."""
+        """Calls that were given up and still run."""
         return self._place.num_abandoned
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
@@ -125,7 +125,7 @@ class ClassRuntime(ToolRuntime):
 
     @property
     def num_abandoned(self) -> int:
-        """Calls that were given up and go on."""
+        """Calls that were given up and still run."""
         return self._place.num_abandoned
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:

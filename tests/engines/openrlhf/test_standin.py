@@ -82,7 +82,7 @@ def test_requests_with_and_without_pictures_in_turn_have_their_own_logprobs(vllm
 
 def test_a_prompt_has_as_many_placeholders_as_pictures(vllm, llava):
     sampler = engine(vllm, llava, limit_mm_per_prompt={"image": 2})
-    with pytest.raises(ValueError, match="0 placeholders of pictures has 1 pictures"):
+    with pytest.raises(ValueError, match="0 placeholders of images has 1 images"):
         asyncio.run(sample(vllm, sampler, [5, 6], [RED]))
     with pytest.raises(ValueError, match="At most 0 image"):
         asyncio.run(sample(vllm, engine(vllm, llava), [5, 6], [RED]))

@@ -32,7 +32,7 @@ class _Device(str):
 
 
 def _nothing() -> Callable[..., None]:
-    """What a CPU does to synchronise, to free its cache, to choose itself. A new one each: dynamo tells them apart."""
+    """What a CPU does to synchronise, to free its cache, to choose itself. A new one each, which dynamo needs."""
     return lambda *_args, **_kwargs: None
 
 

@@ -81,7 +81,7 @@ class Schemas:
         self._num_values = 0
 
     def read(self, value: Any) -> Json:
-        """A schema as JSON Schema 2020-12. Raises LeftOut where it is too large to be told to a model."""
+        """A schema as JSON Schema 2020-12. Raises LeftOut where it is too large to show to a model."""
         return as_mapping(self._schema(value, (), 0))
 
     def _schema(self, value: Any, inside: tuple[str, ...], depth: int) -> Any:

@@ -2,7 +2,7 @@
 
 Not fast and not faithful in speed or memory. Faithful in what a rehearsal is to show: tokens in and out, stops and
 budgets, seeds, log-probabilities, OpenRLHF's own worker extension with its weight sync, pause and resume between
-tokens, so that new weights arrive in the middle of a trajectory as they do under vLLM; pictures beside tokens.
+tokens, so that new weights arrive in the middle of a trajectory as they do under vLLM; images beside tokens.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class _Request:
     """Tokens that the model has not read yet."""
     room: int
     inputs: dict[str, Any] = field(default_factory=dict)
-    """What else the model reads with the first tokens: its pictures."""
+    """What else the model reads with the first tokens: its images."""
     rope_deltas: Any = None
-    """How far pictures shift the positions behind them, which models keep of the last request they saw."""
+    """How far images shift the positions behind them, which models keep of the last request they saw."""
     cache: Any = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[Mapping[int, Logprob]] = field(default_factory=list)
@@ -173,7 +173,7 @@ class AsyncLLMEngine:
         await self._turn.acquire()
 
     async def resume_generation(self) -> None:
-        """Lets requests go on, with the keys and values they had."""
+        """Lets requests continue, with the keys and values they had."""
         self._turn.release()
 
     async def is_sleeping(self) -> bool:

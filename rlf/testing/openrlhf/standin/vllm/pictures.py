@@ -1,4 +1,4 @@
-"""Pictures of a prompt: each placeholder becomes as many tokens as the model's processor makes of its picture."""
+"""Images of a prompt: each placeholder becomes as many tokens as the model's processor makes of its image."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class PictureReader:
         """The tokens that the model sees, and its other inputs.
 
         Args:
-            tokens: with one placeholder for each picture, as OpenRLHF hands them over.
+            tokens: with one placeholder for each image, as OpenRLHF hands them over.
 
         Raises:
-            ValueError: there are more or fewer placeholders than pictures.
+            ValueError: there are more or fewer placeholders than images.
         """
         import torch
 
         if (marks := tokens.count(self._token_id)) != len(pictures):
-            raise ValueError(f"a prompt with {marks} placeholders of pictures has {len(pictures)} pictures")
+            raise ValueError(f"a prompt with {marks} placeholders of images has {len(pictures)} images")
         read = [self._processor(text=[self._mark], images=[picture], return_tensors="pt") for picture in pictures]
         lengths = iter([int((inputs["input_ids"] == self._token_id).sum()) for inputs in read])
         seen = [copy for token in tokens for copy in [token] * (next(lengths) if token == self._token_id else 1)]
