@@ -4,6 +4,7 @@ Reading and column mapping live here; which rows a run uses, and when, does not.
 same tasks with the same ids, in the file's order.
 """
 
+from rlf.data.opened import open_tasks, recall
 from rlf.data.tasks import dataset_hash, load_tasks
 
-__all__ = ["dataset_hash", "load_tasks"]
+__all__ = ["dataset_hash", "load_tasks", "open_tasks", "recall"]

@@ -48,6 +48,10 @@ class Inputs:
         """Those of a spec, whose rows were read. Resolves the model's name."""
         return cls(model_location(spec.model.path), train, evaluation[: spec.eval.limit])
 
+    def read(self) -> Inputs:
+        """The same with every row read. Raises SpecError where one changed and is wrong now."""
+        return Inputs(self.model_path, list(self.train), list(self.evaluation))
+
 
 def load_inputs(plan: Plan) -> Inputs:
     """Loads the datasets. Raises SpecError where a row or column is wrong."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
+from rlf.data import recall
 from rlf.plan.algorithms import find_algorithm_warnings
 from rlf.plan.engine import planned_engine
 from rlf.plan.judges import find_judge_warnings
@@ -135,11 +136,10 @@ def _learning_rate_is_usual(subject: Subject) -> Iterator[Fault]:
 
 
 def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
-    trained = {_question(task): task.id for task in reversed(subject.train)}
     asked = subject.evaluation[: subject.loaded.spec.eval.limit]
-    both = [task for task in asked if _question(task) in trained]
+    both = recall(_find_both, subject.train, asked)
     if both:
-        example = f"(row {both[0].id!r} is {trained[_question(both[0])]!r} there)"
+        example = f"(row {both[0][0]!r} is {both[0][1]!r} there)"
         message = (
             f"{len(both)} of {len(asked)} questions are in data.train too {example}, case, spaces and punctuation "
         )
@@ -147,20 +147,31 @@ def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
         yield subject.loaded.fault(("data", "eval", "path"), f"{message}{mend}")
 
 
+def _find_both(train: Sequence[Task], asked: Sequence[Task]) -> list[tuple[str, str]]:
+    """The ids of each task that is asked and trained on."""
+    trained = {_question(task): task.id for task in reversed(train)}
+    return [(task.id, trained[question]) for task in asked if (question := _question(task)) in trained]
+
+
 def _golds_agree(subject: Subject) -> Iterator[Fault]:
     """A question with two golds rewards in one row what it punishes in the other."""
     for name, tasks in (("train", subject.train), ("eval", subject.evaluation)):
-        first: dict[str, Task] = {}
-        differing = [
-            (first[key], task)
-            for task in tasks
-            if _text(first.setdefault(key := f"{_question(task)} {task.images}", task).answer) != _text(task.answer)
-        ]
+        differing = recall(_find_differing, tasks)
         if differing:
             one, other = differing[0]
-            message = f"{len(differing)} questions are asked again with another answer (rows {one.id!r} and "
-            mend = f"{other.id!r}, for one); a right answer to one is wrong to the other. Keep one of each."
+            message = f"{len(differing)} questions are asked again with another answer (rows {one!r} and "
+            mend = f"{other!r}, for one); a right answer to one is wrong to the other. Keep one of each."
             yield subject.loaded.fault(("data", name, "path"), f"{message}{mend}")
+
+
+def _find_differing(tasks: Sequence[Task]) -> list[tuple[str, str]]:
+    """The ids of tasks that ask the same with different answers."""
+    first: dict[str, Task] = {}
+    return [
+        (first[key].id, task.id)
+        for task in tasks
+        if _text(first.setdefault(key := f"{_question(task)} {task.images}", task).answer) != _text(task.answer)
+    ]
 
 
 def _question(task: Task) -> str:
@@ -230,7 +241,7 @@ def _algorithm_is_read_one_way(subject: Subject) -> Iterator[Fault]:
 
 
 def _rewards_read_their_golds(subject: Subject) -> Iterator[Fault]:
-    yield from find_reward_warnings(subject.loaded, (*subject.train, *subject.evaluation))
+    yield from find_reward_warnings(subject.loaded, (subject.train, subject.evaluation))
 
 
 def _groups_are_compared(subject: Subject) -> Iterator[Fault]:

@@ -33,7 +33,7 @@ def warnings(tmp_path: Path, term: dict[str, Any], *golds: Any) -> list[str]:
     path = tmp_path / "s.yaml"
     path.write_text(yaml.safe_dump({**SPEC, "rewards": [{"kind": "rule", "name": "t", **term}]}))
     tasks = [Task(f"t{at}", (Message("user", "?"),), gold) for at, gold in enumerate(golds)]
-    return [f"{fault.path}: {fault.message}" for fault in find_reward_warnings(load_spec([path]), tasks)]
+    return [f"{fault.path}: {fault.message}" for fault in find_reward_warnings(load_spec([path]), [tasks])]
 
 
 def test_golds_that_the_normalisation_destroys_are_warned_of_with_what_is_left(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Checked:
     num_eval_rows: int
     """0 without an evaluation set."""
     inputs: Inputs
-    """Its data, as the checks read it."""
+    """Its data, as the checks read it: of large unchanged files later, when a row is looked at."""
 
     def fit(self, fit: Fit, notices: Sequence[Notice] = ()) -> Placed:
         """The plan for a place, which changes nothing of what was looked at: data, model and functions.
@@ -61,7 +61,7 @@ class Checked:
         changes = [change.override for change in fit.changes]
         plan = compile_plan(change_spec(self.loaded, changes)) if changes else self.plan
         unwise = (Notice("warning", str(warning), {"path": warning.path}) for warning in self.warnings)
-        return Placed(plan, (*fit.notices, *notices, *unwise), self.inputs, fit.place)
+        return Placed(plan, (*fit.notices, *notices, *unwise), self.inputs.read(), fit.place)
 
     def fit_here(self, notices: Sequence[Notice] = ()) -> Placed:
         """The plan for this Python; otherwise as `fit`."""

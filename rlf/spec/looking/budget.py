@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlf.chat import FORMATS, ChatFormat, detect_format
 from rlf.chat.format import open_format
 from rlf.chat.on_disk import read_tokenizer
 from rlf.core import Fault, RlfError
+from rlf.data import recall
 from rlf.rewards.answers import golds
 from rlf.spec.load import LoadedSpec
 from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.models import RunSpec
 from rlf.spec.reading.nodes import KeyPath
-from rlf.types import Task, ToolCall, ToolDescription
+from rlf.types import Message, Task, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -76,7 +78,7 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     """
     folder = folder_on_disk(spec.model.path)
     tokenizer = None if folder is None else read_tokenizer(folder)
-    if folder is None or tokenizer is None or not tasks or any(task.images for task in tasks):
+    if folder is None or tokenizer is None or not tasks or recall(most_images, tasks):
         return None
     name = detect_format(tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
     if name not in FORMATS.names():
@@ -86,21 +88,41 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
     if spec.env is not None and spec.env.speaks:
         chat.user_turn("a", closed=True)
 
-    def num_tokens(task: Task) -> int:
-        return len(chat.prompt(task.messages, [tool for tool in tools if task.may_use(tool.name)]))
+    def num_tokens(asked: _Asked) -> int:
+        messages, may_use = asked
+        shown = [tool for tool in tools if may_use is None or tool.name in may_use]
+        return len(chat.prompt([Message(role, content) for role, content in messages], shown))
 
-    step = -(-len(tasks) // MAX_MEASURED)
-    shortest = sorted(tasks, key=_num_characters)[:_NUM_SHORTEST]
-    sizes = [num_tokens(task) for task in tasks[::step]]
+    spread, shortest, written = recall(_sample, tasks)
+    sizes = [num_tokens(asked) for asked in spread]
     least = min(*sizes, *map(num_tokens, shortest))
     needed = any(term.needs_answer for term in spec.rewards)
-    answers = _answer_sizes(tokenizer, tasks) if needed else ()
+    answers = _answer_sizes(tokenizer, written) if needed else ()
     return PromptSizes(tuple(sizes), least, *_shortest_turn(chat, tools), answers)
 
 
-def _answer_sizes(tokenizer: PreTrainedTokenizerBase, tasks: Sequence[Task]) -> tuple[int, ...]:
-    step = -(-len(tasks) // MAX_ANSWERS)
-    written = [[gold for gold in golds(task.answer) if gold.strip()] for task in tasks[::step] if _is_text(task.answer)]
+def most_images(tasks: Sequence[Task]) -> int:
+    """The number of images of the task that has most."""
+    return max((len(task.images) for task in tasks), default=0)
+
+
+_Asked: TypeAlias = tuple[Sequence[tuple[str, str]], Sequence[str] | None]
+"""Roles and contents of a task's messages, and the tools that it may use."""
+
+
+def _sample(tasks: Sequence[Task]) -> tuple[list[_Asked], list[_Asked], list[list[str]]]:
+    """Prompts and gold answers spread evenly over the tasks, and between them the prompts of the fewest characters."""
+
+    def asked(task: Task) -> _Asked:
+        return [(message.role, message.content) for message in task.messages], task.tools
+
+    spread = tasks[:: -(-len(tasks) // MAX_MEASURED)]
+    answered = [task.answer for task in tasks[:: -(-len(tasks) // MAX_ANSWERS)] if _is_text(task.answer)]
+    written = [[gold for gold in golds(answer) if gold.strip()] for answer in answered]
+    return [*map(asked, spread)], [*map(asked, nsmallest(_NUM_SHORTEST, tasks, key=_num_characters))], written
+
+
+def _answer_sizes(tokenizer: PreTrainedTokenizerBase, written: Sequence[Sequence[str]]) -> tuple[int, ...]:
     return tuple(
         1 + min(len(tokenizer.encode(gold, add_special_tokens=False)) for gold in row) for row in written if row
     )

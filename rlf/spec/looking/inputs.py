@@ -7,7 +7,7 @@ their source says has been looked at.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -20,13 +20,13 @@ from rlf.chat import FORMATS
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.foreign import NotRun
-from rlf.data import load_tasks
+from rlf.data import open_tasks, recall
 from rlf.endpoints import EndpointSpec
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec.checks import reads
 from rlf.spec.load import LoadedSpec
-from rlf.spec.looking.budget import MEASURED, PromptSizes, check_budget
+from rlf.spec.looking.budget import MEASURED, PromptSizes, check_budget, most_images
 from rlf.spec.looking.model_folder import folder_on_disk, named_folder
 from rlf.spec.looking.near_files import missing_file
 from rlf.spec.looking.weights import read_config, read_context, read_shapes
@@ -37,7 +37,7 @@ from rlf.spec.reading.reader import shown_path
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 
-Datasets = dict[tuple[str, tuple[str, ...] | None], list[Task] | SpecError]
+Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
 """What was read, or why not, by the keys of a dataset and the names of the tools that its rows may name; None: any."""
 
 
@@ -45,8 +45,8 @@ class LookedAt(NamedTuple):
     """What there is, and what is wrong with it."""
 
     faults: list[Fault]
-    train: list[Task]
-    evaluation: list[Task]
+    train: Sequence[Task]
+    evaluation: Sequence[Task]
     """Empty where there is no such dataset or it has faults."""
     sizes: PromptSizes | None
     """What the training prompts take; None where the tokenizer is not on this machine."""
@@ -79,7 +79,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     return LookedAt(sorted(faults), train, evaluation, sizes)
 
 
-def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -> list[Task]:
+def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -> Sequence[Task]:
     """The rows of one dataset; none where there is no such dataset or it has faults."""
     here = ("data", name)
     source: DataSource | None = getattr(loaded.spec.data, name) if loaded.is_sound(here) else None
@@ -93,7 +93,7 @@ def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -
     key = (source.model_dump_json(), declared)
     if key not in read:
         try:
-            read[key] = load_tasks(**source.model_dump(), declared=declared)
+            read[key] = open_tasks(source.model_dump(), declared)
         except SpecError as error:
             read[key] = error
     found = read[key]
@@ -329,42 +329,55 @@ def _trackers(loaded: LoadedSpec) -> list[Fault]:
 
 
 @reads("rollout.max_images")
-def _images(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
+def _images(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Rows with more images than a trajectory may hold."""
     allowed = loaded.spec.rollout.max_images
-    most = max((len(task.images) for task in tasks), default=0)
-    if allowed and most > allowed:
+    most = recall(most_images, tasks) if allowed else 0
+    if most > allowed:
         task_id = next(task.id for task in tasks if len(task.images) == most)
         message = f"got {allowed}; row {task_id!r} of data.{name} has {most} images. Write at least {most}."
         yield loaded.fault(("rollout", "max_images"), message)
 
 
 @reads("env")
-def _world_columns(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
+def _world_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Columns that the world needs at its reset and a dataset lacks."""
     env = loaded.spec.env
     try:
-        missing = env.missing_columns(tasks[0].columns) if env is not None and tasks else []
+        known = recall(_first_columns, tasks) if env is not None else []
+        missing = env.missing_columns(known) if env is not None and tasks else []
     except RlfError:  # reported where the world itself is looked at
         return
     for column in missing:
-        known = list(tasks[0].columns)
         message = f"the world's reset takes {column!r}, and data.{name} has no such column{nearest(column, known)}"
         yield loaded.fault(("env",), f"{message} (columns: {', '.join(known)}). Give it a default, or add the column.")
 
 
 @reads("rewards[]")
-def _columns(loaded: LoadedSpec, name: str, tasks: list[Task]) -> Iterator[Fault]:
+def _columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Columns that terms of kind verify and judge read and a dataset lacks; of a judge's prompt any of its rows."""
     for position, term in enumerate(loaded.spec.rewards):
         if not isinstance(term, VerifyTerm | JudgeTerm):
             continue
-        rows = tasks if isinstance(term, JudgeTerm) else tasks[:1]
+        of_all = isinstance(term, JudgeTerm)
         for column, key in term.columns.items():
-            number = next((number for number, task in enumerate(rows, 1) if column not in task.columns), None)
-            if number is not None:
-                known, place = list(rows[number - 1].columns), "" if number == 1 else f" in row {number}"
+            lacking = recall(_row_without, tasks, column, of_all)
+            if lacking is not None:
+                number, known = lacking
+                place = "" if number == 1 else f" in row {number}"
                 message = f"data.{name} has no column {column!r}{place}{nearest(column, known)}"
                 yield loaded.fault(
                     ("rewards", position, *key), f"{message} (columns: {', '.join(known)}). Name one of these."
                 )
+
+
+def _first_columns(tasks: Sequence[Task]) -> list[str]:
+    return list(tasks[0].columns) if tasks else []
+
+
+def _row_without(tasks: Sequence[Task], column: str, of_all: bool) -> tuple[int, list[str]] | None:  # noqa: FBT001
+    """Number and columns of the first row, or of the first of all, that lacks a column."""
+    rows = tasks if of_all else tasks[:1]
+    return next(
+        ((number, list(task.columns)) for number, task in enumerate(rows, 1) if column not in task.columns), None
+    )

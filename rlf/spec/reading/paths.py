@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
+from rlf.core.remember import MIN_BYTES, remember, stamp_file
 from rlf.data.source import READERS
 from rlf.data.template import TEMPLATE_SUFFIXES
 from rlf.environments.kind import ENV_KINDS, EnvSpec
@@ -226,11 +227,16 @@ def identity(path: Path, *, samples: bool = True) -> str | None:
     """
     try:
         if not path.is_dir():
-            return hash_path(path)
+            return _file_hash(path)
         files = [file for file in sorted(path.iterdir()) if file.is_file()]
         return hash_json([[file.name, *_describe(file, samples=samples)] for file in files])
     except OSError:
         return None
+
+
+def _file_hash(path: Path) -> str:
+    stamp = stamp_file(path, MIN_BYTES)
+    return hash_path(path) if stamp is None else remember(["sha256", *stamp], lambda: hash_path(path))
 
 
 def _describe(file: Path, *, samples: bool) -> tuple[int, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlf.core import Fault
+from rlf.data import recall
 from rlf.engines.openrlhf.compile.parser import find_flag_faults
 from rlf.engines.openrlhf.job.dataset import find_row_fault
 from rlf.engines.openrlhf.settings import openrlhf_settings
@@ -22,7 +23,7 @@ def find_looked_faults(loaded: LoadedSpec, tasks: Mapping[str, Sequence[Task]]) 
     yield from _find_heads(loaded)
     yield from _find_adapted_sight(loaded)
     for name, rows in tasks.items():
-        complaint = find_row_fault(rows)
+        complaint = recall(find_row_fault, rows)
         if complaint is not None:
             yield loaded.fault(("data", name, "path"), complaint)
 

@@ -1,0 +1,101 @@
+"""Datasets for checks: rows that were found sound before are read only when somebody looks at one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from rlf.core.hashing import hash_json
+from rlf.core.remember import MIN_BYTES, read_note, remember, stamp_file
+from rlf.data.tasks import dataset_hash, load_tasks
+from rlf.types import Task
+
+T = TypeVar("T")
+
+
+class OpenedTasks(Sequence[Task]):
+    """The tasks of an unchanged file, of which the number is known."""
+
+    def __init__(self, key: str, num: int, load: Callable[[], Sequence[Task]]) -> None:
+        self.key = key
+        """Equal for equal tasks."""
+        self._num = num
+        self._load = load
+
+    @cached_property
+    def _tasks(self) -> Sequence[Task]:
+        return self._load()
+
+    def __len__(self) -> int:
+        return self._num
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, int):
+            return self._tasks[index]
+        places = range(self._num)[index]
+        key = hash_json([self.key, places.start, places.stop, places.step])
+        return OpenedTasks(key, len(places), lambda: self._tasks[index])
+
+
+def open_tasks(source: Mapping[str, Any], declared: Sequence[str] | None) -> Sequence[Task]:
+    """The tasks as `load_tasks` reads them, or later where the same was read before from files that are unchanged.
+
+    Raises SpecError as `load_tasks` does.
+
+    Args:
+        source: the keys of a dataset.
+    """
+    stamps = _stamp_files(source)
+    if stamps is None:
+        return load_tasks(**source, declared=declared)
+    key = hash_json([dict(source), declared, stamps])
+    if (num := read_note(key)) is not None:
+        return OpenedTasks(key, num[0], lambda: load_tasks(**source, declared=declared))
+    tasks = load_tasks(**source, declared=declared)
+    return OpenedTasks(key, remember(key, lambda: len(tasks)), lambda: tasks)
+
+
+def recall(find: Callable[..., T], *arguments: Any) -> T:
+    """What a function finds in tasks, of files that are unchanged as it found it before: a JSON value.
+
+    Args:
+        arguments: of the function: datasets, and JSON values.
+    """
+    if not any(isinstance(argument, OpenedTasks) for argument in arguments):
+        return find(*arguments)
+    key = [find.__module__, find.__qualname__, *map(_key_of, arguments)]
+    return remember(key, lambda: find(*arguments))
+
+
+def _key_of(argument: Any) -> Any:
+    if isinstance(argument, OpenedTasks):
+        return argument.key
+    is_dataset = isinstance(argument, list) and argument and isinstance(argument[0], Task)
+    return dataset_hash(argument) if is_dataset else argument
+
+
+def _stamp_files(source: Mapping[str, Any]) -> list[Any] | None:
+    """What all files of a dataset are known by; None where that is not known, or not worth it."""
+    path = Path(source["path"])
+    least = 0 if path.suffix == ".parquet" else MIN_BYTES  # the reader of parquet takes longer to load than small files
+    if source["images"] is not None or not path.is_absolute() or stamp_file(path, least) is None:
+        return None
+    named = [Path(value) for key in ("template", "system", "examples") if isinstance(value := source[key], str)]
+    stamps = [stamp_file(file) for file in (path, *(file for file in named if _is_file(file)))]
+    return None if None in stamps else stamps
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
