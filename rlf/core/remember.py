@@ -31,7 +31,7 @@ Stamp = list[str | int]
 
 
 def stamp_file(path: Path, min_bytes: int = 0) -> Stamp | None:
-    """What changes when the file does; None of smaller files, and of those that changed too lately to be known by it."""
+    """What changes when the file does; None for a smaller one, and for one that was written just now."""
     try:
         state = path.stat()
     except (OSError, ValueError):

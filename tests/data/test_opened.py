@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -62,11 +63,11 @@ def test_its_rows_are_those_of_the_file(tmp_path):
 
 def test_a_changed_file_is_read_again_also_one_of_the_same_size_and_time(tmp_path):
     source = write(tmp_path / "rows.jsonl")
-    before = os.stat(source["path"])
+    before = Path(source["path"]).stat()
     assert open_tasks(source, ())[0].answer == "a"
     write(tmp_path / "rows.jsonl", answer="b")
     os.utime(source["path"], ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert os.stat(source["path"]).st_size == before.st_size
+    assert Path(source["path"]).stat().st_size == before.st_size
     assert open_tasks(source, ())[0].answer == "b"
 
 
@@ -140,4 +141,4 @@ def test_old_notes_are_removed(tmp_path, monkeypatch):
 def test_without_a_folder_for_notes_everything_is_looked_at(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert [remember("key", lambda: number) for number in range(2)] == [0, 1]
+    assert [remember("key", lambda: 0), remember("key", lambda: 1)] == [0, 1]

@@ -375,7 +375,7 @@ def _first_columns(tasks: Sequence[Task]) -> list[str]:
     return list(tasks[0].columns) if tasks else []
 
 
-def _row_without(tasks: Sequence[Task], column: str, of_all: bool) -> tuple[int, list[str]] | None:  # noqa: FBT001
+def _row_without(tasks: Sequence[Task], column: str, of_all: bool) -> tuple[int, list[str]] | None:
     """Number and columns of the first row, or of the first of all, that lacks a column."""
     rows = tasks if of_all else tasks[:1]
     return next(
