@@ -30,10 +30,16 @@ class Openings:
         """The opening, or what the plan says of it where the tokenizer is not on this machine."""
         if not trajectory.tokens:
             return self._planned("its tokens are not kept")
-        decode = self._decode
+        decode = self.decoder
         if decode is None:
             return self._planned("the model's tokenizer is not on this machine")
-        return opening(trajectory, lambda tokens: self._redactor.text(decode(tokens)))  # ids hold what texts do not
+        return opening(trajectory, decode)
+
+    @cached_property
+    def decoder(self) -> Callable[[Sequence[int]], str] | None:
+        """Tokens as text without secrets, which ids hold and texts do not; None without a tokenizer."""
+        decode = self._decode
+        return None if decode is None else lambda tokens: self._redactor.text(decode(tokens))
 
     @cached_property
     def _decode(self) -> Callable[[Sequence[int]], str] | None:

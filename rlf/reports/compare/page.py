@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rlf.reports.compare.comparison import Comparison, title_of
 from rlf.reports.compare.examples import Example
@@ -32,35 +33,45 @@ class _Flip:
 
 
 def page(found: Comparison, examples: Sequence[Example], openings: Mapping[str, ReadOpening] | None = None) -> str:
-    """The page as HTML; it loads nothing, and what models and tools wrote stays text in it.
+    """The page as HTML; it loads nothing, and what models and tools wrote stays text in it."""
+    courses = courses_of(found)
+    charts = {"charts": main_charts(courses), "more_charts": further_charts(courses)}
+    return render("compare.html", **page_values(found, examples, openings), **charts)
+
+
+def courses_of(found: Comparison) -> list[Course]:
+    """The runs of each arm."""
+    return [
+        Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in found.arms
+    ]
+
+
+def page_values(
+    found: Comparison, examples: Sequence[Example], openings: Mapping[str, ReadOpening] | None = None
+) -> dict[str, Any]:
+    """What the template shows beside the curves.
 
     Args:
         examples: Questions that came out differently, whole; those that an arm lost first.
         openings: Reads what an arm's policy saw before the question, by the arm's letter.
     """
     tables = sheets(found)
-    courses = [
-        Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in found.arms
-    ]
     flips = list(_flips(examples, openings or {}))
     num_flips = sum(len(contrast.flips) for contrast in found.contrasts if contrast is not None)
-    return render(
-        "compare.html",
-        title=title_of(found),
-        verdicts=found.verdicts,
-        power=None if found.power is None else power_words(found.power),
-        arms=found.arms,
-        results=tables.results,
-        origins=tables.origins,
-        charts=main_charts(courses),
-        more_charts=further_charts(courses),
-        kinds=flip_matrix(found, examples),
-        turn_words=turn_words,
-        shown={(flip.letter, flip.task_id) for flip in flips},
-        flips=flips,
-        questions_note="a mark for each question, by the first runs of the arms at their last evaluation",
-        flips_note=f"{len(flips)} of {num_flips}, those that an arm lost first",
-    )
+    return {
+        "title": title_of(found),
+        "verdicts": found.verdicts,
+        "power": None if found.power is None else power_words(found.power),
+        "arms": found.arms,
+        "results": tables.results,
+        "origins": tables.origins,
+        "kinds": flip_matrix(found, examples),
+        "turn_words": turn_words,
+        "shown": {(flip.letter, flip.task_id) for flip in flips},
+        "flips": flips,
+        "questions_note": "a mark for each question, by the first runs of the arms at their last evaluation",
+        "flips_note": f"{len(flips)} of {num_flips}, those that an arm lost first",
+    }
 
 
 def _flips(examples: Sequence[Example], openings: Mapping[str, ReadOpening]) -> Iterator[_Flip]:

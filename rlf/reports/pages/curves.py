@@ -37,19 +37,29 @@ class Course:
     """By run, every mode."""
 
 
-def main_charts(courses: Sequence[Course]) -> list[Drawn]:
+def main_curves(courses: Sequence[Course]) -> list[Chart]:
     """Held-out success by mode, then the metrics of training that matter."""
     modes = dict.fromkeys(e.mode for course in courses for run in course.evaluations for e in run)
     charts = [_evaluated(courses, mode) for mode in sorted(modes, key=lambda mode: (mode != "sampled", mode))]
     charts += [_trained(courses, name, title) for name, title in _MAIN.items()]
-    return [draw(chart) for chart in charts if chart.lines]
+    return [chart for chart in charts if chart.lines]
+
+
+def further_curves(courses: Sequence[Course]) -> list[Chart]:
+    """Every other metric of training, by name."""
+    names = {name for course in courses for run in course.steps for step in run for name in step.metrics}
+    charts = (_trained(courses, name, name) for name in sorted(names - _MAIN.keys()))
+    return [chart for chart in charts if chart.lines]
+
+
+def main_charts(courses: Sequence[Course]) -> list[Drawn]:
+    """The curves that are always open, drawn."""
+    return [draw(chart) for chart in main_curves(courses)]
 
 
 def further_charts(courses: Sequence[Course]) -> list[Drawn]:
-    """Every other metric of training, by name."""
-    names = {name for course in courses for run in course.steps for step in run for name in step.metrics}
-    charts = [_trained(courses, name, name) for name in sorted(names - _MAIN.keys())]
-    return [draw(chart) for chart in charts if chart.lines]
+    """The other curves, drawn."""
+    return [draw(chart) for chart in further_curves(courses)]
 
 
 def _evaluated(courses: Sequence[Course], mode: str) -> Chart:

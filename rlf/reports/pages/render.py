@@ -18,7 +18,7 @@ def render(template: str, **values: object) -> str:
     """A template of this folder as one page that loads nothing: its style and its script stand in it."""
     # Both are files of this package, without any text of a run.
     style, script = (Markup(_text(name)) for name in ("report.css", "report.js"))
-    return _environment().get_template(template).render(style=style, script=script, **values)
+    return _environment().get_template(template).render(layout="base.html", style=style, script=script, **values)
 
 
 def _text(name: str) -> str:

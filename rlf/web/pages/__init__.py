@@ -1,0 +1,1 @@
+"""The HTML of each place, from the functions that commands use."""

@@ -1,0 +1,70 @@
+"""Runs beside each other: the page of `rlf runs compare --html` within the navigation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from rlf.api.lineage import Reader
+from rlf.api.runs.compare import compare_runs
+from rlf.api.runs.openings import Openings
+from rlf.core.errors import RlfError
+from rlf.reports.compare.arms import read_arms
+from rlf.reports.compare.comparison import Comparison
+from rlf.reports.compare.examples import read_examples
+from rlf.reports.compare.page import courses_of, page_values
+from rlf.reports.overview import read_overviews
+from rlf.reports.pages.curves import further_curves, main_curves
+from rlf.reports.seeds import seeds_values
+from rlf.reports.sweep import SeedReport
+from rlf.web.pages.render import lineage, page
+
+router = APIRouter(include_in_schema=False)
+
+_MATRIX_FLIPS = 512
+"""Questions for each arm whose first differing turn is looked for."""
+_NUM_OFFERED = 40
+
+
+@router.get("/compare")
+def show_comparison(
+    request: Request, a: Annotated[Sequence[str], Query()] = (), mode: str | None = None
+) -> HTMLResponse:
+    """Arms, the first one the baseline; commas join the seeds of one. With fewer than two a choice of runs."""
+    fault = ""
+    with lineage(request) as reader:
+        names = [name for name in a if name.strip()]
+        if names:
+            try:
+                return _compared(request, reader, names, mode or None)
+            except RlfError as error:
+                fault = str(error) if len(names) > 1 else ""
+        offered = read_overviews(reader)[:_NUM_OFFERED]
+    return page(request, "choose.html", "Compare", place="compare", chosen=names, offered=offered, fault=fault)
+
+
+def _compared(request: Request, reader: Reader, names: Sequence[str], mode: str | None) -> HTMLResponse:
+    found = compare_runs(reader, names, mode)
+    command = f"rlf runs compare {' '.join(names)}{f' --mode {mode}' if mode else ''}"
+    if isinstance(found, SeedReport):
+        values = seeds_values(found, read_arms(reader, names, least=1))
+        return page(request, "compare_page.html", "Compare", place="compare", command=command, **values)
+    values = comparison_values(reader, found)
+    title = values.pop("title")
+    return page(request, "compare_page.html", title, place="compare", command=command, names=names, **values)
+
+
+def comparison_values(reader: Reader, found: Comparison) -> dict[str, object]:
+    """What the template shows of a comparison."""
+    examples = read_examples(reader, found, _MATRIX_FLIPS)
+    openings = {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
+    courses = courses_of(found)
+    charts = {
+        "charts": [asdict(chart) for chart in main_curves(courses)],
+        "more_charts": [asdict(chart) for chart in further_curves(courses)],
+    }
+    return page_values(found, examples, openings) | charts

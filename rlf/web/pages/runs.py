@@ -1,0 +1,185 @@
+"""Runs: the list, and one run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from rlf.api.lineage import Reader
+from rlf.api.runs import graph
+from rlf.api.runs.trace import TRAIN, Run, find, wanted_trajectories
+from rlf.core.errors import RlfError
+from rlf.reports import costs, judges
+from rlf.reports.overview import NAMES, Overview, chosen, elapsed_s, read_overviews
+from rlf.reports.pages.curves import Course, further_curves, main_curves
+from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, read_report, shown_events, status_words, tool_rows
+from rlf.reports.sheets import Sheet
+from rlf.reports.summary import difference_words, rate_rows
+from rlf.web.pages.render import lineage, page
+
+router = APIRouter(include_in_schema=False)
+
+_PER_PAGE = 50
+_NUM_NEWEST = 6
+_NUM_NOTICES = 8
+_HEALTH = {
+    "groups/dead_share": "dead groups",
+    "unscorable": "unscorable trajectories",
+    "policy/entropy": "entropy, nats",
+    "policy/clip_fraction": "clipped tokens",
+    "policy/mismatch_kl": "sampler against trainer, KL",
+    "policy/grad_norm": "gradient norm",
+    "tools/wait_share": "time waiting for tools",
+    "throughput/generate_tokens_per_s": "sampled tokens a second",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One line of the list."""
+
+    overview: Overview
+    differs: str
+    """The overrides of its command: what it was started with beside its files."""
+    elapsed_s: float | None
+    training: tuple[float, ...]
+    """Success of its training steps."""
+    num_steps: int | None
+    """Steps of its plan."""
+
+
+@router.get("/")
+def show_start() -> RedirectResponse:
+    """The first page is the list of runs."""
+    return RedirectResponse("/runs")
+
+
+@router.get("/runs")
+def show_runs(request: Request, q: str = "", sort: str = "", after: str = "", only: str = "") -> HTMLResponse:
+    """Runs that a filter wants, 50 at a time.
+
+    Args:
+        after: the run behind which the next ones are wanted.
+        only: `rows`: without the page around them.
+    """
+    fault, rows, more, total = "", list[RunRow](), False, 0
+    try:
+        with lineage(request) as reader:
+            every = read_overviews(reader)
+            found = chosen(every, q or None, sort or None)
+            total = len(found)
+            start = next((place + 1 for place, item in enumerate(found) if item.run_id == after), 0) if after else 0
+            shown = found[start : start + _PER_PAGE]
+            more = len(found) > start + _PER_PAGE
+            rows = _run_rows(reader, shown)
+    except RlfError as error:
+        fault = str(error)
+    values = {"rows": rows, "more": more, "total": total, "q": q, "sort": sort, "fault": fault, "names": NAMES}
+    template = "runs_rows.html" if only == "rows" else "runs.html"
+    return page(request, template, "Runs", place="runs", **values)
+
+
+def _run_rows(reader: Reader, shown: Sequence[Overview]) -> list[RunRow]:
+    runs = {run.record.id: run for run in reader.list_runs()}
+    return [_run_row(reader, item, runs[item.run_id]) for item in shown if item.run_id in runs]
+
+
+def _run_row(reader: Reader, item: Overview, run: Run) -> RunRow:
+    steps = reader.steps(item.run_id) if item.step else []
+    training = tuple(step.metrics["success"] for step in steps if "success" in step.metrics)
+    taken = elapsed_s(item.started, item.finished, item.status, item.idle_s)
+    return RunRow(item, overrides_of(run), taken, training, num_steps(run))
+
+
+def overrides_of(run: Run) -> str:
+    """The overrides of the command that started a run."""
+    words = shlex.split(run.record.command)
+    return " ".join(word for word in words if "=" in word and not word.startswith("-"))
+
+
+def num_steps(run: Run) -> int | None:
+    """Steps that the plan of a run has; None for what does not train."""
+    steps = run.record.plan.get("spec", {}).get("train", {}).get("steps")
+    return int(steps) if steps is not None and run.record.engine not in ("sweep", "evaluation") else None
+
+
+@router.get("/runs/{name}")
+def show_run(request: Request, name: str) -> HTMLResponse:
+    """One run: result, curves, tools, health, newest trajectories, and what it was made from."""
+    with lineage(request) as reader:
+        run_id = reader.get_run(name).record.id
+        report = read_report(reader, run_id)
+        evaluations = reader.evaluations(run_id)
+        newest_step = report.steps[-1].step if report.steps else None
+        wanted = wanted_trajectories(phase=TRAIN, step=newest_step, best_first=True, limit=_NUM_NEWEST)
+        newest = find(reader, run_id, wanted, None, _NUM_NEWEST) if newest_step is not None else []
+        tags = reader.tags().get(run_id, ())
+    courses = [Course("", [report.steps], [evaluations])]
+    values = {
+        "run": report.run,
+        "report": report,
+        "tags": tags,
+        "overrides": overrides_of(report.run),
+        "num_steps": num_steps(report.run),
+        "status_words": status_words(report.run),
+        "notices": shown_events(report.events)[-_NUM_NOTICES:],
+        "held_out": [row for change in report.summary.changes for row in _rate_rows(change)],
+        "sheets": [sheet for sheet in _sheets(report) if sheet.rows],
+        "health": _health(report),
+        "curves": [asdict(chart) for chart in main_curves(courses)],
+        "more_curves": [asdict(chart) for chart in further_curves(courses)],
+        "newest": newest,
+        "facts": list(origin_facts(report.run)),
+    }
+    return page(request, "run_page.html", f"{report.run.record.name} · {run_id}", place="runs", **values)
+
+
+def _rate_rows(change: Any) -> list[tuple[str, Any, Any, str]]:
+    return [(name, left, right, difference_words(left.value, right.value)) for name, left, right in rate_rows(change)]
+
+
+def _sheets(report: Report) -> list[Sheet]:
+    return [
+        Sheet("tools", "over training and evaluations", TOOL_COLUMNS, tuple(tool_rows(report.tools)), figures=True),
+        Sheet("judges", "", judges.COLUMNS, tuple(judges.judge_rows(report.judges)), figures=True),
+        Sheet("costs", "", costs.COLUMNS, tuple(costs.cost_rows(report.costs)), figures=True),
+    ]
+
+
+def _health(report: Report) -> list[tuple[str, float, list[float]]]:
+    """Figures of the newest step that say whether training is sound, each with its course."""
+    courses = {name: [step.metrics[name] for step in report.steps if name in step.metrics] for name in _HEALTH}
+    return [(words, values[-1], values) for name, words in _HEALTH.items() if (values := courses[name])]
+
+
+@router.get("/runs/{name}/files")
+def show_files(request: Request, name: str) -> HTMLResponse:
+    """What a run was made from, and the graph of what it made."""
+    with lineage(request) as reader:
+        run = reader.get_run(name)
+        nodes = graph.whence(reader, run.record.id)
+        checkpoints = reader.checkpoints(run.record.id)
+    values = {"run": run, "nodes": nodes, "checkpoints": checkpoints}
+    return page(request, "files.html", f"files · {run.record.id}", place="runs", **values)
+
+
+@router.get("/runs/{name}/plan")
+def show_plan(request: Request, name: str) -> HTMLResponse:
+    """The plan of a run, value by value."""
+    with lineage(request) as reader:
+        run = reader.get_run(name)
+    values = list(_leaves("", run.record.plan.get("spec", {})))
+    return page(request, "plan.html", f"plan · {run.record.id}", place="runs", run=run, values=values)
+
+
+def _leaves(path: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, part in value.items() for leaf in _leaves(f"{path}.{key}" if path else str(key), part)]
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [leaf for place, part in enumerate(value) for leaf in _leaves(f"{path}[{place}]", part)]
+    return [(path, value)]

@@ -1,0 +1,137 @@
+// What every page has: theme, keys, copying, dialogs, requests, and the islands that a page asks for.
+import {post} from "./request.js";
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+export function toast(words, bad = false) {
+  const one = document.createElement("div");
+  one.textContent = words;
+  one.classList.toggle("bad", bad);
+  $("#toast").append(one);
+  setTimeout(() => one.remove(), bad ? 12000 : 5000);
+}
+
+function switchTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches, root = document.documentElement;
+  const now = root.dataset.theme || (dark ? "dark" : "light");
+  root.dataset.theme = now === "dark" ? "light" : "dark";
+  try { localStorage.setItem("rlf-theme", root.dataset.theme); } catch { /* kept for this page alone */ }
+  dispatchEvent(new Event("rlf:theme"));
+}
+
+// --- the chosen runs: they stay chosen when the list is drawn again ---
+const chosen = new Set(JSON.parse(sessionStorage.getItem("rlf-chosen") || "[]"));
+function showChosen() {
+  for (const box of $$("[data-choose]")) box.checked = chosen.has(box.value);
+  const button = $("[data-act=compare]");
+  if (!button) return;
+  button.disabled = chosen.size < 1;
+  $("[data-count]", button).textContent = chosen.size ? chosen.size : "";
+  sessionStorage.setItem("rlf-chosen", JSON.stringify([...chosen]));
+}
+function compareChosen() {
+  if (!chosen.size) return;
+  location = "/compare?" + new URLSearchParams([...chosen].reverse().map(id => ["a", id]));
+}
+
+const ACTS = {theme: switchTheme, keys: () => $("#keys").showModal(), compare: compareChosen};
+
+async function run(button, work) {
+  button.disabled = true;
+  try { await work(); } catch (error) { toast(error.message, true); } finally { button.disabled = false; }
+}
+
+document.addEventListener("click", event => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  const {act, copy, open, post: address, words} = button.dataset;
+  if (act && ACTS[act]) ACTS[act]();
+  if (copy) navigator.clipboard.writeText(copy).then(() => toast("copied"), () => toast(copy));
+  if (open) document.getElementById(open).showModal();
+  if ("close" in button.dataset) button.closest("dialog").close();
+  if (address) run(button, async () => { follow(await post(address, {}), words); });
+});
+
+// A job that was started has a run to look at, or a job.
+function follow(answer, words) {
+  if (words) toast(words);
+  const run = answer && (answer.run_id || (answer.job && answer.job.run_id));
+  if (run) location = `/runs/${run}`;
+  else dispatchEvent(new CustomEvent("rlf:changed"));
+}
+
+document.addEventListener("change", event => {
+  const box = event.target;
+  if ("choose" in box.dataset) {
+    chosen[box.checked ? "add" : "delete"](box.value);
+    showChosen();
+  }
+});
+
+document.addEventListener("submit", event => {
+  const form = event.target, data = form.dataset;
+  const fields = Object.fromEntries(new FormData(form));
+  const done = work => { event.preventDefault(); run(event.submitter, async () => { await work(); form.closest("dialog")?.close(); }); };
+  if (data.fork) done(async () => follow(await post(`/api/v1/runs/${data.fork}/fork`, {step: Number(fields.step), overrides: fields.overrides.split("\n").map(line => line.trim()).filter(Boolean)}), "the fork has started"));
+  if (data.tag) done(async () => {
+    await post(`/api/v1/runs/${data.tag}/tags`, {tags: fields.tags.split(/\s+/).filter(Boolean)});
+    if (fields.note.trim()) await post(`/api/v1/runs/${data.tag}/notes`, {text: fields.note.trim()});
+    location.reload();
+  });
+  if (data.json) done(async () => {
+    follow(await post(data.json, fields), data.words);
+  });
+});
+
+// --- keys ---
+const PLACES = {r: "/runs", c: "/compare", s: "/specs", t: "/tools", w: "/rewards", d: "/data", j: "/jobs"};
+let going = 0;
+function rows() { return $$(".list tbody tr:not(.more)"); }
+function move(step) {
+  const walk = $(`[data-walk="${step > 0 ? "next" : "previous"}"]`);
+  if (walk) { if (!walk.hasAttribute("aria-disabled")) walk.click(); return; }
+  const all = rows(), at = all.findIndex(row => row.classList.contains("at"));
+  const next = all[Math.max(0, Math.min(all.length - 1, at + step))];
+  if (!next) return;
+  all[at]?.classList.remove("at");
+  next.classList.add("at");
+  next.querySelector("a")?.focus({preventScroll: true});
+  next.scrollIntoView({block: "nearest"});
+}
+function moveTurn(step) {
+  const turns = $$(".what[id^=turn-]"), at = turns.findIndex(turn => `#${turn.id}` === location.hash);
+  const next = turns[Math.max(0, Math.min(turns.length - 1, at + step))];
+  if (next) location.hash = next.id;
+}
+const KEYS = {
+  "/": () => $("input[type=search]")?.focus(),
+  "?": ACTS.keys,
+  j: () => move(1), k: () => move(-1),
+  "]": () => moveTurn(1), "[": () => moveTurn(-1),
+  v: () => $("[data-views] [aria-current] + a, [data-views] a:first-child")?.click(),
+  x: () => $("tr.at [data-choose]")?.click(),
+  c: compareChosen,
+};
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), textarea, select, .cm-editor, dialog[open]")) {
+    if (event.key === "Escape" && event.target.matches("input[type=search]")) event.target.blur();
+    return;
+  }
+  if (event.timeStamp - going < 1200 && PLACES[event.key]) { going = 0; location = PLACES[event.key]; event.preventDefault(); return; }
+  if (event.key === "g") { going = event.timeStamp; return; }
+  const act = KEYS[event.key];
+  if (act) { act(); event.preventDefault(); }
+});
+
+// --- islands, loaded where a page has them; drawn again where a part of it is replaced ---
+const ISLANDS = [
+  ["script.curves", "./chart.js"], ["[data-live]", "./live.js"], ["#editor", "./editor.js"],
+  [".tokens", "./tokens.js"], ["[data-form]", "./forms.js"], ["[data-weights]", "./forms.js"], ["[data-report]", "./report.js"],
+];
+async function wake() {
+  showChosen();
+  for (const [selector, module] of ISLANDS) if ($(selector)) (await import(module)).wake?.();
+}
+document.addEventListener("htmx:afterSettle", wake);
+wake();

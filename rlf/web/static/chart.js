@@ -1,0 +1,106 @@
+// Curves with bands by uPlot, each with its table; values come as JSON in the page.
+import uPlot from "./vendor/uplot.js";
+
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3]], drawn = new Map();
+// A custom property that holds light-dark() is read back as such: a probe tells the colour it is.
+function resolve(name) {
+  const probe = document.createElement("i");
+  probe.className = `probe ${name}`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+const alpha = (rgb, share) => rgb.replace(/rgba?\(([^)]+?)(,\s*[\d.]+)?\)/, `rgba($1, ${share})`);
+
+const words = (value, share) => value == null ? "–" : share ? `${(100 * value).toFixed(1)} %` : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(+value.toFixed(3));
+
+// Lines of [x, y] and bands of [x, low, high], aligned on one x as uPlot wants them.
+function align(chart) {
+  const xs = [...new Set(chart.lines.flatMap(line => line.points.map(point => point[0])))].sort((a, b) => a - b);
+  const columns = [xs], series = [{label: "step"}], bands = [];
+  for (const line of chart.lines) {
+    const stroke = resolve(`probe-${line.colour % 8}`), at = new Map(line.points), low = new Map(line.band.map(([x, y]) => [x, y])), high = new Map(line.band.map(([x, , y]) => [x, y]));
+    columns.push(xs.map(x => at.get(x) ?? null));
+    series.push({label: line.name || chart.title, stroke, width: 1.75, dash: DASHES[line.colour % 4], spanGaps: true, points: {show: xs.length < 30, size: 4, fill: stroke}, value: (_, value) => words(value, chart.share)});
+    if (line.band.length > 1) {
+      const edge = {show: true, stroke: "transparent", width: 0, points: {show: false}, spanGaps: true, label: ""};
+      columns.push(xs.map(x => high.get(x) ?? null), xs.map(x => low.get(x) ?? null));
+      series.push({...edge}, {...edge});
+      bands.push({series: [series.length - 2, series.length - 1], fill: alpha(stroke, .15)});
+    }
+  }
+  return {columns, series, bands};
+}
+
+function table(chart) {
+  const details = document.createElement("details"), made = document.createElement("table"), summary = document.createElement("summary");
+  summary.textContent = "table";
+  details.append(summary);
+  details.addEventListener("toggle", () => {
+    if (!details.open || made.rows.length) return;
+    const head = made.createTHead().insertRow();
+    for (const word of ["step", ...chart.lines.map(line => line.name || chart.title)]) {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.textContent = word;
+      head.append(cell);
+    }
+    const body = made.createTBody(), {columns, series} = align(chart);
+    columns[0].forEach((x, place) => {
+      const row = body.insertRow();
+      row.insertCell().textContent = x;
+      series.forEach((one, index) => { if (index && one.label) row.insertCell().textContent = words(columns[index][place], chart.share); });
+    });
+    details.append(made);
+  });
+  return details;
+}
+
+function draw(target, charts) {
+  target.replaceChildren();
+  for (const chart of charts) {
+    const figure = document.createElement("figure"), caption = document.createElement("figcaption"), last = document.createElement("span"), place = document.createElement("div");
+    figure.className = "plot";
+    caption.textContent = chart.title;
+    last.className = "figure";
+    const end = () => chart.lines.map(line => `${line.name ? line.name + " " : ""}${words(line.points.at(-1)[1], chart.share)}`).join("   ");
+    last.textContent = end();
+    caption.append(last);
+    place.setAttribute("role", "img");
+    place.setAttribute("aria-label", `${chart.title}: ${end()}`);
+    figure.append(caption, place, table(chart));
+    target.append(figure);
+    plot(place, chart, last, end);
+  }
+}
+
+function plot(place, chart, readout, end) {
+  const {columns, series, bands} = align(chart), soft = resolve("probe-soft"), line = resolve("probe-line");
+  const axis = {stroke: soft, grid: {stroke: line, width: 1}, ticks: {show: false}, font: "11px system-ui"};
+  const options = {
+    width: Math.max(200, place.clientWidth), height: 150, legend: {show: false}, series, bands, padding: [6, 8, 0, 0],
+    cursor: {points: {size: 6}, y: false, sync: {key: "steps"}},
+    scales: {x: {time: false}, y: chart.share ? {range: [0, 1]} : {}},
+    axes: [{...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => chart.share ? `${Math.round(100 * tick)} %` : words(tick, false))}],
+    hooks: {setCursor: [self => {
+      const at = self.cursor.idx;
+      readout.textContent = at == null ? end() : `step ${columns[0][at]}: ` + series.map((one, index) => index && one.label ? `${chart.lines.length > 1 ? one.label + " " : ""}${words(columns[index][at], chart.share)}` : "").filter(Boolean).join("   ");
+    }]},
+  };
+  const made = new uPlot(options, columns, place);
+  new ResizeObserver(() => place.clientWidth && made.setSize({width: place.clientWidth, height: 150})).observe(place);
+}
+
+export function wake(force = false) {
+  for (const data of document.querySelectorAll("script.curves")) {
+    const target = document.getElementById(data.dataset.for);
+    if (!target || (!force && drawn.get(target.id) === data.textContent)) continue;
+    const folded = target.closest("details");
+    if (folded && !folded.open) { folded.addEventListener("toggle", () => wake(), {once: true}); continue; }
+    drawn.set(target.id, data.textContent);
+    draw(target, JSON.parse(data.textContent));
+  }
+}
+addEventListener("rlf:theme", () => wake(true));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => wake(true));

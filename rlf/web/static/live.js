@@ -1,0 +1,60 @@
+// One event stream for all tabs: the tab that holds the lock reads it and passes events on; without locks, polling.
+const CHANNEL = "rlf-live", STREAM = "/api/v1/events", QUIET_MS = 3000, POLL_MS = 2000;
+const channel = "BroadcastChannel" in self ? new BroadcastChannel(CHANNEL) : null;
+let started = false, last = Date.now(), pending = 0;
+
+function refresh() {
+  if (pending) return;
+  pending = setTimeout(() => {
+    pending = 0;
+    for (const part of document.querySelectorAll("[data-live]")) htmx.trigger(part, "live");
+  }, 150);
+}
+
+function receive(message) {
+  last = Date.now();
+  connected(true);
+  if (message.kind === "alive") return;
+  const wanted = [...document.querySelectorAll("[data-live]")].map(part => part.dataset.live);
+  for (const place of document.querySelectorAll("[data-now]")) if (message.now && message.run_id === place.dataset.now) { place.textContent = message.now; return; }
+  if (wanted.includes("runs") || wanted.includes("jobs") || wanted.includes(message.run_id)) refresh();
+}
+
+function connected(is) {
+  const place = document.getElementById("connection");
+  if (place) place.textContent = is ? "" : "reconnecting…";
+  document.getElementById("content").classList.toggle("stale", !is);
+}
+
+// The stream: named events carry JSON with the run they are about.
+function readStream() {
+  const source = new EventSource(STREAM);
+  const pass = event => {
+    let data = {};
+    try { data = JSON.parse(event.data); } catch { /* a heartbeat */ }
+    const message = {...data, kind: data.kind || event.type};
+    receive(message);
+    channel?.postMessage(message);
+  };
+  for (const name of ["message", "run", "step", "evaluation", "status", "now", "job", "alive", "notice", "checkpoint", "trajectories"]) source.addEventListener(name, pass);
+  source.onopen = () => pass({data: "{}", type: "alive"});
+  return source;
+}
+
+async function hold() {
+  if (!navigator.locks || !channel) return setInterval(refresh, POLL_MS);
+  channel.onmessage = event => receive(event.data);
+  await navigator.locks.request(CHANNEL, () => new Promise(() => {
+    readStream();
+    setInterval(() => channel.postMessage({kind: "alive"}), 1000);
+  }));
+}
+
+export function wake() {
+  if (started) return;
+  started = true;
+  hold();
+  addEventListener("rlf:changed", refresh);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+  setInterval(() => { if (Date.now() - last > 20000) connected(false); }, QUIET_MS);
+}

@@ -1,0 +1,1 @@
+"""Browser code that others wrote, and how it is made."""
