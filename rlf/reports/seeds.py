@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rlf.reports.compare.arms import Arm
 from rlf.reports.pages.curves import Course, further_charts, main_charts
@@ -25,18 +26,22 @@ def seeds_markdown(report: SeedReport) -> str:
 
 def seeds_page(report: SeedReport, arms: Sequence[Arm]) -> str:
     """The members, their mean and their curves as HTML; it loads nothing."""
+    return render("run.html", **seeds_values(report, arms))
+
+
+def seeds_values(report: SeedReport, arms: Sequence[Arm]) -> dict[str, Any]:
+    """What the template shows."""
     courses = [Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
     sweep = report.sweep
-    return render(
-        "run.html",
-        title=f"{visible(sweep.name)} · {sweep.run_id}",
-        verdicts=[mean_words(report)],
-        status=sweep.status if sweep.error is None else f"{sweep.status}: {sweep.error}",
-        notices=[],
-        results=[seeds_sheet(report)],
-        charts=main_charts(courses),
-        more_charts=further_charts(courses),
-        example=None,
-        facts=[("sweep", sweep.run_id)],
-        files=Sheet("files", "", (), ()),
-    )
+    return {
+        "title": f"{visible(sweep.name)} · {sweep.run_id}",
+        "verdicts": [mean_words(report)],
+        "status": sweep.status if sweep.error is None else f"{sweep.status}: {sweep.error}",
+        "notices": [],
+        "results": [seeds_sheet(report)],
+        "charts": main_charts(courses),
+        "more_charts": further_charts(courses),
+        "example": None,
+        "facts": [("sweep", sweep.run_id)],
+        "files": Sheet("files", "", (), ()),
+    }

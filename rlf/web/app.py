@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -18,6 +18,7 @@ from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecE
 from rlf.core.plain_json import as_json
 from rlf.web import runs
 from rlf.web.guard import Guard
+from rlf.web.pages import ROUTERS
 from rlf.web.settings import WebSettings
 from rlf.web.site import API, Site
 
@@ -49,12 +50,14 @@ def create_app(settings: WebSettings) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
+    app.state.site = site
+    for router in ROUTERS:
+        app.include_router(router)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
     for module in AREAS:
         area = module.routes(site)
         app.include_router(area.api)
         app.include_router(area.pages)
-    app.add_api_route("/", lambda: RedirectResponse("/runs"), include_in_schema=False, response_model=None)
     _answer_errors(app, site)
     app.add_middleware(Guard, settings=settings)
     return app
@@ -67,7 +70,7 @@ def _answer_errors(app: FastAPI, site: Site) -> None:
         body = {"code": code, "message": error, "faults": as_json(faults)}
         if request.url.path.startswith(API):
             return JSONResponse({"error": body}, status)
-        return site.page(request, "error.html", body | {"status": status}, status)
+        return site.page(request, "error.html", status, data=body | {"status": status})
 
     @app.exception_handler(RlfError)
     def answer_rlf(request: Request, error: RlfError) -> Response:

@@ -16,13 +16,29 @@ from markupsafe import Markup
 
 from rlf import __version__
 from rlf.api.lineage import Reader, open_reader
+from rlf.core.hashing import short
 from rlf.core.plain_json import as_json
 from rlf.reports import quantities
+from rlf.web.drawing import ago, bar_level, clock, size, spark_path
 from rlf.web.settings import WebSettings
 
 API = "/api/v1"
 _HERE = Path(__file__).parent
-_FILTERS = ("percent", "rate", "points", "decimal", "dollars", "count", "counted", "duration", "latency", "p_value")
+_SHARED = _HERE.parent / "reports" / "pages"
+"""Templates and style of the reports, which are parts of pages too."""
+_FILTERS = (
+    "visible",
+    "percent",
+    "rate",
+    "points",
+    "decimal",
+    "dollars",
+    "count",
+    "counted",
+    "duration",
+    "latency",
+    "p_value",
+)
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 
@@ -41,7 +57,7 @@ class Site:
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
-        """The lineage, opened at the first question; anew where its file was replaced. Raises RlfError without one."""
+        """The lineage, opened at the first question, and again where its file was replaced. Raises RlfError without one."""
         with self._lock:
             file = _identity(self.settings.runs_folder / "rlf.db")
             if self._reader is None or file != self._file:
@@ -61,11 +77,11 @@ class Site:
         """Closes the lineage."""
         self._open.close()
 
-    def page(self, request: Request, template: str, data: object, status: int = 200) -> HTMLResponse:
-        """A template filled in: whole, or without its frame for a request of htmx."""
+    def page(self, request: Request, template: str, status: int = 200, **values: object) -> HTMLResponse:
+        """A template filled in with values: whole, or without its frame for a request of htmx."""
         is_part = "hx-request" in request.headers and "hx-boosted" not in request.headers
         text = self._templates.get_template(template).render(
-            data=data,
+            values,
             layout="layout/part.html" if is_part else "layout/page.html",
             path=request.url.path,
             query=request.query_params,
@@ -94,7 +110,7 @@ class Area:
                 return JSONResponse(as_json(data))
 
             def show(request: Request, data: Any = Depends(function)) -> HTMLResponse:
-                return self.site.page(request, template or "", data)
+                return self.site.page(request, template or "", data=data)
 
             self._answer(path, "GET", answer, function)
             if template is not None:
@@ -145,7 +161,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _environment() -> Environment:
     """Templates in which every text is escaped and has its control and direction characters shown."""
     environment = Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
+        loader=FileSystemLoader([_HERE / "templates", _SHARED]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -153,7 +169,8 @@ def _environment() -> Environment:
         finalize=lambda value: quantities.visible(value) if type(value) is str else value,
     )
     environment.filters |= {name: getattr(quantities, name) for name in _FILTERS}
-    environment.filters["datetime"] = _time_element
+    environment.filters |= {"datetime": _time_element, "short": short, "spark": spark_path, "level": bar_level}
+    environment.filters |= {"clock": clock, "ago": ago, "size": size}
     return environment
 
 

@@ -1,1 +1,5 @@
 """The HTML of each place, from the functions that commands use."""
+
+from rlf.web.pages import compare, runs, shared, trajectories
+
+ROUTERS = tuple(module.router for module in (shared, runs, trajectories, compare))

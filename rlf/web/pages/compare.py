@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
@@ -51,14 +51,15 @@ def _compared(request: Request, reader: Reader, names: Sequence[str], mode: str 
     found = compare_runs(reader, names, mode)
     command = f"rlf runs compare {' '.join(names)}{f' --mode {mode}' if mode else ''}"
     if isinstance(found, SeedReport):
-        values = seeds_values(found, read_arms(reader, names, least=1))
-        return page(request, "compare_page.html", "Compare", place="compare", command=command, **values)
+        seeds = seeds_values(found, read_arms(reader, names, least=1))
+        return page(request, "seeds_page.html", place="compare", command=command, **seeds)
     values = comparison_values(reader, found)
-    title = values.pop("title")
-    return page(request, "compare_page.html", title, place="compare", command=command, names=names, **values)
+    modes = sorted({e.mode for arm in found.arms for m in arm.members for e in m.evaluations}, reverse=True)
+    about: dict[str, Any] = {"command": command, "names": names, "mode": mode or "", "modes": modes}
+    return page(request, "compare_page.html", place="compare", **about, **values)
 
 
-def comparison_values(reader: Reader, found: Comparison) -> dict[str, object]:
+def comparison_values(reader: Reader, found: Comparison) -> dict[str, Any]:
     """What the template shows of a comparison."""
     examples = read_examples(reader, found, _MATRIX_FLIPS)
     openings = {arm.letter: Openings(arm.members[0].run) for arm in found.arms}

@@ -15,12 +15,12 @@ from rlf.api.runs import graph
 from rlf.api.runs.trace import TRAIN, Run, find, wanted_trajectories
 from rlf.core.errors import RlfError
 from rlf.reports import costs, judges
-from rlf.reports.overview import NAMES, Overview, chosen, elapsed_s, read_overviews
+from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
 from rlf.reports.pages.curves import Course, further_curves, main_curves
 from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, read_report, shown_events, status_words, tool_rows
 from rlf.reports.sheets import Sheet
 from rlf.reports.summary import difference_words, rate_rows
-from rlf.web.pages.render import lineage, page
+from rlf.web.pages.render import lineage, page, site_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -67,19 +67,15 @@ def show_runs(request: Request, q: str = "", sort: str = "", after: str = "", on
         after: the run behind which the next ones are wanted.
         only: `rows`: without the page around them.
     """
-    fault, rows, more, total = "", list[RunRow](), False, 0
-    try:
-        with lineage(request) as reader:
-            every = read_overviews(reader)
-            found = chosen(every, q or None, sort or None)
-            total = len(found)
-            start = next((place + 1 for place, item in enumerate(found) if item.run_id == after), 0) if after else 0
-            shown = found[start : start + _PER_PAGE]
-            more = len(found) > start + _PER_PAGE
-            rows = _run_rows(reader, shown)
-    except RlfError as error:
-        fault = str(error)
-    values = {"rows": rows, "more": more, "total": total, "q": q, "sort": sort, "fault": fault, "names": NAMES}
+    fault, rows, found = "", list[RunRow](), OverviewPage((), 0, 0, None)
+    if site_of(request).has_lineage:
+        try:
+            with lineage(request) as reader:
+                found = page_overviews(reader, q or None, sort or None, after or None, _PER_PAGE)
+                rows = _run_rows(reader, found.runs)
+        except RlfError as error:
+            fault = str(error)
+    values = {"rows": rows, "found": found, "q": q, "sort": sort, "fault": fault, "names": NAMES}
     template = "runs_rows.html" if only == "rows" else "runs.html"
     return page(request, template, "Runs", place="runs", **values)
 

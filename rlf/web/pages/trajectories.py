@@ -119,9 +119,7 @@ def show_trajectory(
         run = reader.get_run(name)
         run_id = run.record.id
         stored = reader.trajectory(run_id, k=k, step=step, phase=phase)
-        group = reader.trajectories(
-            run_id, wanted_trajectories(phase=phase, step=step, task_id=stored.summary.task_id)
-        )
+        group = reader.trajectories(run_id, wanted_trajectories(phase=phase, step=step, task_id=stored.summary.task_id))
         place = _neighbours(reader, run_id, asked, stored)
     openings, trajectory = Openings(run), stored.scored.trajectory
     opening = openings(trajectory)
@@ -261,9 +259,7 @@ def _whole(reader: Reader, run_id: str, summaries: Sequence[Any]) -> list[Stored
     return [stored for stored in found if stored is not None]
 
 
-def _members(
-    request: Request, run: Any, stored: Sequence[StoredTrajectory], words: str, task: str
-) -> HTMLResponse:
+def _members(request: Request, run: Any, stored: Sequence[StoredTrajectory], words: str, task: str) -> HTMLResponse:
     members: list[tuple[StoredTrajectory, Side]] = [(one, side("", one, "-")) for one in stored]
     if not members:
         raise RlfError(f"run {run.record.id}: no trajectory of the question {task!r} is kept here.")

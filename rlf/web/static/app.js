@@ -32,7 +32,7 @@ function showChosen() {
 }
 function compareChosen() {
   if (!chosen.size) return;
-  location = "/compare?" + new URLSearchParams([...chosen].reverse().map(id => ["a", id]));
+  location = "/compare?" + new URLSearchParams([...chosen].map(id => ["a", id]));
 }
 
 const ACTS = {theme: switchTheme, keys: () => $("#keys").showModal(), compare: compareChosen};

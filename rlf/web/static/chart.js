@@ -1,7 +1,7 @@
 // Curves with bands by uPlot, each with its table; values come as JSON in the page.
 import uPlot from "./vendor/uplot.js";
 
-const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3]], drawn = new Map();
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3]], drawn = new WeakMap();
 // A custom property that holds light-dark() is read back as such: a probe tells the colour it is.
 function resolve(name) {
   const probe = document.createElement("i");
@@ -11,7 +11,7 @@ function resolve(name) {
   probe.remove();
   return found;
 }
-const alpha = (rgb, share) => rgb.replace(/rgba?\(([^)]+?)(,\s*[\d.]+)?\)/, `rgba($1, ${share})`);
+const alpha = (rgb, share) => `rgba(${rgb.match(/[\d.]+/g).slice(0, 3).join(", ")}, ${share})`;
 
 const words = (value, share) => value == null ? "–" : share ? `${(100 * value).toFixed(1)} %` : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(+value.toFixed(3));
 
@@ -95,10 +95,10 @@ function plot(place, chart, readout, end) {
 export function wake(force = false) {
   for (const data of document.querySelectorAll("script.curves")) {
     const target = document.getElementById(data.dataset.for);
-    if (!target || (!force && drawn.get(target.id) === data.textContent)) continue;
+    if (!target || (!force && drawn.get(target) === data.textContent)) continue;
     const folded = target.closest("details");
     if (folded && !folded.open) { folded.addEventListener("toggle", () => wake(), {once: true}); continue; }
-    drawn.set(target.id, data.textContent);
+    drawn.set(target, data.textContent);
     draw(target, JSON.parse(data.textContent));
   }
 }

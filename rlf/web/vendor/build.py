@@ -32,9 +32,14 @@ def build() -> None:
         subprocess.run(
             ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True, timeout=300
         )
-        esbuild = [modules / ".bin" / "esbuild", "--minify", "--legal-comments=none", "--target=es2022"]
+        esbuild: list[Path | str] = [
+            modules / ".bin" / "esbuild",
+            "--minify",
+            "--legal-comments=none",
+            "--target=es2022",
+        ]
         for name, source in _BUNDLED.items():
-            command = [*esbuild, source, "--bundle", "--format=esm", f"--outfile={TARGET / name}"]
+            command: list[Path | str] = [*esbuild, source, "--bundle", "--format=esm", f"--outfile={TARGET / name}"]
             subprocess.run(command, cwd=place, check=True, timeout=60)
         for name, source in _COPIED.items():
             if name.endswith(".js") and not source.endswith(".min.js"):

@@ -1,8 +1,9 @@
-"""Small drawings that stand in tables, as paths and levels: pages hold no styles of their own."""
+"""Figures and small drawings of templates, as words, paths and levels: pages hold no styles of their own."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 SPARK_WIDTH, SPARK_HEIGHT = 72, 18
@@ -18,14 +19,14 @@ def spark_path(values: Sequence[float], low: float | None = None, high: float | 
         high: the value at the top; None takes the largest.
     """
     points = [(place, value) for place, value in enumerate(values) if math.isfinite(value)]
-    if not points:
+    if len(points) < 2:
         return ""
     bottom = min(value for _, value in points) if low is None else low
     top = max(value for _, value in points) if high is None else high
-    across = (SPARK_WIDTH - 4) / max(1, len(values) - 1)
+    across = (SPARK_WIDTH - 4) / (len(values) - 1)
     down = (SPARK_HEIGHT - 4) / (top - bottom) if top > bottom else 0.0
     places = [(2 + place * across, SPARK_HEIGHT - 2 - (value - bottom) * down) for place, value in points]
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) if len(places) > 1 else ""
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
 
 
 def bar_level(share: float | None) -> int:
@@ -33,3 +34,25 @@ def bar_level(share: float | None) -> int:
     if share is None or not math.isfinite(share):
         return 0
     return round(NUM_LEVELS * min(1.0, max(0.0, share)))
+
+
+def clock(seconds: float) -> str:
+    """`2026-11-22 18:24:12`: a Unix time where the server is."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def ago(seconds: float) -> str:
+    """`12 s`, `5 min`, `3 h`, `2 d`: how long ago a Unix time was."""
+    passed = max(0.0, time.time() - seconds)
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if passed >= length:
+            return f"{passed / length:.0f} {unit}"
+    return f"{passed:.0f} s"
+
+
+def size(num_bytes: float) -> str:
+    """`812 B`, `12.3 kB`, `4.5 GB`."""
+    for length, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= length:
+            return f"{num_bytes / length:.1f} {unit}"
+    return f"{num_bytes:.0f} B"
