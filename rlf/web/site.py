@@ -57,7 +57,7 @@ class Site:
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
-        """The lineage, opened at the first question, and again where its file was replaced. Raises RlfError without one."""
+        """The lineage, opened at the first question, and again where its file was replaced. Raises RlfError without."""
         with self._lock:
             file = _identity(self.settings.runs_folder / "rlf.db")
             if self._reader is None or file != self._file:
