@@ -8,7 +8,14 @@ from rlf.engines.openrlhf.job.folder import Job
 from rlf.spec import load_spec
 
 SPECS = Path(__file__).parents[3] / "specs"
-SHIPPED = ("search_openrlhf", "search_qwen3_lora_one_gpu", "search_r1_qwen3_4b", "search_r1_two_nodes")
+SHIPPED = (
+    "search_openrlhf",
+    "search_qwen3_lora_one_gpu",
+    "search_r1_qwen25_3b",
+    "rl_factory_qwen3_4b",
+    "ftrl_qwen3_8b",
+    "search_r1_two_nodes",
+)
 """The specs of this engine."""
 JOB = Job(Path("/runs/r/job"), Path("/runs/r/job"))
 

@@ -12,13 +12,14 @@ import pytest
 
 from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
+from rlf.data import load_tasks
 from rlf.engines.openrlhf.layout import Layout
 from rlf.spec import load_spec
 
 from .conftest import SHIPPED, SPECS
 
 REPOSITORY = Path(__file__).parents[3]
-GPUS = dict(zip(SHIPPED, (2, 1, 8, 16), strict=True))
+GPUS = dict(zip(SHIPPED, (2, 1, 8, 8, 8, 16), strict=True))
 
 
 @pytest.fixture
@@ -27,10 +28,11 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     for name in ("specs", "tool_specs", "reward_specs"):
         shutil.copytree(REPOSITORY / name, tmp_path / name)
-    (tmp_path / "data/nq").mkdir(parents=True)
-    for split in ("train", "test"):
-        rows = [row(split, index) for index in range(8)]
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"data/nq/{split}.parquet")
+    for name in ("nq_search", "nq_rl_factory"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for split in ("train", "test"):
+            rows = [row(split, index) for index in range(8)]
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"data/{name}/{split}.parquet")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -58,26 +60,55 @@ def test_it_is_right_and_warns_at_most_of_a_model_that_is_not_here_and_a_server_
     warned = {warning.path: warning.message for warning in checked.warnings}
     expected = {"model.path"} if "Qwen" in checked.loaded.spec.model.path else set()
     expected |= {"target.url"} if engine.ray_address is not None else set()  # RETRIEVE_URL is not set
-    assert set(warned) - {"engine.mode"} == expected
+    assert set(warned) - {"engine.mode", "train.weight_decay", "rollout.temperature"} == expected
     assert "is not on this machine" in warned.get("model.path", "is not on this machine")
 
 
 def test_a_column_of_dates_is_told_at_the_dataset(project):
     rows = [{**row("train", index), "asked": date(2024, 1, 1)} for index in range(8)]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), project / "data/nq/train.parquet")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), project / "data/nq_search/train.parquet")
     with pytest.raises(SpecError) as error:
-        check_spec([project / "specs/search_r1_qwen3_4b.yaml"], [])
+        check_spec([project / "specs/search_r1_qwen25_3b.yaml"], [])
     (fault,) = error.value.faults
     assert (fault.path, "the columns asked need" in fault.message) == ("data.train.path", True)
 
 
-def test_search_r1_has_the_papers_numbers(project):
-    """verl's: batch 512, mini-batch 256, 5 rollouts, warm-up ratio 0.285 of 2 x 300 updates, KL 0.001, 500 tokens."""
-    spec = load_spec([project / "specs/search_r1_qwen3_4b.yaml"]).spec
-    train, rollout = spec.train, spec.rollout
-    assert (train.prompts_per_step, train.prompts_per_step / train.mini_batches) == (512, 256)
-    assert (rollout.num_generations, rollout.max_new_tokens, rollout.max_total_tokens) == (5, 500, 4096)
-    assert (train.warmup_steps, train.learning_rate, train.kl.coef) == (round(0.285 * 2 * 300), 1e-6, 0.001)
+PUBLISHED = {
+    # prompts, rollouts, trajectories of an update, learning rate, warm-up, entropy; top_p, temperature, turns, tokens
+    "search_r1_qwen25_3b": (512, 5, 256, 1e-6, 2860, 0.001, 0.95, 1.0, 3, 500),
+    "rl_factory_qwen3_4b": (128, 4, 32 * 4, 1e-6, 0, 0.0, 0.95, 0.7, 2, 512),
+    "ftrl_qwen3_8b": (512, 16, 32 * 16, 1e-6, 0, 0.001, 1.0, 0.7, 20, 1024),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_run_has_the_numbers_of_its_script(name, project):
+    checked = check_spec([project / f"specs/{name}.yaml"], [])
+    train, rollout = checked.loaded.spec.train, checked.loaded.spec.rollout
+    update = train.prompts_per_step * rollout.num_generations // train.mini_batches
+    sampling = (rollout.top_p, rollout.temperature, rollout.max_turns, rollout.max_new_tokens)
+    steps = (train.prompts_per_step, rollout.num_generations, update, train.learning_rate, train.warmup_steps)
+    assert (*steps, train.entropy_coef, *sampling) == PUBLISHED[name]
+    assert (train.adam_betas, train.weight_decay, train.max_grad_norm) == ((0.9, 0.999), 0.01, 1.0)
+    assert (train.kl.coef, train.kl.kind, train.kl.place) == (0.001, "k3", "loss")
+
+
+def test_search_r1_evaluates_every_question_greedily_and_reads_500_tokens_of_a_result(project):
+    checked = check_spec([project / "specs/search_r1_qwen25_3b.yaml"], [])
+    spec = checked.loaded.spec
+    assert (spec.eval.limit, spec.eval.greedy, spec.eval.every) == (3610, True, 50)
+    assert spec.train.warmup_steps == 10 * int(0.285 * 1005)
     assert (spec.tools[0].limits.max_output_tokens, spec.tools[0].limits.timeout_s) == (500, 30)
-    checked = check_spec([project / "specs/search_r1_qwen3_4b.yaml"], [])
-    assert (checked.num_train_rows, checked.loaded.spec.data.train.id) == (8, "extra_info.index")
+    assert (checked.num_train_rows, spec.data.train.id) == (8, "extra_info.index")
+
+
+def test_the_public_rows_of_nq_are_a_dataset_by_a_template(project):
+    """FlashRAG's rows, of which Search-R1 and RL-Factory make theirs."""
+    rows = [{"id": f"train_{index}", "question": f"who is {index}", "golden_answers": ["Ann"]} for index in range(8)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), project / "data/nq.parquet")
+    source = (
+        "{path: data/nq.parquet, template: 'Question: {{ question }}?', answer: golden_answers, kind: null, id: id}"
+    )
+    loaded = load_spec([project / "specs/search_r1_qwen25_3b.yaml"], [f"data.train={source}"])
+    (task, *_) = load_tasks(**loaded.spec.data.train.model_dump())
+    assert (task.id, task.messages[0].content, task.answer) == ("train_0", "Question: who is 0?", ["Ann"])
