@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, tuple_
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
@@ -23,6 +23,7 @@ from rlf.lineage.records import (
     IMPORTING,
     INTERRUPTED,
     TRAIN,
+    Asked,
     Change,
     Checkpoint,
     Cost,
@@ -33,11 +34,13 @@ from rlf.lineage.records import (
     LoggedEvent,
     Note,
     Run,
+    RunLine,
     Step,
     StepTotals,
     StoredTrajectory,
     ToolCallSummary,
     TrajectoryFilter,
+    TrajectoryOrder,
     TrajectorySummary,
 )
 from rlf.lineage.store import Store
@@ -47,6 +50,7 @@ from rlf.lineage.values import (
     found_calls,
     metrics,
     run,
+    run_line,
     stored_trajectory,
     summary,
     tool_summary,
@@ -93,15 +97,27 @@ class Reader:
         with self.store.read() as connection:
             return _files(connection, [run_id])[run_id]
 
-    def steps(self, run_id: str) -> list[Step]:
-        """Training steps in order."""
-        rows = self._all(_of_run(tables.steps, run_id).order_by(tables.steps.c.step))
+    def run_lines(self, parent_id: str | None = None, run_id: str | None = None) -> list[RunLine]:
+        """Every run, those of a parent, or one, newest first, without what they were made from."""
+        table = tables.runs
+        skipped = {"plan", "host", "packages", "command", "folder", "home", "cwd", "code_version", "patch_sha256"}
+        columns = (column for column in table.c if column.name not in skipped)
+        query = select(*columns).where(_IS_WHOLE).order_by(table.c.started.desc(), table.c.id.desc())
+        for name, asked in (("parent_id", parent_id), ("id", run_id)):
+            query = query if asked is None else query.where(table.c[name] == asked)
+        return [run_line(row, self.store.lease_folder) for row in self._all(query)]
+
+    def steps(self, run_id: str, after_s: float | None = None) -> list[Step]:
+        """Training steps in order; with `after_s`, those that finished after that moment."""
+        query = _of_run(tables.steps, run_id).order_by(tables.steps.c.step)
+        rows = self._all(query if after_s is None else query.where(tables.steps.c.finished > after_s))
         return [Step(row.step, metrics(row.metrics), row.finished) for row in rows]
 
-    def evaluations(self, run_id: str) -> list[Evaluation]:
-        """Evaluations in order of step, then mode."""
+    def evaluations(self, run_id: str, after_s: float | None = None) -> list[Evaluation]:
+        """Evaluations in order of step, then mode; with `after_s`, those that finished after that moment."""
         table = tables.evaluations
-        rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.mode))
+        query = _of_run(table, run_id).order_by(table.c.step, table.c.mode)
+        rows = self._all(query if after_s is None else query.where(table.c.finished > after_s))
         return list(map(_evaluation, rows))
 
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
@@ -143,13 +159,16 @@ class Reader:
     def latest_evaluations(self) -> dict[str, Evaluation]:
         """Each run's latest sampled evaluation, or its latest of any mode, by run."""
         table = tables.evaluations
-        order = (table.c.run_id, table.c.mode == "sampled", table.c.step)
-        last = {row.run_id: row for row in self._all(select(table).order_by(*order))}
-        return {run_id: _evaluation(row) for run_id, row in last.items()}
+        last_first = ((table.c.mode == "sampled").desc(), table.c.step.desc())
+        place = func.row_number().over(partition_by=table.c.run_id, order_by=last_first).label("place")
+        ordered = select(table, place).subquery()
+        rows = self._all(select(ordered).where(ordered.c.place == 1))
+        return {row.run_id: _evaluation(row) for row in rows}
 
-    def events(self, run_id: str) -> list[LoggedEvent]:
-        """Notices in the order they were given."""
-        rows = self._all(_of_run(tables.events, run_id).order_by(tables.events.c.id))
+    def events(self, run_id: str, num_before: int = 0) -> list[LoggedEvent]:
+        """Notices in the order they were given, without the first `num_before`."""
+        query = _of_run(tables.events, run_id).order_by(tables.events.c.id)
+        rows = self._all(query.offset(num_before) if num_before else query)
         return [LoggedEvent(row.time, row.level, row.text, json.loads(row.data)) for row in rows]
 
     def row_hashes(self, run_id: str) -> dict[str, list[str]]:
@@ -184,6 +203,41 @@ class Reader:
         )
         rows = self._all(query.order_by(*order).limit(wanted.limit))
         return [summary(row) for row in rows]
+
+    def page(
+        self,
+        run_id: str,
+        wanted: TrajectoryFilter,
+        order: TrajectoryOrder,
+        after: tuple[str, int, int] | None,
+        limit: int,
+    ) -> list[Asked]:
+        """Trajectories from behind one on, with their questions; `limit` of the filter is not looked at.
+
+        Args:
+            after: phase, step and position of the one before the first that is wanted.
+        """
+        table = tables.trajectories
+        query = select(table).where(table.c.run_id == run_id, *_conditions(wanted))
+        with self.store.read() as connection:
+            last = None if after is None else _trajectory_row(connection, run_id, after[2], after[1], after[0])
+            rows = connection.execute(_ordered(query, order, last).limit(limit)).all()
+            blobs = read_blobs(connection, {row.task_sha256 for row in rows if row.task_sha256 is not None})
+        questions = {name: decode_task(data, "", None).messages[-1].content for name, data in blobs.items()}
+        return [Asked(summary(row), questions.get(row.task_sha256, "")) for row in rows]
+
+    def neighbours(
+        self, run_id: str, wanted: TrajectoryFilter, place: tuple[str, int, int]
+    ) -> tuple[TrajectorySummary | None, TrajectorySummary | None]:
+        """The trajectories before and behind a place among those that a filter wants."""
+        table = tables.trajectories
+        key, here = tuple_(table.c.phase, table.c.step, table.c.k), tuple_(*place)
+        query = select(table).where(table.c.run_id == run_id, *_conditions(wanted)).limit(1)
+        order = (table.c.phase, table.c.step, table.c.k)
+        with self.store.read() as connection:
+            before = connection.execute(query.where(key < here).order_by(*(one.desc() for one in order))).first()
+            behind = connection.execute(query.where(key > here).order_by(*order)).first()
+        return (None if before is None else summary(before), None if behind is None else summary(behind))
 
     def trajectory(self, run_id: str, *, k: int, step: int | None = None, phase: str = TRAIN) -> StoredTrajectory:
         """The k-th trajectory of a step or evaluation; without `step`, of the latest one of that phase.
@@ -321,6 +375,22 @@ def _files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRec
     return by_run
 
 
+def _ordered(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) -> Select[Any]:
+    """A query in an order, from behind a row on: by key, so that late pages cost what early ones do."""
+    columns = tables.trajectories.c
+    if order is TrajectoryOrder.PLACE:
+        key = (columns.phase, columns.step, columns.k)
+        behind = None if last is None else tuple_(*key) > tuple_(last.phase, last.step, last.k)
+        return (query if behind is None else query.where(behind)).order_by(*key)
+    by = columns[order.value]
+    query = query.where(by.is_not(None))
+    if last is not None:
+        value = getattr(last, order.value)
+        further = by > value if order is TrajectoryOrder.WORST else by < value
+        query = query.where(further | ((by == value) & (columns.id > last.id)))
+    return query.order_by(by if order is TrajectoryOrder.WORST else by.desc(), columns.id)
+
+
 def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
     columns = tables.trajectories.c
     for name in ("phase", "step", "task_id", "stop"):
@@ -333,6 +403,11 @@ def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
         yield columns.step > wanted.after_step
     if wanted.best_first:
         yield columns.advantage.is_not(None)
+    if wanted.tool is not None or wanted.outcomes:
+        calls = tables.tool_calls.c
+        of_it = () if wanted.tool is None else (calls.name == wanted.tool,)
+        ended = (calls.outcome.in_(wanted.outcomes),) if wanted.outcomes else ()
+        yield select(calls.name).where(calls.trajectory_ref == columns.id, *of_it, *ended).exists()
     if wanted.failure is not None:
         failures = tables.parse_failures.c
         yield (

@@ -129,6 +129,27 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class RunLine:
+    """A run as the lineage has it now, without what it was made from."""
+
+    id: str = field(metadata={"json": "run_id"})
+    name: str
+    engine: str
+    seed: int
+    plan_hash: str
+    started: float
+    finished: float | None
+    parent_id: str | None
+    parent_kind: ParentKind | None
+    status: RunStatus
+    """INTERRUPTED also when the lineage says running and its process is gone."""
+    process_gone: bool
+    last_step: int
+    error: str | None
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One training step."""
 
@@ -189,9 +210,33 @@ class TrajectoryFilter:
     """A class of parse failure that one of its turns has."""
     after_step: int | None = None
     """Steps above this only."""
+    tool: str | None = None
+    """A tool that one of its turns called."""
+    outcomes: tuple[Outcome, ...] = ()
+    """How one of its calls ended, of `tool` where one is named; empty for any."""
     best_first: bool = False
     """By advantage, highest first, in place of phase, step and position; those without one are left out."""
     limit: int | None = None
+
+
+class TrajectoryOrder(StrEnum):
+    """In which order trajectories are listed."""
+
+    PLACE = "place"
+    """By phase, step and position."""
+    WORST = "reward"
+    """By reward, the lowest first; those without one are left out."""
+    BEST = "advantage"
+    """By advantage, the highest first; those without one are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A trajectory with what was asked."""
+
+    summary: TrajectorySummary
+    question: str
+    """The last message of its task; empty where its content is not kept."""
 
 
 @dataclass(frozen=True, slots=True)

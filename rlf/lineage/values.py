@@ -19,6 +19,7 @@ from rlf.lineage.records import (
     FoundCall,
     ParentKind,
     Run,
+    RunLine,
     RunRecord,
     StoredTrajectory,
     ToolCallSummary,
@@ -56,13 +57,25 @@ def _columns(kind: Any, row: AnyRow, **known: Any) -> dict[str, Any]:
 
 def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: Path | None) -> Run:
     """A run whose folder is at `folder` now; one that says running while no process owns it was interrupted."""
-    status = RunStatus(row.status)
-    gone = status is RunStatus.RUNNING and not has_owner(row, lease_folder)
+    status, gone = _status(row, lease_folder)
     kind = ParentKind(row.parent_kind) if row.parent_kind else None
     told = {name: json.loads(getattr(row, name)) for name in ("plan", "host", "packages")}
     record = value(RunRecord, row, folder=folder, files=files, parent_kind=kind, **told)
-    status = RunStatus.INTERRUPTED if gone else status
     return value(Run, row, record=record, status=status, process_gone=gone, idle_s=row.idle_s or 0.0)
+
+
+def run_line(row: AnyRow, lease_folder: Path | None) -> RunLine:
+    """A run's line, its status as that of `run`."""
+    status, gone = _status(row, lease_folder)
+    kind = ParentKind(row.parent_kind) if row.parent_kind else None
+    return value(RunLine, row, status=status, process_gone=gone, parent_kind=kind, idle_s=row.idle_s or 0.0)
+
+
+def _status(row: AnyRow, lease_folder: Path | None) -> tuple[RunStatus, bool]:
+    """A run's status, and whether its process is gone without a word."""
+    status = RunStatus(row.status)
+    gone = status is RunStatus.RUNNING and not has_owner(row, lease_folder)
+    return RunStatus.INTERRUPTED if gone else status, gone
 
 
 def metrics(text: str) -> dict[str, float]:

@@ -17,7 +17,7 @@ from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Evaluation, Run
+    from rlf.lineage.records import Evaluation, RunLine
 
 STATUS_STYLES = {
     RunStatus.RUNNING: "cyan",
@@ -52,7 +52,7 @@ class Overview:
 def read_overviews(reader: Reader) -> list[Overview]:
     """Every run, newest first."""
     latest, tags = reader.latest_evaluations(), reader.tags()
-    return [_overview(run, latest.get(run.record.id), tags.get(run.record.id, ())) for run in reader.list_runs()]
+    return [_overview(run, latest.get(run.id), tags.get(run.id, ())) for run in reader.run_lines()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +79,18 @@ def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: 
     return OverviewPage(tuple(page), len(found), len(every), following)
 
 
-def _overview(run: Run, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:
-    record = run.record
+def _overview(run: RunLine, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:
     return Overview(
-        run_id=record.id,
-        name=record.name,
+        run_id=run.id,
+        name=run.name,
         status=run.status,
         step=run.last_step,
-        seed=record.seed,
-        started=record.started,
+        seed=run.seed,
+        started=run.started,
         finished=run.finished,
         evaluation=latest,
-        parent_id=record.parent_id,
-        engine=record.engine,
+        parent_id=run.parent_id,
+        engine=run.engine,
         idle_s=run.idle_s,
         tags=tags,
     )

@@ -16,15 +16,13 @@ from starlette.exceptions import HTTPException
 from rlf import __version__
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
 from rlf.core.plain_json import as_json
-from rlf.web import runs
+from rlf.web.api import AREAS
 from rlf.web.guard import Guard
 from rlf.web.pages import ROUTERS
 from rlf.web.settings import WebSettings
 from rlf.web.site import API, Site
 
 logger = logging.getLogger(__name__)
-AREAS = (runs,)
-"""Modules with a function `routes` that registers an area's routes on a site."""
 _STATUS = {
     NotFoundError: (404, "missing"),
     CheckError: (409, "check"),
@@ -55,9 +53,7 @@ def create_app(settings: WebSettings) -> FastAPI:
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
     for module in AREAS:
-        area = module.routes(site)
-        app.include_router(area.api)
-        app.include_router(area.pages)
+        app.include_router(module.routes(site).router)
     _answer_errors(app, site)
     app.add_middleware(Guard, settings=settings)
     return app

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from rlf import __version__
 from rlf.api.lineage import Reader, open_reader
+from rlf.api.runs.openings import Openings
 from rlf.core.hashing import short
 from rlf.core.plain_json import as_json
 from rlf.reports import quantities
@@ -23,6 +24,7 @@ from rlf.web.drawing import ago, bar_level, clock, size, spark_path
 from rlf.web.settings import WebSettings
 
 API = "/api/v1"
+_MAX_OPENINGS = 16
 _HERE = Path(__file__).parent
 _SHARED = _HERE.parent / "reports" / "pages"
 """Templates and style of the reports, which are parts of pages too."""
@@ -54,6 +56,7 @@ class Site:
         self._open = ExitStack()
         self._reader: Reader | None = None
         self._file: tuple[int, int] | None = None
+        self._openings: dict[str, Openings] = {}
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
@@ -67,6 +70,17 @@ class Site:
                 self._file = _identity(self.settings.runs_folder / "rlf.db")
             reader = self._reader
         yield reader
+
+    def openings(self, run_id: str) -> Openings:
+        """What reads the prompts and tokens of a run; a few are kept, for each loads a tokenizer."""
+        with self._lock:
+            if run_id not in self._openings:
+                reader = self._reader
+                assert reader is not None, "openings are asked for within `reader`"
+                while len(self._openings) >= _MAX_OPENINGS:
+                    del self._openings[next(iter(self._openings))]
+                self._openings[run_id] = Openings(reader.get_run(run_id))
+            return self._openings[run_id]
 
     @property
     def has_lineage(self) -> bool:
@@ -91,52 +105,25 @@ class Site:
 
 
 class Area:
-    """The routes of one area: each view is a page and, under `/api/v1`, the same data as JSON."""
+    """The routes of one area under `/api/v1`: functions of a request's parameters that return frozen data."""
 
     def __init__(self, site: Site, name: str) -> None:
-        self.site = site
-        self.pages = APIRouter(include_in_schema=False)
-        self.api = APIRouter(prefix=API, tags=[name])
+        self.router = APIRouter(prefix=API, tags=[name])
+        self._read_only = site.settings.read_only
 
-    def view(self, path: str, template: str | None = None) -> Callable[[_Handler], _Handler]:
-        """Registers a function of a request's parameters that returns frozen data.
-
-        Args:
-            template: what the page is filled from; None where there is JSON alone.
-        """
-
-        def register(function: _Handler) -> _Handler:
-            def answer(data: Any = Depends(function)) -> JSONResponse:
-                return JSONResponse(as_json(data))
-
-            def show(request: Request, data: Any = Depends(function)) -> HTMLResponse:
-                return self.site.page(request, template or "", data=data)
-
-            self._answer(path, "GET", answer, function)
-            if template is not None:
-                self.pages.add_api_route(path, show, methods=["GET"], response_model=None)
-            return function
-
-        return register
+    def read(self, path: str) -> Callable[[_Handler], _Handler]:
+        """Registers a function that changes nothing."""
+        return lambda function: self._answer(path, "GET", function, 200)
 
     def act(self, method: str, path: str, status: int = 200) -> Callable[[_Handler], _Handler]:
         """Registers a function that changes or starts something; a server that is read-only has no such route."""
+        return lambda function: function if self._read_only else self._answer(path, method, function, status)
 
-        def register(function: _Handler) -> _Handler:
-            def answer(data: Any = Depends(function)) -> JSONResponse:
-                return JSONResponse(as_json(data), status)
+    def _answer(self, path: str, method: str, function: _Handler, status: int) -> _Handler:
+        def answer(data: Any = Depends(function)) -> JSONResponse:
+            return JSONResponse(as_json(data), status)
 
-            if not self.site.settings.read_only:
-                self._answer(path, method, answer, function)
-            return function
-
-        return register
-
-    def _answer(
-        self, path: str, method: str, answer: Callable[..., JSONResponse], function: Callable[..., Any]
-    ) -> None:
-        """Registers a route of `/api/v1`, which its function describes in OpenAPI."""
-        self.api.add_api_route(
+        self.router.add_api_route(
             path,
             answer,
             methods=[method],
@@ -144,6 +131,7 @@ class Area:
             summary=_summary(function),
             operation_id=function.__name__,
         )
+        return function
 
 
 def _summary(function: Callable[..., Any]) -> str:

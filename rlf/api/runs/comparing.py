@@ -1,0 +1,132 @@
+"""A comparison as a page shows it: figures, the matrix of questions, and one question turn beside turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlf.api.runs.compare import compare_runs
+from rlf.api.runs.openings import Openings
+from rlf.core.errors import NotFoundError, RlfError
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter
+from rlf.reports.compare.arms import Arm, read_arms
+from rlf.reports.compare.comparison import Comparison, title_of
+from rlf.reports.compare.examples import Example, read_examples
+from rlf.reports.compare.flips import KindRows, first_difference, flip_matrix, question_of
+from rlf.reports.compare.sheets import sheets
+from rlf.reports.pages.turns import SidePair, beside, side
+from rlf.reports.sheets import Sheet
+from rlf.reports.sweep import SeedReport
+
+_MATRIX_FLIPS = 20
+"""Questions of each arm whose trajectories are read for the first turn that differs."""
+_STEPS = 400
+"""Steps of a curve at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCurve:
+    """The curves of one run of an arm."""
+
+    run_id: str
+    seed: int
+    steps: tuple[int, ...]
+    values: dict[str, tuple[float | None, ...]]
+    evaluations: tuple[Evaluation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCurves:
+    """The curves of an arm."""
+
+    letter: str
+    label: str
+    members: tuple[MemberCurve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonView:
+    """Everything that the page of a comparison shows."""
+
+    title: str
+    comparison: Comparison
+    results: tuple[Sheet, ...]
+    origins: tuple[Sheet, ...]
+    kinds: tuple[KindRows, ...]
+    """Every question by arm."""
+    curves: tuple[ArmCurves, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionView:
+    """One question as two arms answered it at their last evaluation."""
+
+    task_id: str
+    question: str
+    left: str
+    right: str
+    """Letters of the arms."""
+    pair: SidePair
+    first_difference: int | None
+    """The first turn that differs."""
+
+
+def view_comparison(reader: Reader, names: Sequence[str], mode: str | None) -> ComparisonView | SeedReport:
+    """Compares runs; of one sweep whose members differ in their seeds alone, what these show."""
+    found = compare_runs(reader, names, mode)
+    if isinstance(found, SeedReport):
+        return found
+    tables = sheets(found)
+    return ComparisonView(
+        title=title_of(found),
+        comparison=found,
+        results=tuple(tables.results),
+        origins=tuple(tables.origins),
+        kinds=tuple(flip_matrix(found, read_examples(reader, found, _MATRIX_FLIPS))),
+        curves=tuple(map(_curves, found.arms)),
+    )
+
+
+def _curves(arm: Arm) -> ArmCurves:
+    members = []
+    for member in arm.members:
+        steps = list(member.steps)[:: -max(1, len(member.steps) // _STEPS)][::-1]
+        names = sorted({name for step in steps for name in step.metrics})
+        values = {name: tuple(step.metrics.get(name) for step in steps) for name in names}
+        numbers = tuple(step.step for step in steps)
+        record = member.run.record
+        members.append(MemberCurve(record.id, record.seed, numbers, values, tuple(member.evaluations)))
+    return ArmCurves(arm.letter, arm.label, tuple(members))
+
+
+def view_question(
+    reader: Reader,
+    names: Sequence[str],
+    mode: str | None,
+    task_id: str,
+    letters: tuple[str, str],
+    openings: Callable[[str], Openings],
+) -> QuestionView:
+    """One question as the first runs of two arms answered it."""
+    arms = {arm.letter: arm for arm in read_arms(reader, names)}
+    for letter in letters:
+        if letter not in arms:
+            raise RlfError(f"arm: got {letter!r}; expected one of {', '.join(arms)}.")
+    stored = [_last_answer(reader, arms[letter], mode, task_id) for letter in letters]
+    left, right = (
+        side(letter, one, openings(arms[letter].runs[0])(one.scored.trajectory))
+        for letter, one in zip(letters, stored, strict=True)
+    )
+    example = Example(task_id, letters[0], stored[0], letters[1], stored[1])
+    return QuestionView(task_id, question_of(example), *letters, beside(left, right), first_difference(example))
+
+
+def _last_answer(reader: Reader, arm: Arm, mode: str | None, task_id: str) -> StoredTrajectory:
+    run_id, chosen = arm.runs[0], mode or next(iter(arm.modes), "sampled")
+    found = reader.trajectories(run_id, TrajectoryFilter(phase=chosen, task_id=task_id))
+    last = max(found, key=lambda one: (one.step, -one.sample_index), default=None)
+    stored = None if last is None else reader.whole(run_id, last)
+    if stored is None:
+        raise NotFoundError(f"run {run_id}: no {chosen} answer to {task_id!r} is kept.")
+    return stored

@@ -1,0 +1,211 @@
+"""Trajectories as a page shows them: a list by cursor, one in full, its tokens, the answers to one question."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlf.api.runs.openings import Openings
+from rlf.api.runs.tokens import token_texts
+from rlf.core.errors import RlfError
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import (
+    Asked,
+    RunLine,
+    StoredTrajectory,
+    TrajectoryFilter,
+    TrajectoryOrder,
+    TrajectorySummary,
+)
+from rlf.reports.pages.turns import Side, side
+from rlf.types.trajectory import Trajectory
+
+__all__ = [
+    "Answers",
+    "TokenPage",
+    "TrajectoryFilter",
+    "TrajectoryOrder",
+    "TrajectoryPage",
+    "TrajectoryView",
+    "page_trajectories",
+    "read_answers",
+    "read_tokens",
+    "read_trajectory",
+]
+_MAX_SIDES = 64
+"""Answers to one question that are read whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryPage:
+    """Some of a run's trajectories."""
+
+    run: RunLine
+    rows: tuple[Asked, ...]
+    next: str | None
+    """Place of the one behind which the next page begins; None on the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryView:
+    """One trajectory with what stands around it."""
+
+    run: RunLine
+    stored: StoredTrajectory
+    side: Side
+    """It as texts, turn by turn, with the system prompt and the declarations of tools."""
+    group: tuple[TrajectorySummary, ...]
+    """All answers to its question in the same step or evaluation, by sample."""
+    previous: str | None
+    """Place of the one before it in the list that it was opened from."""
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a trajectory."""
+
+    position: int
+    id: int
+    text: str
+    """What it adds to the text; empty for a part of a character that a later one completes."""
+    sampled: bool
+    """Whether the policy sampled it, so that it is in the loss."""
+    logprob: float | None
+    """Of the sampler, natural; None where none was recorded."""
+    turn: int | None
+    """From 1: the turn that it was sampled in, or that it answers; None before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPage:
+    """Some tokens of a trajectory."""
+
+    num_tokens: int
+    num_sampled: int
+    tokens: tuple[Token, ...]
+    is_decoded: bool
+    """Whether the tokenizer is on this machine; texts are empty without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to one question, whole and side by side."""
+
+    run: RunLine
+    task_id: str
+    question: str
+    gold: str
+    sides: tuple[Side, ...]
+    summaries: tuple[TrajectorySummary, ...]
+    """Aligned with `sides`."""
+
+
+def place_of(summary: TrajectorySummary) -> str:
+    """`train/5/3`: phase, step and position."""
+    return f"{summary.phase}/{summary.step}/{summary.k}"
+
+
+def parse_place(text: str) -> tuple[str, int, int]:
+    """Phase, step and position. Raises RlfError where it is no place."""
+    phase, *numbers = text.split("/")
+    if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
+        raise RlfError(f"after: got {text[:80]!r}; expected PHASE/STEP/K. Send what `next` was.")
+    return phase, int(numbers[0]), int(numbers[1])
+
+
+def page_trajectories(
+    reader: Reader, name: str, wanted: TrajectoryFilter, order: TrajectoryOrder, after: str | None, limit: int
+) -> TrajectoryPage:
+    """The trajectories of a run that a filter wants, a page at a time."""
+    run = _line(reader, name)
+    rows = reader.page(run.id, wanted, order, None if after is None else parse_place(after), limit + 1)
+    following = place_of(rows[limit - 1].summary) if len(rows) > limit else None
+    return TrajectoryPage(run, tuple(rows[:limit]), following)
+
+
+def read_trajectory(
+    reader: Reader,
+    name: str,
+    place: tuple[str, int, int],
+    openings: Callable[[str], Openings],
+    wanted: TrajectoryFilter | None = None,
+) -> TrajectoryView:
+    """One trajectory.
+
+    Args:
+        openings: of a run, which reads what its policy saw before a question.
+        wanted: the list in which it has neighbours; None: its step or evaluation.
+    """
+    run = _line(reader, name)
+    phase, step, k = place
+    stored = reader.trajectory(run.id, k=k, step=step, phase=phase)
+    found = stored.summary
+    group = reader.trajectories(run.id, TrajectoryFilter(phase=phase, step=step, task_id=found.task_id))
+    before, behind = reader.neighbours(run.id, wanted or TrajectoryFilter(phase=phase, step=step), place)
+    return TrajectoryView(
+        run=run,
+        stored=stored,
+        side=side(found.trajectory_id, stored, openings(run.id)(stored.scored.trajectory)),
+        group=tuple(sorted(group, key=lambda one: one.sample_index)),
+        previous=None if before is None else place_of(before),
+        next=None if behind is None else place_of(behind),
+    )
+
+
+def read_tokens(
+    reader: Reader,
+    name: str,
+    place: tuple[str, int, int],
+    openings: Callable[[str], Openings],
+    begin: int,
+    end: int,
+) -> TokenPage:
+    """The tokens of a trajectory from one position to another, with what is known of each."""
+    run_id = reader.get_run(name).record.id
+    phase, step, k = place
+    trajectory = reader.trajectory(run_id, k=k, step=step, phase=phase).scored.trajectory
+    opened = openings(run_id)
+    texts = token_texts(opened, trajectory)
+    tokens = [
+        Token(
+            position=at,
+            id=trajectory.tokens[at],
+            text=texts[at],
+            sampled=trajectory.action_mask[at],
+            logprob=trajectory.rollout_logprobs[at] if trajectory.action_mask[at] else None,
+            turn=_turn_of(trajectory, at),
+        )
+        for at in range(begin, min(end, len(trajectory.tokens)))
+    ]
+    return TokenPage(len(trajectory.tokens), trajectory.num_sampled, tuple(tokens), opened.decoder is not None)
+
+
+def read_answers(
+    reader: Reader, name: str, task_id: str, openings: Callable[[str], Openings], step: int | None, phase: str | None
+) -> Answers:
+    """The answers to a question: those of one step or evaluation, or the first of each evaluation of the run."""
+    run = _line(reader, name)
+    found = reader.trajectories(run.id, TrajectoryFilter(task_id=task_id, step=step, phase=phase, limit=1000))
+    if not found:
+        raise RlfError(f"run {run.id}: no answer to {task_id!r} there. The list of its trajectories names the tasks.")
+    chosen = [one for one in found if step is not None or one.sample_index == 0][:_MAX_SIDES]
+    read = [(one, stored) for one in chosen if (stored := reader.whole(run.id, one)) is not None]
+    opened = openings(run.id)
+    sides = [side(place_of(one), stored, opened(stored.scored.trajectory)) for one, stored in read]
+    messages = read[0][1].scored.trajectory.task.messages if read else ()
+    question = messages[-1].content if messages else ""
+    gold = found[0].gold if isinstance(found[0].gold, str) else json.dumps(found[0].gold, ensure_ascii=False)
+    return Answers(run, task_id, question, gold, tuple(sides), tuple(one for one, _ in read))
+
+
+def _line(reader: Reader, name: str) -> RunLine:
+    return reader.run_lines(run_id=reader.get_run(name).record.id)[0]
+
+
+def _turn_of(trajectory: Trajectory, position: int) -> int | None:
+    return next(
+        (number for number, turn in enumerate(trajectory.turns, 1) if turn.start <= position < turn.observation_end),
+        None,
+    )

@@ -1,0 +1,112 @@
+"""The one stream of events: what is new in the runs that a browser looks at, and in the list of runs.
+
+Every tab of a browser shares one stream. Its `id` is a cursor, so that a browser that comes back misses nothing and
+gets nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated
+
+from fastapi import Header, Request
+from fastapi.responses import StreamingResponse
+
+from rlf.api.runs.news import Cursor, RunLine, RunNews, changed_lines, parse_cursors, read_news
+from rlf.core.errors import RunError
+from rlf.core.plain_json import as_json
+from rlf.web.site import Area, Site
+
+POLL_S = 0.5
+HEARTBEAT_S = 15.0
+_MAX_STREAMS = 32
+
+
+def routes(site: Site) -> Area:
+    """The routes of the area."""
+    area = Area(site, "events")
+    num_open = 0
+
+    @area.router.get("/events", operation_id="stream_events", response_class=StreamingResponse)
+    async def stream_events(
+        request: Request,
+        runs: str = "",
+        since: str = "",
+        last_event_id: Annotated[str, Header()] = "",
+    ) -> StreamingResponse:
+        """Server-sent events: `run` for each run that began, has a new step or ended.
+
+        Of those that `runs` names by whole ids, with commas, it has all that is new; `since` is a page's cursor, where no event came before.
+        """
+        nonlocal num_open
+        if num_open >= _MAX_STREAMS:
+            raise RunError(f"{num_open} streams are open, which is the most. Close some pages.")
+        known = parse_cursors(last_event_id or since)
+        cursors = {run: known.get(run, Cursor(run)) for run in filter(None, runs.split(","))}
+
+        async def stream() -> AsyncIterator[str]:
+            nonlocal num_open
+            num_open += 1
+            try:
+                async for message in follow(site, cursors):
+                    yield message
+            finally:
+                num_open -= 1
+
+        return StreamingResponse(stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    return area
+
+
+async def follow(site: Site, cursors: Mapping[str, Cursor]) -> AsyncIterator[str]:
+    """Messages for one browser, without end."""
+    look, sent_s = _Look(site, cursors), time.monotonic()
+    yield "retry: 1000\n\n"
+    while True:
+        messages = await asyncio.to_thread(look.next)
+        for message in messages:
+            yield message
+        if messages:
+            sent_s = time.monotonic()
+        elif time.monotonic() - sent_s > HEARTBEAT_S:
+            sent_s = time.monotonic()
+            yield "event: alive\ndata: {}\n\n"
+        await asyncio.sleep(POLL_S)
+
+
+class _Look:
+    """What one browser has seen."""
+
+    def __init__(self, site: Site, cursors: Mapping[str, Cursor]) -> None:
+        self._site = site
+        self._cursors = dict(cursors)
+        self._lines = None if not site.has_lineage else self._read_lines()
+
+    def _read_lines(self) -> list[RunLine]:
+        with self._site.reader() as reader:
+            return reader.run_lines()
+
+    def next(self) -> list[str]:
+        """What is new since the last look."""
+        if not self._site.has_lineage:
+            return []
+        lines = self._read_lines()
+        changed = {line.id: line for line in changed_lines(self._lines or (), lines)}
+        self._lines = lines
+        messages = []
+        for run_id, cursor in list(self._cursors.items()):
+            with self._site.reader() as reader:
+                news = read_news(reader, cursor)
+            if news is not None and (news.cursor != cursor or run_id in changed):
+                self._cursors[run_id] = news.cursor or cursor
+                messages.append(self._message(news))
+        others = (RunNews(line.id, line) for line in changed.values() if line.id not in self._cursors)
+        return messages + [self._message(news) for news in others]
+
+    def _message(self, news: RunNews) -> str:
+        places = ",".join(map(str, self._cursors.values()))
+        data = json.dumps(as_json(news), separators=(",", ":"))
+        return f"event: run\nid: {places}\ndata: {data}\n\n"

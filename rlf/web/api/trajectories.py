@@ -1,0 +1,113 @@
+"""Trajectories: found by filters, one in full, its tokens, and the answers to one question."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from rlf.api.runs.trace import wanted_trajectories
+from rlf.api.runs.trajectories import (
+    Answers,
+    TokenPage,
+    TrajectoryFilter,
+    TrajectoryOrder,
+    TrajectoryPage,
+    TrajectoryView,
+    page_trajectories,
+    read_answers,
+    read_tokens,
+    read_trajectory,
+)
+from rlf.types import Outcome, StopReason
+from rlf.web.site import Area, Site
+
+_FAILED = "failed"
+
+
+def read_filter(
+    phase: str = "",
+    step: int | None = None,
+    task: str = "",
+    succeeded: bool | None = None,
+    stop: StopReason | None = None,
+    tool: str = "",
+    outcome: str = "",
+    failure: str = "",
+) -> TrajectoryFilter:
+    """What a request asks of trajectories; `outcome=failed` is every outcome but ok."""
+    outcomes = [one for one in Outcome if one is not Outcome.OK] if outcome == _FAILED else []
+    return wanted_trajectories(
+        failure or None,
+        phase=phase or None,
+        step=step,
+        task_id=task or None,
+        succeeded=succeeded,
+        stop=stop,
+        tool=tool or None,
+        outcomes=tuple(outcomes or ([Outcome(outcome)] if outcome in set(Outcome) else [])),
+    )
+
+
+Wanted = Annotated[TrajectoryFilter, Depends(read_filter)]
+PAGE = "/runs/{run}/t"
+
+
+def routes(site: Site) -> Area:
+    """The routes of the area."""
+    area = Area(site, "trajectories")
+
+    @area.read(PAGE)
+    def list_trajectories(
+        run: str,
+        wanted: Wanted,
+        sort: TrajectoryOrder = TrajectoryOrder.PLACE,
+        after: str = "",
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    ) -> TrajectoryPage:
+        """The trajectories of a run that match, a page at a time."""
+        with site.reader() as reader:
+            return page_trajectories(reader, run, wanted, sort, after or None, limit)
+
+    @area.read(PAGE + "/{phase}/{step}/{k}")
+    def show_trajectory(
+        run: str,
+        phase: str,
+        step: int,
+        k: int,
+        failed: bool | None = None,
+        tool: str = "",
+        failure: str = "",
+    ) -> TrajectoryView:
+        """One trajectory turn by turn, between its neighbours of the list that `failed`, `tool` and `failure` make."""
+        wanted = read_filter(phase, None, "", None if failed is None else not failed, None, tool, "", failure)
+        is_filtered = failed is not None or bool(tool or failure)
+        with site.reader() as reader:
+            return read_trajectory(reader, run, (phase, step, k), site.openings, wanted if is_filtered else None)
+
+    @area.read(PAGE + "/{phase}/{step}/{k}/tokens")
+    def show_tokens(
+        run: str,
+        phase: str,
+        step: int,
+        k: int,
+        begin: Annotated[int, Query(ge=0)] = 0,
+        end: Annotated[int, Query(ge=0)] = 4096,
+    ) -> TokenPage:
+        """The tokens of a trajectory, which of them were sampled, and with what probability."""
+        with site.reader() as reader:
+            return read_tokens(reader, run, (phase, step, k), site.openings, begin, min(end, begin + 8192))
+
+    @area.read("/runs/{run}/groups/{step}/{task:path}")
+    def show_group(run: str, step: int, task: str, phase: str = "train") -> Answers:
+        """The answers to one question in one step, side by side."""
+        with site.reader() as reader:
+            return read_answers(reader, run, task, site.openings, step, phase)
+
+    @area.read("/runs/{run}/questions/{task:path}")
+    def show_question(run: str, task: str, phase: str = "") -> Answers:
+        """One question through the steps and evaluations of a run."""
+        with site.reader() as reader:
+            return read_answers(reader, run, task, site.openings, None, phase or None)
+
+    return area
