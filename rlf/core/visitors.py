@@ -37,7 +37,7 @@ def refusal(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str
 
 
 def own_names(*hosts: str) -> frozenset[str]:
-    """Names that a server goes by: this machine's, those it is told to listen on, and those of the environment."""
+    """Names that a server goes by: this machine's, of its addresses, and of the environment."""
     named = os.environ.get(ALLOWED_HOSTS, "").split(",")
     return frozenset(name.strip().lower() for name in ("localhost", socket.gethostname(), *hosts, *named) if name)
 

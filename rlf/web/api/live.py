@@ -39,7 +39,8 @@ def routes(site: Site) -> Area:
     ) -> StreamingResponse:
         """Server-sent events: `run` for each run that began, has a new step or ended.
 
-        Of those that `runs` names by whole ids, with commas, it has all that is new; `since` is a page's cursor, where no event came before.
+        Of those that `runs` names by whole ids, with commas, it has all that is new; `since` is a page's cursor, where
+        no event came before.
         """
         nonlocal num_open
         if num_open >= _MAX_STREAMS:
