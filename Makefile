@@ -18,7 +18,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qq
 BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install -y bubblewrap || { $(APT) update && $(APT) install -y bubblewrap; }; } >/dev/null 2>&1; }
 
-.PHONY: run test coverage mutation lint embedded reference clean
+.PHONY: run test coverage mutation lint embedded reference docs clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
@@ -57,8 +57,18 @@ reference: .venv/installed  ## Makes docs/schema and docs/reference again from t
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m rlf.engines.openrlhf.compile.reference docs/reference
 
+docs: .venv/docs/ready  ## Builds the documentation as a site in build/site, to open without a server.
+	.venv/docs/bin/python docs/build_site.py
+	@echo "open build/site/index.html"
+
+# The generator has an environment of its own. Zensical is the successor of Material for MkDocs, by the same people.
+.venv/docs/ready:
+	@test -x .venv/docs/bin/python || $(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/pip --disable-pip-version-check install --quiet zensical==0.0.73
+	touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv build
 
 # uv compiles no bytecode, as pip does for a minute: here that of what is imported most is made.
 .venv/installed: pyproject.toml

@@ -42,3 +42,23 @@ def test_the_readmes_first_screen_has_exactly_the_two_commands():
     first = (ROOT / "README.md").read_text().split("```")[0]
     commands = [line.strip() for line in first.splitlines() if line.startswith("    ")]
     assert [command.split("#")[0].strip() for command in commands] == ["make run", "make test"]
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub and the site make it."""
+    return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower()).strip())
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_anchor_of_a_link_is_a_heading(path):
+    for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", path.read_text(encoding="utf-8")):
+        text = (path.parent / target if target else path).read_text(encoding="utf-8")
+        text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+        headings = {re.sub(r"-+", "-", slug(heading)) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+        assert re.sub(r"-+", "-", anchor) in headings, f"{target}#{anchor}"
+
+
+def test_the_site_has_every_page():
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in DOCS if path.is_relative_to(ROOT / "docs")}
+    named = set(re.findall(r"\S+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert named == pages

@@ -402,14 +402,14 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "{{ anwser }}"}, "did you mean 'answer'"),
     ({"prompt": "{{ answer }}", "compare": "group"}, "the template names 'answer' (known: question"),
     ({"prompt": "{% if %}"}, "not a Jinja2 template"),
-    ({"images": True, "compare": "pairwise"}, "whose they are"),
+    ({"images": True, "compare": "pairwise"}, "cannot know which images belong"),
     ({"votes": 3}, "3 at temperature 0"),
     ({"votes": 2, "sampling": {"temperature": 1}}, "have no middle one"),
     ({"votes": 3, "sampling": {"temperature": 1}, "read": "expected"}, "are all the same"),
     ({"criteria": [{"name": "a", "text": "x"}, {"name": "a", "text": "y"}]}, "'a' names two criteria"),
     ({"criteria": [{"name": "reason", "text": "x"}]}, "under which a reply says why"),
     ({"sentinels": {"file": "x", "on_drift": "freeze"}}, "which would drop every trajectory"),
-    ({"sentinels": {"file": "x", "tolerated": 0.5}}, "nothing tells them apart"),
+    ({"sentinels": {"file": "x", "tolerated": 0.5}}, "cannot be distinguished"),
     ({"sentinels": {"file": "x"}, "compare": "group"}, "has no group"),
 ]
 

@@ -111,7 +111,7 @@ def test_the_server_of_the_guide_gives_the_tool_that_it_says(tmp_path, monkeypat
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     loaded = load_spec([tmp_path / "servers.yaml"])
     (tool,) = loaded.spec.tools
-    assert (tool.name, tool.description) == ("shop_price", "Tell what an article costs.")
+    assert (tool.name, tool.description) == ("shop_price", "Return what an article costs.")
     assert compile_plan(loaded).spec.tools[0].limits.timeout_s == 5.0
 
 

@@ -8,7 +8,7 @@ How a turn is read:
 - Text without a block is the answer. Thinking is read as in every format with tags; see `rlf.chat.scan`.
 
 The turn ends as the model's template ends it; results come back as the user's words, each in an `output` fence that
-its text cannot close. That code is run is told to the model by the spec's own messages.
+its text cannot close. The spec's own messages explain to the model that code is run.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ How a turn is read:
   out after a single call.
 - Thinking is as in `hermes`: nothing before `</think>` is run. Some templates open it after a question but not after a
   result; a turn is read as what stands before it left it.
-- Templates of the family that say nothing of tools get them told at the end of the system message.
+- Templates of the family that do not mention tools get them at the end of the system message.
 """
 
 from __future__ import annotations

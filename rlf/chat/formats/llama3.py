@@ -1,7 +1,7 @@
 """Llama 3.1 to 3.3: a call is a JSON object `{"name": ..., "parameters": {...}}`, bare or after `<|python_tag|>`.
 
 How a turn is read:
-- No tag tells a call from text, so every JSON object is looked at: it is a call when it has a `name` and `parameters`
+- No tag separates a call from text, so every JSON object is checked: it is a call when it has a `name` and `parameters`
   (or `arguments`), an attempt that failed when it only looks so, and part of the answer otherwise. Several calls follow
   one another, with `;` or white space between.
 - A call in quotes, in a code fence, in a list or inside another object is not run: it is BAD_CALL.

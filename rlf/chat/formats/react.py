@@ -7,9 +7,9 @@ How a turn is read:
 - `Final Answer:` holds the answer, to the end of the turn. Two answers, or an answer beside an action, are none; text
   without a label says nothing (EMPTY).
 - `Observation:` ends a turn, and what follows it is fed into the same text; nothing the policy writes after it counts.
-- In a result the labels and `<think>` are told apart from the format's own by a backslash (`Observation\\:`).
+- In a result the labels and `<think>` are marked as text by a backslash (`Observation\\:`).
 
-The prompt is the model's chat template, or plain text for a base model; the tools are told of by the spec's messages.
+The prompt is the model's chat template, or plain text for a base model; the spec's messages describe the tools.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ How a turn is read:
   beside a search, are none.
 - A block ends at its closing tag; another tag of the format before it shows that the closing tag is missing.
 - `<information>` is never the policy's to write.
-- In a result the tags above are told apart from the format's own by a backslash (`<\\/information>`).
+- In a result the tags above are marked as text by a backslash (`<\\/information>`).
 
-The prompt is the model's chat template, or plain text for a base model; that the tags exist is told by the spec.
+The prompt is the model's chat template, or plain text for a base model; the spec explains the tags.
 """
 
 from __future__ import annotations

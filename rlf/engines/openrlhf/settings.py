@@ -160,7 +160,7 @@ class OpenRlhfSettings(Engine):
     """Folder for checkpoints, the final model and what agents record; None: the run's own. With `ray_address` one that
     all nodes and this machine see; with `ingest` this machine need not."""
     ingest: IngestSpec | None = None
-    """How a cluster's nodes tell of trajectories; None: through the folder `output`."""
+    """How a cluster's nodes report trajectories; None: through the folder `output`."""
     outage_s: float = Field(600.0, ge=0)
     """How long training waits for a tool or a reward term that is down. Trajectories that need it are played again when
     it answers; after this time they are left out of the loss."""

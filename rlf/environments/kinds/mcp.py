@@ -64,7 +64,7 @@ class McpEnv(EnvSpec):
     end: LifecycleCall | None = None
     """Called as the world closes, for instance to have the server forget the key."""
     key: str | None = None
-    """Argument that tells trajectories apart; the model does not see it."""
+    """Argument that distinguishes trajectories; the model does not see it."""
     shown: tuple[str, ...] | None = None
     """Names of the tools that the model sees; None: all but those of the lifecycle."""
 

@@ -38,8 +38,8 @@ class PythonTerm(Term):
     Functions for TRL and verl are taken as they are. With `stage: turn` it returns a list: a number or None per turn.
 
     `async def` runs on the event loop, any number at once. A plain function runs on a thread beside the event loop,
-    one call at a time, so that it need not be thread-safe. A call that is not over after `timeout_s` is told to end and
-    left behind, and the trajectory is unscorable; with four such calls still running the term gives up. What waits
+    one call at a time, so that it need not be thread-safe. A call that is not over after `timeout_s` is asked to end
+    and left behind, and the trajectory is unscorable; with four such calls still running the term gives up. What waits
     outside of Python cannot be ended: it belongs behind `async def` or into a process of its own.
     """
 

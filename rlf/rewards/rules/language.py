@@ -87,10 +87,10 @@ _STOP_WORDS: dict[Language, frozenset[str]] = {
 class LanguageRule(Rule):
     """Share of the letters that are of the language's script; 0 if another language in that script shows more.
 
-    What it can tell: scripts from each other, and among Latin scripts the seven languages with a list of stop words,
+    It distinguishes scripts from each other, and among Latin scripts the seven languages with a list of stop words,
     by which of them has the most, two different ones at least. A text with fewer (a name such as Los Angeles, a few
-    words) fits each language of its script. It cannot tell languages it has no list of, nor dialects, nor a mixture by
-    sentences. A text without letters, such as a number, is in no language: 0.
+    words) fits each language of its script. It recognises no language without such a list, no dialects and no mixture
+    by sentences. A text without letters, such as a number, is in no language: 0.
     """
 
     sample: ClassVar[Sample] = Sample(

@@ -14,8 +14,8 @@ from rlf.types import CallRecord, Outcome, ParseFailure, Trajectory
 class ValidCall(Rule):
     """Calls that came to `ok` / (calls + parse failures); 0 if nothing was called.
 
-    What `tool_format` and `tool_success` tell apart. With `stage: turn` the same of each turn's calls and failures: the
-    tool execution reward of MT-GRPO (arXiv:2505.11821).
+    `tool_format` and `tool_success` separate the two. With `stage: turn` the same of each turn's calls and failures:
+    the tool execution reward of MT-GRPO (arXiv:2505.11821).
     """
 
     judges_turns: ClassVar[bool] = True

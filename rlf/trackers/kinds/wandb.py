@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WandbTracker(Tracker):
-    """Reports to Weights & Biases under the run's id, so that a resume goes on there; the key is read from
+    """Reports to Weights & Biases under the run's id, so that a resume continues there; the key is read from
     WANDB_API_KEY or `wandb login`.
     """
 

@@ -1,4 +1,4 @@
-"""The guide's examples are right, and the table of options is the one the code gives."""
+"""The guides' examples are right, and the table of options is the one the code gives."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rlf.cli.arguments import split_arguments
 from rlf.engines.openrlhf.compile.reference import FILE, page
 
 DOCS = Path(__file__).parents[3] / "docs"
-GUIDE = DOCS / "guides/openrlhf.md"
+GUIDES = [DOCS / f"guides/{name}.md" for name in ("openrlhf", "images", "cluster", "rehearse")]
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = [found.groupdict() for found in BLOCK.finditer(GUIDE.read_text(encoding="utf-8"))]
-NAMED = [block["name"] for block in BLOCKS if block["language"] == "yaml" and block["name"].startswith("specs/")]
+BLOCKS = [found.groupdict() for guide in GUIDES for found in BLOCK.finditer(guide.read_text(encoding="utf-8"))]
+NAMED = sorted({block["name"] for block in BLOCKS if (block["name"] or "").startswith("specs/")})
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """The guide's files, in the current folder."""
+    """The guides' files, in the current folder."""
     monkeypatch.chdir(tmp_path)
     for block in BLOCKS:
         if block["name"]:
@@ -54,3 +54,16 @@ def test_the_commands_for_plans_work(project):
 
 def test_the_committed_table_of_options_is_current():
     assert (DOCS / "reference" / FILE).read_text(encoding="utf-8") == page(), "run `make reference`"
+
+
+def test_a_file_of_several_guides_is_the_same_in_each():
+    texts: dict[str, set[str]] = {}
+    for block in BLOCKS:
+        if block["name"]:
+            texts.setdefault(block["name"], set()).add(block["text"])
+    assert {name for name, found in texts.items() if len(found) > 1} == set()
+
+
+def test_the_guide_on_images_names_what_people_search_for():
+    text = (DOCS / "guides/images.md").read_text(encoding="utf-8")
+    assert all(word in text for word in ("vision-language model", "VLM", "multimodal"))

@@ -202,7 +202,7 @@ _DATA = (
         "actor.freeze_visual_encoder",
         "rollout.max_images",
         lambda s: s.spec.rollout.max_images > 0,
-        "with pictures: vLLM keeps what it has made of one when new weights come",
+        "with images: vLLM keeps an image's encoding when new weights come",
     ),
     Option("data.max_len", "rollout.max_total_tokens", lambda s: s.spec.rollout.max_total_tokens),
     Option("train.num_episodes", "train.steps", lambda s: 1, "the rows are steps x prompts_per_step"),
@@ -331,7 +331,7 @@ _CHECKPOINT = (
     Option("ckpt.save_steps", "checkpoint.every", lambda s: s.spec.checkpoint.every),
     Option("ckpt.max_num", "checkpoint.keep", lambda s: s.spec.checkpoint.keep),
     Option("ckpt.save_hf", "engine.hf_checkpoints", lambda s: s.engine.hf_checkpoints),
-    Option("ckpt.load_enable", "", lambda s: True, "a job goes on from its own checkpoint, where there is one"),
+    Option("ckpt.load_enable", "", lambda s: True, "a job continues from its own checkpoint, where there is one"),
     Option("ckpt.best_metric_key", "", lambda s: "none", "no checkpoints beside those that `checkpoint` names"),
 )
 _PLACES = (

@@ -38,7 +38,7 @@ REFUSED = {
     "reward.overlong_penalty_factor": "its length counts tool output. Write the weight of {rule: overlong}",
     "data.apply_chat_template": "the agent renders prompts, token by token. Write chat",
     "data.input_template": "the agent renders prompts, token by token. Write data.train.template",
-    "data.image_key": "rows name their pictures in the task. Write data.train.images",
+    "data.image_key": "rows name their images in the task. Write data.train.images",
     "data.prompt_probs": "there is one dataset",
     "data.prompt_split": "rlf writes the dataset. Write data.train.split",
     "data.max_samples": "rlf writes as many rows as there are to draw. Write train.steps",

@@ -1,0 +1,69 @@
+"""The files of Start and of the tutorials compile, and their commands are commands of rlf."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from rlf.api.specs.plans import check_spec
+from rlf.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "docs/start.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]
+BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = [(page, found.groupdict()) for page in PAGES for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+SPECS = [(page, block["name"]) for page, block in BLOCKS if (block["name"] or "").startswith("specs/")]
+COMMANDS = [
+    (page, line) for page, block in BLOCKS if block["language"] == "console" for line in block["text"].splitlines()
+]
+# They check and test for real; other commands are only parsed.
+RUN = ("rlf tools test tool_specs/stock.yaml", 'rlf tools test specs/shop.yaml --call price \'{"article": "lamp"}\'')
+
+
+def write_files(page: Path, folder: Path) -> None:
+    for owner, block in BLOCKS:
+        if owner == page and block["name"]:
+            path = folder / block["name"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block["text"], encoding="utf-8")
+
+
+def show_page(case) -> str:
+    return f"{case[0].stem}: {case[1]}"
+
+
+def test_every_block_is_a_file_or_commands():
+    assert all(block["name"] or block["language"] == "console" for _, block in BLOCKS)
+
+
+@pytest.mark.parametrize("case", SPECS, ids=show_page)
+def test_a_spec_has_no_faults(case, tmp_path, monkeypatch):
+    page, name = case
+    monkeypatch.chdir(tmp_path)
+    write_files(page, tmp_path)
+    check_spec([tmp_path / name], [])
+
+
+@pytest.mark.parametrize("case", COMMANDS, ids=show_page)
+def test_a_command_is_one_of_rlf(case):
+    program, *words = shlex.split(case[1])
+    assert program == "rlf"
+    command = typer.main.get_command(app)
+    context = command.make_context("rlf", words)
+    while hasattr(command, "resolve_command"):
+        name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, words, parent=context)
+
+
+@pytest.mark.parametrize("line", RUN)
+def test_the_examples_of_a_tool_pass(line, tmp_path, monkeypatch):
+    (page,) = {page for page, command in COMMANDS if command == line}
+    monkeypatch.chdir(tmp_path)
+    write_files(page, tmp_path)
+    done = CliRunner().invoke(app, shlex.split(line)[1:])
+    assert done.exit_code == 0, done.output
