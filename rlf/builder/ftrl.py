@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlf.builder.folder import DATABASE, SPLITS, read_world
+from rlf.builder.folder import DATABASE, SPEC, SPLITS, read_world
 from rlf.builder.graph.workshop import CODE
 from rlf.builder.task import Task
-from rlf.core.yaml_text import load_document
+from rlf.core.yaml_text import dump_yaml, load_document
 
 _STORED = {"_connection", "_find", "_names", "_kind_of"}
 """Functions of the shared code that read the database, in whose place a table in the code is read."""
@@ -35,7 +35,7 @@ def _kind_of(key):
 
 
 def write_ftrl(folder: Path) -> Iterator[Path]:
-    """Writes a file of rows for each part of a world's split, into its folder `ftrl`."""
+    """Writes a file of rows for each part of a world's split into its folder `ftrl`, and a spec that trains on them."""
     _, tasks = read_world(folder)
     (folder / "ftrl").mkdir(exist_ok=True)
     with closing(sqlite3.connect(folder / DATABASE if (folder / DATABASE).is_file() else ":memory:")) as connection:
@@ -49,6 +49,22 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
                         row = ftrl_row(task, {tool: describe(tool) for tool in task.tools}, code_of)
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
             yield path
+    spec = folder / "ftrl" / SPEC
+    spec.write_text(dump_yaml(_spec(load_document((folder / SPEC).read_text(encoding="utf-8")))), encoding="utf-8")
+    yield spec
+
+
+def _spec(world: Mapping[str, Any]) -> dict[str, Any]:
+    """The world's spec over the rows, whose tools come with them."""
+    columns = {"prompt": "messages", "kind": "data_source", "tools": "tools"}
+    files = {part: source["path"] for part, source in world["data"].items()}
+    return {
+        "extends": f"../{SPEC}",
+        "name": f"{world['name']}-ftrl",
+        "data": {part: {"path": file, **columns} for part, file in files.items()},
+        "tools": [],
+        "env": {"kind": "ftrl", "rows": list(dict.fromkeys(files.values()))},
+    }
 
 
 def ftrl_row(

@@ -22,6 +22,9 @@ REWARD = "reward"
 DONE = "done"
 """The attribute that says that the episode is over, of a class that has it."""
 
+REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, PermissionError)
+"""What a tool's method raises about its arguments: the model reads it. Everything else is the world's own failure."""
+
 
 def tool_names(made_by: type[Any]) -> list[str]:
     """Public methods of a class but those of its life, in the order of their definition."""

@@ -110,8 +110,9 @@ class WorldEpisode:
         world = self._open_world()
         try:
             step = await world.call(call)
-        except ToolFailure:
-            await self._note_state(world, place)
+        except ToolFailure as refusal:
+            if not refusal.outcome.is_infrastructure:
+                await self._note_state(world, place)
             raise
         await self._note_state(world, place)
         self._note(step)

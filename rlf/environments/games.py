@@ -12,12 +12,14 @@ import pickle
 import random
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from rlf.core import RlfError
 from rlf.core.callables import load_callable, load_module
+from rlf.environments.world import Step
+from rlf.types import Task
 
 _LOCK = threading.Lock()
 """Held while a game has Python's shared random numbers for itself."""
@@ -127,6 +129,16 @@ def _observed(said: Any) -> str | None:
     return said
 
 
+def package_of(make: str) -> str:
+    """The package or file that a game's name begins with."""
+    return _split(make)[0]
+
+
+def _split(make: str) -> tuple[str, str]:
+    package, _, name = make.partition(":") if ".py:" not in make else make.rpartition(":")
+    return package, name
+
+
 def find_game(make: str, args: Mapping[str, Any]) -> Callable[[], Game]:
     """What makes games by a name `package:id`.
 
@@ -135,7 +147,7 @@ def find_game(make: str, args: Mapping[str, Any]) -> Callable[[], Game]:
     Raises:
         RlfError: there is no such package or game.
     """
-    package, _, name = make.partition(":") if ".py:" not in make else make.rpartition(":")
+    package, name = _split(make)
     module = load_module(package)
     if package == "reasoning_gym":
         return lambda: _ReasoningGymGame(lambda seed: module.create_dataset(name, seed=seed, size=1, **args))
@@ -182,3 +194,58 @@ def freeze(*values: Any) -> bytes | None:
         return pickle.dumps(values)
     except (pickle.PicklingError, TypeError, AttributeError):
         return None
+
+
+class PlayedGame:
+    """One game as a class of a world: what is said to it are its actions. Its random numbers are its own."""
+
+    def __init__(self, make: str, args: Mapping[str, Any]) -> None:
+        self._make = find_game(make, args)
+        self._random = OwnRandom()
+        self._game: Game | None = None
+        self._rewards: list[float] = []
+        self._num_actions = 0
+
+    def reset(self, task: Task, seed: int) -> str | None:
+        """Makes the game and begins it; a row's column `seed` goes before the world's."""
+        seed = int(task.columns.get("seed", seed)) % 2**32
+        with self._random.held(seed):
+            self._game = self._make()
+            return self._game.reset(seed)
+
+    def reply(self, text: str) -> Step:
+        """Plays one action."""
+        with self._random.held():
+            played = self._played.step(text)
+        self._num_actions += 1
+        if played.reward is not None:
+            self._rewards.append(played.reward)
+        return Step(played.said, played.reward, played.done)
+
+    def score(self) -> dict[str, float]:
+        """The sum of the rewards, and the number of actions."""
+        return {"score": sum(self._rewards), "turns": float(self._num_actions)}
+
+    def gold(self) -> Sequence[str] | None:
+        """The one action that solves the task, where it is known."""
+        action = self._played.gold()
+        return None if action is None else (action,)
+
+    def snapshot(self) -> bytes | None:
+        """The game by pickle; None where it cannot be."""
+        return freeze(self._game, self._random, self._rewards, self._num_actions)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Puts a snapshot in place."""
+        self._game, self._random, self._rewards, self._num_actions = pickle.loads(snapshot)
+
+    def close(self) -> None:
+        """Closes the game, where there is one."""
+        if self._game is not None:
+            with self._random.held():
+                self._game.close()
+
+    @property
+    def _played(self) -> Game:
+        assert self._game is not None, "a game before its reset"
+        return self._game

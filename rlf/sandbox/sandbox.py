@@ -24,7 +24,7 @@ from rlf.sandbox.launch import Launch
 from rlf.sandbox.packages import find_packages
 from rlf.sandbox.remote import RemoteSandbox
 from rlf.sandbox.sessions import Sessions
-from rlf.sandbox.spec import Level, SandboxSpec
+from rlf.sandbox.spec import Level, SandboxLimits, SandboxSpec
 from rlf.sandbox.warm import candidates, strongest
 
 _CALLS_PER_CORE = 4
@@ -56,6 +56,11 @@ class Sandbox:
         """Ends every session and the server; nothing is left."""
         await self._sessions.close()
         await self._warm.close()
+
+    @property
+    def limits(self) -> SandboxLimits:
+        """What a call may use where its request says nothing."""
+        return self._spec.limits
 
     @property
     def level(self) -> Level:

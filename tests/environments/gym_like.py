@@ -1,6 +1,7 @@
 """Text worlds shaped as other packages' are."""
 
 import random
+import time
 
 
 class Number:
@@ -36,3 +37,17 @@ def make(name, **keys):
     if name != "Number-v0":
         raise ValueError(f"{name} is not registered")
     return Number(**keys)
+
+
+class Steady(Number):
+    """Has the number 7; hangs at 0."""
+
+    def reset(self, seed=None):
+        said, info = super().reset(seed)
+        self.number = 7
+        return said, info
+
+    def step(self, action):
+        if action == "0":
+            time.sleep(4)
+        return super().step(action)

@@ -1,6 +1,7 @@
 """`python openenv_server.py PORT`: a world behind OpenEnv's own server, in an environment that has OpenEnv."""
 
 import sys
+import time
 
 import uvicorn
 from openenv.core.env_server.http_server import create_fastapi_app
@@ -26,6 +27,8 @@ class Number(Environment):
         return Heard(said="Guess.", reward=None, done=False)
 
     def step(self, action, timeout_s=None, **_):
+        if action.guess == 1000:
+            time.sleep(20)
         if action.guess < 0:
             raise ZeroDivisionError("the world broke")
         right = action.guess == self.number

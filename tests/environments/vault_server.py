@@ -1,6 +1,8 @@
 """An MCP server with a state and lifecycle tools; with `keyed` it keeps worlds apart by an argument."""
 
+import os
 import sys
+import time
 
 from mcp.server.mcpserver import MCPServer
 
@@ -15,6 +17,10 @@ def look(place: str) -> str:
 
 def look_in(world: str, place: str) -> str:
     """Look at a place: desk or shelf."""
+    if place == "maze":
+        time.sleep(20)
+    if place == "quake":
+        os._exit(1)
     if place == "cellar":
         raise ValueError("there is no cellar")
     return f"A note: {worlds[world]['code']}" if place == "desk" else "Nothing."

@@ -1,5 +1,7 @@
 """A taskset of verifiers v1."""
 
+import time
+
 import verifiers.v1 as vf
 
 
@@ -10,6 +12,10 @@ class Data(vf.TaskData):
 class Capital(vf.Task[Data]):
     @vf.reward(weight=1.0)
     async def exact(self, trace) -> float:
+        if trace.last_reply == "BREAK":
+            raise OSError("the atlas is torn")
+        if trace.last_reply == "HANG":
+            time.sleep(20)  # noqa: ASYNC251 - a reward that blocks its process
         return float(trace.last_reply == self.data.answer)
 
     @vf.reward(weight=0.5)

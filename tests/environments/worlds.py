@@ -1,5 +1,7 @@
 """Small worlds for tests."""
 
+import os
+import signal
 import threading
 import time
 
@@ -142,3 +144,29 @@ class Slow:
 
     def close(self):
         Slow.alive -= 1
+
+
+class Obedient(Counter):
+    """Does what is asked of it."""
+
+    def do(self, what: str) -> str:
+        """Does it.
+
+        Args:
+            what: what to do.
+        """
+        if what == "ignore":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if what == "thread":
+            threading.Thread(target=time.sleep, args=(20,)).start()
+        if what in ("hang", "ignore", "thread"):
+            time.sleep(20)
+        if what == "compute":
+            return str(sum(range(10**13)))
+        if what == "leave":
+            os._exit(3)
+        if what == "exit":
+            raise SystemExit(4)
+        if what == "die":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        raise RuntimeError("the world is broken")

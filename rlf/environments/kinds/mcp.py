@@ -165,6 +165,8 @@ class _Maker:
 
         self.spec = spec
         self._shared = [Connection(spec.server) for _ in range(spec.server.sessions)] if spec.key else []
+        self._own = set[Connection]()
+        """Connections of single worlds, also of those whose start was cancelled; until they are closed."""
         self._num_made = 0
 
     async def make(self) -> World:
@@ -180,12 +182,17 @@ class _Maker:
             if self.spec.takes_folder:
                 server = self.spec.in_folder(Path(stack.enter_context(TemporaryDirectory(prefix="rlf-world-"))))
             connection = Connection(server)
-            stack.push_async_callback(connection.close)
+            self._own.add(connection)
+            stack.push_async_callback(self._close, connection)
             return _McpWorld(self.spec, connection, await connection.session(), stack.pop_all())
 
     async def close(self) -> None:
-        """Ends the sessions that are shared."""
-        await asyncio.gather(*(connection.close() for connection in self._shared))
+        """Ends all sessions that are left."""
+        await asyncio.gather(*(connection.close() for connection in (*self._shared, *self._own)))
+
+    async def _close(self, connection: Connection) -> None:
+        await connection.close()
+        self._own.discard(connection)
 
 
 class _McpWorld(World):

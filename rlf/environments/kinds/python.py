@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from types import MethodType
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from rlf.core.blocking import blocking_calls
 from rlf.core.callables import CallableName, is_async, load_callable, source_hash
 from rlf.core.hashing import hash_json
-from rlf.environments.classes import (
-    DONE,
-    describe_methods,
-    missing_columns,
-    reset_arguments,
-    sets_reward,
-    to_actions,
-    to_scores,
-    tool_names,
-)
+from rlf.environments.classes import describe_methods, missing_columns, sets_reward, tool_names
+from rlf.environments.instances import ClassMaker, OwnProcess, asynchronous_methods
 from rlf.environments.kind import EnvSpec, WorldMaker
-from rlf.environments.world import Step, World
-from rlf.tools.failure import ToolFailure, describe
+from rlf.environments.processes import ClassProcesses
 from rlf.tools.limits import MAX_ABANDONED
-from rlf.tools.python.arguments import ArgumentAdapter
 from rlf.tools.python.threads import ThreadPool
-from rlf.types import Outcome, Task, ToolCall, ToolDescription
-
-_REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, PermissionError)
-"""What a tool's method raises about its arguments: the model reads it. Everything else is the world's own failure."""
+from rlf.types import ToolDescription
 
 
 class Isolation(StrEnum):
@@ -41,6 +30,9 @@ class Isolation(StrEnum):
     """`def` on a thread, `async def` on the loop. A hung thread is left behind, it cannot be killed."""
     INLINE = "inline"
     """On the event loop. For `def` only if it is pure and takes microseconds: while it runs, nothing else does."""
+    PROCESS = "process"
+    """Each instance in a process of its own, forked from one that has imported the class. A class that hangs, ends its
+    process or leaks memory harms no other trajectory: its process is killed at a deadline, and at its close."""
 
 
 class PythonEnv(EnvSpec):
@@ -60,6 +52,16 @@ class PythonEnv(EnvSpec):
     methods: tuple[str, ...] | None = None
     """Names of the methods that are tools; None: all public ones."""
     isolation: Isolation = Isolation.THREAD
+    memory_mb: int | None = Field(None, ge=16)
+    """Memory that an instance may take beside the imports, in MiB, with `isolation: process`; None: as much as there
+    is."""
+
+    @model_validator(mode="after")
+    def _memory_is_of_processes(self) -> Self:
+        if self.memory_mb is not None and self.isolation is not Isolation.PROCESS:
+            words = "`memory_mb` bounds a process; write `isolation: process` too"
+            raise PydanticCustomError("python_env", "{reason}", {"reason": words})
+        return self
 
     @property
     def speaks(self) -> bool:
@@ -87,6 +89,10 @@ class PythonEnv(EnvSpec):
             yield f"{self.callable} has neither public methods, which are its tools, nor `reply`"
         if not hasattr(made_by, "score") and not sets_reward(made_by):
             yield f"{self.callable} has neither a method `score` nor an attribute `reward`; give it one"
+        if self.isolation is Isolation.PROCESS:
+            if self.callable.startswith("__main__:"):
+                yield f"{self.callable} is in the program itself, which no other process can import; name a module"
+            return
         for name in (name for name in dir(made_by) if not name.startswith("__")):
             method = getattr(made_by, name)
             if is_async(method) and (blocking := blocking_calls(method)):
@@ -102,116 +108,27 @@ class PythonEnv(EnvSpec):
         name = self.callable.rpartition(":")[2]
         return hash_json([name, source_hash(load_callable(self.callable)), dict(self.args)])
 
+    def contained(self) -> Self:
+        """A class of `def` methods in processes, unless the spec says where. An `async def` stays on the loop."""
+        made_by = load_callable(self.callable)
+        stays = self.callable.startswith("__main__:") or asynchronous_methods(made_by)
+        if "isolation" in self.model_fields_set or stays:
+            return self
+        return self.model_copy(update={"isolation": Isolation.PROCESS})
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:
-        """Imports the class; its instances share a pool of threads."""
+        """Imports the class; its instances share a pool of threads, or the process that theirs are forked from."""
+        if self.isolation is Isolation.PROCESS:
+            made_by = load_callable(self.callable)
+            async with ClassProcesses(self.callable, made_by, self.args, memory_mb=self.memory_mb) as processes:
+                yield ClassMaker(processes)
+            return
         threads = None
         if self.isolation is Isolation.THREAD:
             threads = ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)
         try:
-            yield _Maker(load_callable(self.callable), self.args, threads, self.tools)
+            yield ClassMaker(OwnProcess(load_callable(self.callable), self.args, threads, self.tools))
         finally:
             if threads is not None:
                 threads.close()
-
-
-class _Maker:
-    """Makes instances of one class, and runs their methods where they run."""
-
-    def __init__(
-        self,
-        made_by: Callable[..., Any],
-        args: Mapping[str, Any],
-        threads: ThreadPool | None,
-        tools: Sequence[ToolDescription],
-    ) -> None:
-        self._made_by, self._args, self._threads = made_by, args, threads
-        self._adapters = {
-            tool.name: ArgumentAdapter(MethodType(getattr(made_by, tool.name), made_by)) for tool in tools
-        }
-        public = [name for name in dir(made_by) if not name.startswith("_")]
-        self._asynchronous = frozenset(name for name in public if is_async(getattr(made_by, name)))
-
-    @property
-    def runs_on_loop(self) -> bool:
-        """Whether any code of the class is awaited on the event loop, where it could swallow its cancellation."""
-        return bool(self._asynchronous)
-
-    async def make(self) -> World:
-        """An instance."""
-        return _ClassWorld(await self._run(self._made_by, self._args), self)
-
-    async def call(self, instance: Any, call: ToolCall) -> Any:
-        """What a tool's method returns."""
-        method = self._adapters[call.name].bind(getattr(instance, call.name))
-        if call.name in self._asynchronous:
-            return await method(**call.arguments)
-        return await self._run(method, call.arguments)
-
-    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
-        """What a method of its life returns; None where the class has no such method."""
-        method = getattr(instance, name, None)
-        if method is None:
-            return None
-        return await (method(**arguments) if name in self._asynchronous else self._run(method, arguments))
-
-    async def _run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-        """What a plain function returns, and raises what it raises."""
-        if self._threads is None:
-            return function(**arguments)
-
-        def work() -> tuple[Any, BaseException | None]:
-            try:
-                return function(**arguments), None
-            except BaseException as fault:  # noqa: BLE001 - a thread must outlive SystemExit
-                return None, fault
-
-        value, fault = await self._threads.run(work)
-        if fault is not None:
-            raise fault
-        return value
-
-
-class _ClassWorld(World):
-    """An instance of the user's class."""
-
-    def __init__(self, instance: Any, maker: _Maker) -> None:
-        self._instance, self._maker = instance, maker
-        self.shows_state = hasattr(instance, "state")
-        self.ends_when_cancelled = not maker.runs_on_loop
-
-    async def reset(self, task: Task, seed: int) -> str | None:
-        given = reset_arguments(self._instance.reset, task, seed) if hasattr(self._instance, "reset") else {}
-        said: str | None = await self._maker.live(self._instance, "reset", **given)
-        return said
-
-    async def call(self, call: ToolCall) -> Step:
-        try:
-            return self._to_step(await self._maker.call(self._instance, call))
-        except _REFUSALS as fault:
-            raise ToolFailure(Outcome.TOOL_ERROR, describe(fault)) from fault
-
-    async def reply(self, text: str) -> Step:
-        return self._to_step(await self._maker.live(self._instance, "reply", text=text))
-
-    async def score(self) -> Mapping[str, float]:
-        return to_scores(await self._maker.live(self._instance, "score"), self._instance)
-
-    async def gold(self) -> Sequence[ToolCall | str] | None:
-        return to_actions(await self._maker.live(self._instance, "gold")) if hasattr(self._instance, "gold") else None
-
-    async def state(self) -> Any:
-        return await self._maker.live(self._instance, "state")
-
-    async def snapshot(self) -> Any:
-        return await self._maker.live(self._instance, "snapshot")
-
-    async def restore(self, snapshot: Any) -> None:
-        await self._maker.live(self._instance, "restore", snapshot=snapshot)
-
-    async def close(self) -> None:
-        await self._maker.live(self._instance, "close")
-
-    def _to_step(self, value: Any) -> Step:
-        step = value if isinstance(value, Step) else Step(value)
-        return step._replace(done=True) if getattr(self._instance, DONE, False) is True else step

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import metadata
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from rlf.core.hashing import hash_json
-from rlf.environments.games import Game, OwnRandom, find_game, freeze
+from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
+from rlf.environments.instances import ClassMaker, OwnProcess
 from rlf.environments.kind import EnvSpec, WorldMaker
-from rlf.environments.world import Step, World
+from rlf.environments.processes import ClassProcesses
 from rlf.tools.failure import describe
 from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
-from rlf.types import Task
-
-T = TypeVar("T")
 
 
 class TextEnv(EnvSpec):
@@ -34,6 +31,9 @@ class TextEnv(EnvSpec):
     """`package:id`, or `path/file.py:name` relative to the file that says so."""
     args: Mapping[str, Any] = {}
     """What games are made with, by name."""
+    isolation: Literal["thread", "process"] = "thread"
+    """`process`: each game in a process of its own. On threads games play one after the other, as each has Python's
+    shared random numbers for itself meanwhile, and a game that hangs holds up all of them."""
 
     @property
     def speaks(self) -> bool:
@@ -72,75 +72,16 @@ class TextEnv(EnvSpec):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:
-        """Imports the package; its games share a pool of threads."""
+        """Imports the package; its games share a pool of threads, or the process that theirs are forked from."""
+        args = {"make": self.make, "args": dict(self.args)}
+        find_game(self.make, self.args)
+        if self.isolation == "process":
+            name = f"{PlayedGame.__module__}:{PlayedGame.__name__}"
+            async with ClassProcesses(name, PlayedGame, args, imports=(package_of(self.make),)) as processes:
+                yield ClassMaker(processes)
+            return
         threads = ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)
         try:
-            yield _Maker(find_game(self.make, self.args), threads)
+            yield ClassMaker(OwnProcess(PlayedGame, args, threads, ()))
         finally:
             threads.close()
-
-
-class _Maker:
-    """Makes worlds of one game."""
-
-    def __init__(self, make: Callable[[], Game], threads: ThreadPool) -> None:
-        self._make, self._threads = make, threads
-
-    async def make(self) -> World:
-        """A world whose game is made at its reset, with random numbers of its own."""
-        return _TextWorld(self._make, self._threads)
-
-
-class _TextWorld(World):
-    """One game."""
-
-    def __init__(self, make: Callable[[], Game], threads: ThreadPool) -> None:
-        self._make, self._threads, self._random = make, threads, OwnRandom()
-        self._game: Game | None = None
-        self._rewards: list[float] = []
-        self._num_actions = 0
-
-    async def reset(self, task: Task, seed: int) -> str | None:
-        seed = int(task.columns.get("seed", seed)) % 2**32
-
-        def begin() -> str | None:
-            self._game = self._make()
-            return self._game.reset(seed)
-
-        return await self._run(begin, seed)
-
-    async def reply(self, text: str) -> Step:
-        played = await self._run(lambda: self._played.step(text))
-        self._num_actions += 1
-        if played.reward is not None:
-            self._rewards.append(played.reward)
-        return Step(played.said, played.reward, played.done)
-
-    async def score(self) -> Mapping[str, float]:
-        return {"score": sum(self._rewards), "turns": float(self._num_actions)}
-
-    async def gold(self) -> Sequence[str] | None:
-        action = self._played.gold()
-        return None if action is None else (action,)
-
-    async def snapshot(self) -> bytes | None:
-        return freeze(self._game, self._random, self._rewards, self._num_actions)
-
-    async def restore(self, snapshot: bytes) -> None:
-        self._game, self._random, self._rewards, self._num_actions = pickle.loads(snapshot)
-
-    async def close(self) -> None:
-        if self._game is not None:
-            await self._run(self._game.close)
-
-    @property
-    def _played(self) -> Game:
-        assert self._game is not None, "a game before its reset"
-        return self._game
-
-    async def _run(self, work: Callable[[], T], seed: int | None = None) -> T:
-        def held() -> T:
-            with self._random.held(seed):
-                return work()
-
-        return await self._threads.run(held)

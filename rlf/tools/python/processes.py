@@ -133,7 +133,7 @@ class _Worker:
                 start_new_session=True,
             )
         redact = Redactor(os.environ).text
-        self._relay = threading.Thread(target=_relay, args=(self.process.stdout, redact), daemon=True)
+        self._relay = threading.Thread(target=relay_output, args=(self.process.stdout, redact), daemon=True)
         self._relay.start()
 
     @property
@@ -182,7 +182,7 @@ class _Worker:
         return ToolFailure(Outcome.INFRA, f"the process of the tool ended during the call ({how})")
 
 
-def _relay(printed: IO[bytes], redact: Callable[[str], str]) -> None:
+def relay_output(printed: IO[bytes], redact: Callable[[str], str]) -> None:
     """Writes what a worker prints to stderr, line by line and without the secrets of the environment."""
     with printed:
         while line := printed.readline(_MAX_LINE_BYTES):

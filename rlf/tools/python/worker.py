@@ -34,9 +34,9 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Serves the socket whose descriptor is the first argument until it is closed."""
-    _die_with(int(sys.argv[2]))
+    die_with(int(sys.argv[2]))
     with socket.socket(fileno=int(sys.argv[1])) as end, end.makefile("rwb") as connection:
-        start = _receive(connection)
+        start = receive(connection)
         if start is None:
             return
         sys.path[:] = start["path"]
@@ -47,7 +47,7 @@ def main() -> None:
             return
         _send(connection, {})
         state = ProcessState()
-        while (arguments := _receive(connection)) is not None:
+        while (arguments := receive(connection)) is not None:
             answer = _answer(function, arguments)
             _send(connection, {**answer, "leftovers": state.restore()})
 
@@ -66,7 +66,7 @@ def _answer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str
     return {"outcome": Outcome.TOOL_ERROR if output.is_error else Outcome.OK, **told}
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Ends this process when the one that started it ends, also while the tool computes. Linux alone can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -74,7 +74,7 @@ def _die_with(parent: int) -> None:
             os._exit(1)
 
 
-def _receive(connection: BufferedRWPair) -> Any:
+def receive(connection: BufferedRWPair) -> Any:
     """The next message; None at the end."""
     head = connection.read(LENGTH.size)
     num_bytes = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0

@@ -1,0 +1,159 @@
+"""An instance of a user's class as a world, wherever it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
+from typing import Any, Protocol
+
+from rlf.core.callables import is_async
+from rlf.environments.classes import DONE, REFUSALS, reset_arguments, to_actions, to_scores
+from rlf.environments.world import Step, World
+from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.python.arguments import ArgumentAdapter
+from rlf.tools.python.threads import ThreadPool
+from rlf.types import Outcome, Task, ToolCall, ToolDescription
+
+
+class Place(Protocol):
+    """Where the instances of a class live."""
+
+    @property
+    def runs_on_loop(self) -> bool:
+        """Whether any code of the class is awaited on the event loop, where it could swallow its cancellation."""
+
+    async def make(self) -> Any:
+        """An instance, or what stands for it: its attributes are the instance's."""
+
+    async def call(self, instance: Any, call: ToolCall) -> Any:
+        """What a tool's method returns. Raises what it raises, or a ToolFailure of the same sense."""
+
+    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
+        """What a method of its life returns; None where the class has no such method."""
+
+    async def discard(self, instance: Any) -> None:
+        """Gives back what an instance holds, which is asked for nothing more."""
+
+
+class ClassMaker:
+    """Makes worlds of a class."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def make(self) -> World:
+        """A world of an instance of its own."""
+        return ClassWorld(await self._place.make(), self._place)
+
+
+def asynchronous_methods(made_by: Callable[..., Any]) -> frozenset[str]:
+    """The public methods that are awaited."""
+    public = [name for name in dir(made_by) if not name.startswith("_")]
+    return frozenset(name for name in public if is_async(getattr(made_by, name)))
+
+
+class ClassWorld(World):
+    """An instance of the user's class."""
+
+    def __init__(self, instance: Any, place: Place) -> None:
+        self._instance, self._place = instance, place
+        self.shows_state = hasattr(instance, "state")
+        self.ends_when_cancelled = not place.runs_on_loop
+
+    async def reset(self, task: Task, seed: int) -> str | None:
+        given = reset_arguments(self._instance.reset, task, seed) if hasattr(self._instance, "reset") else {}
+        said: str | None = await self._place.live(self._instance, "reset", **given)
+        return said
+
+    async def call(self, call: ToolCall) -> Step:
+        try:
+            return self._to_step(await self._place.call(self._instance, call))
+        except REFUSALS as fault:
+            raise ToolFailure(Outcome.TOOL_ERROR, describe(fault)) from fault
+
+    async def reply(self, text: str) -> Step:
+        return self._to_step(await self._place.live(self._instance, "reply", text=text))
+
+    async def score(self) -> Mapping[str, float]:
+        return to_scores(await self._place.live(self._instance, "score"), self._instance)
+
+    async def gold(self) -> Sequence[ToolCall | str] | None:
+        return to_actions(await self._place.live(self._instance, "gold")) if hasattr(self._instance, "gold") else None
+
+    async def state(self) -> Any:
+        return await self._place.live(self._instance, "state")
+
+    async def snapshot(self) -> Any:
+        return await self._place.live(self._instance, "snapshot")
+
+    async def restore(self, snapshot: Any) -> None:
+        await self._place.live(self._instance, "restore", snapshot=snapshot)
+
+    async def close(self) -> None:
+        try:
+            await self._place.live(self._instance, "close")
+        finally:
+            await self._place.discard(self._instance)
+
+    def _to_step(self, value: Any) -> Step:
+        step = value if isinstance(value, Step) else Step(value)
+        return step._replace(done=True) if getattr(self._instance, DONE, False) is True else step
+
+
+class OwnProcess:
+    """Makes instances of one class in this process, and runs their methods on threads or on the loop. A `Place`."""
+
+    def __init__(
+        self,
+        made_by: Callable[..., Any],
+        args: Mapping[str, Any],
+        threads: ThreadPool | None,
+        tools: Sequence[ToolDescription],
+    ) -> None:
+        self._made_by, self._args, self._threads = made_by, args, threads
+        self._adapters = {
+            tool.name: ArgumentAdapter(MethodType(getattr(made_by, tool.name), made_by)) for tool in tools
+        }
+        self._asynchronous = asynchronous_methods(made_by)
+
+    @property
+    def runs_on_loop(self) -> bool:
+        """Whether any code of the class is awaited on the event loop, where it could swallow its cancellation."""
+        return bool(self._asynchronous)
+
+    async def make(self) -> Any:
+        """An instance."""
+        return await self._run(self._made_by, self._args)
+
+    async def call(self, instance: Any, call: ToolCall) -> Any:
+        """What a tool's method returns."""
+        method = self._adapters[call.name].bind(getattr(instance, call.name))
+        if call.name in self._asynchronous:
+            return await method(**call.arguments)
+        return await self._run(method, call.arguments)
+
+    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
+        """What a method of its life returns; None where the class has no such method."""
+        method = getattr(instance, name, None)
+        if method is None:
+            return None
+        return await (method(**arguments) if name in self._asynchronous else self._run(method, arguments))
+
+    async def discard(self, instance: Any) -> None:
+        """Nothing: the instance is this process's to collect."""
+
+    async def _run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """What a plain function returns, and raises what it raises."""
+        if self._threads is None:
+            return function(**arguments)
+
+        def work() -> tuple[Any, BaseException | None]:
+            try:
+                return function(**arguments), None
+            except BaseException as fault:  # noqa: BLE001 - a thread must outlive SystemExit
+                return None, fault
+
+        value, fault = await self._threads.run(work)
+        if fault is not None:
+            raise fault
+        return value

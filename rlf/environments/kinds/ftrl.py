@@ -1,0 +1,210 @@
+"""`env: {kind: ftrl}`: FTRL's rows, which bring their own tools as source, run in a sandbox."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+from uuid import uuid4
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from rlf.core import RlfError
+from rlf.core.hashing import hash_bytes, hash_json
+from rlf.data.source import read_rows
+from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.workers import ftrl_tools
+from rlf.environments.world import Step, World
+from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
+from rlf.sandbox import Execution, LevelChoice, Outcome, RemoteSandbox, Request, Sandbox, SandboxSpec, open_sandbox
+from rlf.tools.failure import ToolFailure
+from rlf.tools.results import to_text
+from rlf.types import Outcome as ToolOutcome
+from rlf.types import Task, ToolCall, ToolDescription
+
+TOOLS, CODES, UNSOLVED = "tools", "codes", "unsolved_set"
+"""Columns: the tools' documents, their source by name, and the golds of the sub-questions by tool."""
+
+_HOST = Path(ftrl_tools.__file__).read_text(encoding="utf-8")
+
+
+class FtrlEnv(EnvSpec):
+    """Rows as FTRL has them: each brings its tools as documents (`tools`) and as source (`codes`).
+
+    A trajectory runs its row's source in a sandboxed process of its own, whose state stays from call to call. Name the
+    column with `data.train.tools: tools` too, so that a trajectory sees its row's tools alone. The score `solved` is
+    the share of the row's sub-questions (`unsolved_set`) that calls have solved, by value and type; the reward rule
+    `ftrl` and the metrics of solving read the same column.
+    """
+
+    FILES: ClassVar[tuple[str, ...]] = ("rows",)
+
+    kind: Literal["ftrl"] = "ftrl"
+    rows: tuple[str, ...] = Field(min_length=1)
+    """Files with the rows, relative to the file that says so: those that `data` names."""
+    sandbox: SandboxSpec = SandboxSpec()
+
+    @model_validator(mode="after")
+    def _level_keeps_sessions(self) -> FtrlEnv:
+        if self.sandbox.level is LevelChoice.REMOTE:
+            words = "level `remote` keeps no sessions; remove it"
+            raise PydanticCustomError("ftrl_env", "{reason}", {"reason": words})
+        return self
+
+    @property
+    def score_names(self) -> tuple[str, ...] | None:
+        """Always the same."""
+        return ("solved",)
+
+    def describe_tools(self) -> Sequence[ToolDescription]:
+        """The documents of all rows. Raises RlfError where two rows describe a tool differently."""
+        found: dict[str, ToolDescription] = {}
+        for row in self._read():
+            for document in row[TOOLS]:
+                tool = _described(document)
+                if found.setdefault(tool.name, tool) != tool:
+                    raise RlfError(
+                        f"env: {TOOLS}: two rows describe the tool {tool.name!r} differently. Rename one of them, and "
+                        f"its key in `{CODES}` and `{UNSOLVED}`."
+                    )
+        return list(found.values())
+
+    def _read(self) -> Iterator[Mapping[str, Any]]:
+        """The rows with their columns read. Raises RlfError."""
+        for file in self.rows:
+            for row in read_rows(file, None, "train", None):
+                try:
+                    yield {name: _read_column(row.values, name) for name in (TOOLS, CODES)}
+                except (ValueError, TypeError, KeyError) as fault:
+                    raise RlfError(f"env: {row.place}: no row of FTRL: {fault}.") from fault
+
+    def static_complaints(self) -> list[str]:
+        """Looks for source of every tool, and reads it."""
+        faults: Counter[str] = Counter()
+        for row in self._read():
+            for document in row[TOOLS]:
+                name = _described(document).name
+                faults[_complaint(name, row[CODES].get(name))] += 1
+        del faults[""]
+        return [f"{CODES}: {complaint} ({number} rows)" for complaint, number in faults.most_common(5)]
+
+    def complaints(self) -> list[str]:
+        """The same: no source runs before a trajectory."""
+        return self.static_complaints()
+
+    def missing_columns(self, columns: Collection[str]) -> list[str]:
+        """Source and golds."""
+        return [name for name in (CODES, UNSOLVED) if name not in columns]
+
+    def source_hash(self) -> str:
+        """Covers the files, and what is asked of the sandbox."""
+        return hash_json(
+            [[hash_bytes(Path(file).read_bytes()) for file in self.rows], self.sandbox.model_dump(mode="json")]
+        )
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[WorldMaker]:
+        """Starts the sandbox. Raises RlfError with every reason where no level holds."""
+        most = max(self.sandbox.max_sessions, self.limits.max_concurrency)
+        async with open_sandbox(self.sandbox.model_copy(update={"max_sessions": most})) as sandbox:
+            yield _Maker(sandbox, self.limits.step_s + self.limits.reset_s)
+
+
+def _read_column(values: Mapping[str, Any], name: str) -> Any:
+    value = values[name]
+    value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, list if name == TOOLS else Mapping):
+        raise ValueError(f"{name} is a {type(value).__name__}")
+    return value
+
+
+def _described(document: Mapping[str, Any]) -> ToolDescription:
+    function = document.get("function", document)
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    return ToolDescription(function["name"], function.get("description") or "", schema)
+
+
+def _complaint(tool: str, source: Any) -> str:
+    """What keeps a tool's source from being run; empty where nothing does."""
+    if not isinstance(source, str):
+        return f"the tool {tool!r} has no source"
+    try:
+        names = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    except SyntaxError as fault:
+        return f"the source of the tool {tool!r} is no Python: {fault.msg} in line {fault.lineno}"
+    return "" if tool in names else f"the source of the tool {tool!r} defines no function of that name"
+
+
+class _Maker:
+    """Gives each world a session of the sandbox."""
+
+    def __init__(self, sandbox: Sandbox | RemoteSandbox, wall_s: float) -> None:
+        self._sandbox, self._wall_s = sandbox, wall_s
+
+    async def make(self) -> World:
+        """A world whose session begins at its reset."""
+        return _FtrlWorld(self)
+
+    async def run(self, session: str, source: str) -> str:
+        """The text that the last expression of a cell is. Raises ToolFailure where there is none."""
+        assert isinstance(self._sandbox, Sandbox), "a sandbox without sessions"
+        limits = self._sandbox.limits.model_copy(update={"wall_s": self._wall_s})
+        execution = await self._sandbox.run(Request(source, limits=limits), session=session)
+        if execution.outcome is not Outcome.OK:
+            raise ToolFailure(ToolOutcome.INFRA, _how(execution))
+        try:
+            return str(ast.literal_eval(execution.value or ""))
+        except (ValueError, SyntaxError):
+            words = f"a result has more than {limits.output_bytes} characters"
+            raise ToolFailure(ToolOutcome.INFRA, f"{words}; raise env.sandbox.limits.output_bytes") from None
+
+    async def end(self, session: str) -> None:
+        """Ends a session and all that it has started."""
+        assert isinstance(self._sandbox, Sandbox), "a sandbox without sessions"
+        await self._sandbox.end_session(session)
+
+
+def _how(execution: Execution) -> str:
+    return f"the row's code ended its process ({execution.outcome}): {execution.error or ''}"
+
+
+class _FtrlWorld(World):
+    """The tools of one row."""
+
+    ends_when_cancelled = True
+
+    def __init__(self, maker: _Maker) -> None:
+        self._maker, self._session = maker, uuid4().hex
+        self._golds: dict[str, list[Any]] = {}
+        self._findings: list[Finding] = []
+
+    async def reset(self, task: Task, seed: int) -> None:
+        codes = _read_column(task.columns, CODES)
+        golds = read_golds(task.columns.get(UNSOLVED))
+        if golds is None:
+            raise ValueError(f"{UNSOLVED} is no mapping of tools to lists of answers")
+        self._golds = golds
+        answer = json.loads(await self._maker.run(self._session, f"{_HOST}\nload_tools({json.dumps(codes)!r})"))
+        if answer:
+            raise RuntimeError(answer)
+
+    async def call(self, call: ToolCall) -> Step:
+        asked = json.dumps([call.name, dict(call.arguments)])
+        answer = json.loads(await self._maker.run(self._session, f"call_tool({asked!r})"))
+        if "refusal" in answer:
+            raise ToolFailure(ToolOutcome.TOOL_ERROR, answer["refusal"])
+        keys = value_keys(call.arguments)
+        self._findings.append(Finding(call.name, text_keys(to_text(answer["value"])), keys))
+        return Step(answer["value"])
+
+    async def score(self) -> Mapping[str, float]:
+        total = sum(map(len, self._golds.values()))
+        return {"solved": count_solved(self._findings, keyed_golds(self._golds)) / total if total else 1.0}
+
+    async def close(self) -> None:
+        await self._maker.end(self._session)

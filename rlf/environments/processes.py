@@ -1,0 +1,278 @@
+"""Instances of a class in processes of their own, forked from one that imported the class and killed at their close."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MethodType, TracebackType
+from typing import Any, Self
+
+from rlf.core import RlfError
+from rlf.core.redact import Redactor
+from rlf.environments.classes import LIFE
+from rlf.environments.workers.class_processes import MAX_ORDER_BYTES
+from rlf.tools.failure import ToolFailure
+from rlf.tools.python.processes import MAX_REPLY_BYTES, relay_output
+from rlf.tools.python.worker import LENGTH
+from rlf.types import Outcome, ToolCall
+
+logger = logging.getLogger(__name__)
+
+_START_S = 60.0
+"""Imports of large packages on a busy machine take their time."""
+_END_S = 2.0
+
+
+class ClassProcesses:
+    """A class's processes: `async with ClassProcesses(name, made_by, args) as place`. A `Place`."""
+
+    runs_on_loop = False
+
+    def __init__(
+        self,
+        callable_name: str,
+        made_by: Callable[..., Any],
+        args: Mapping[str, Any],
+        *,
+        memory_mb: int | None = None,
+        imports: tuple[str, ...] = (),
+    ) -> None:
+        """Takes the class; nothing is started yet.
+
+        Args:
+            args: what instances are made with, by name.
+            memory_mb: what each process may take beside the imports, in MiB; None: as much as there is.
+            imports: modules and files that are imported once, for all.
+        """
+        self._callable, self._made_by = callable_name, made_by
+        self._start = {
+            "path": sys.path,
+            "callable": callable_name,
+            "args": dict(args),
+            "memory_mb": memory_mb,
+            "imports": imports,
+        }
+        self._server: _Server | None = None
+        self._lock = asyncio.Lock()
+        """Held while the process that forks is started: there is one."""
+
+    async def __aenter__(self) -> Self:
+        """Starts the process that the others are forked from. Raises RlfError where it cannot import the class."""
+        await self._find_server()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Ends every process."""
+        if self._server is not None:
+            await self._server.close()
+
+    async def make(self) -> Any:
+        """An instance in a process of its own."""
+        process = await (await self._find_server()).fork()
+        stand_in = _StandIn(self._made_by, process)
+        try:
+            await self._ask(stand_in, "__init__", {})
+        except BaseException:
+            await asyncio.shield(process.end())
+            raise
+        return stand_in
+
+    async def call(self, instance: Any, call: ToolCall) -> Any:
+        """What a tool's method returns. Raises ToolFailure."""
+        return await self._ask(instance, f"call {call.name}", dict(call.arguments))
+
+    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
+        """What a method of its life returns; None where the class has none, or the process no longer listens."""
+        if not hasattr(instance, name) or (name == "close" and not instance._process.listens):
+            return None
+        return await self._ask(instance, name, arguments)
+
+    async def discard(self, instance: Any) -> None:
+        """Kills the process."""
+        await instance._process.end()
+
+    async def _ask(self, stand_in: _StandIn, name: str, arguments: dict[str, Any]) -> Any:
+        answer = await stand_in._process.ask((name, arguments))
+        if "refusal" in answer:
+            raise ToolFailure(Outcome.TOOL_ERROR, answer["refusal"])
+        if "failure" in answer:
+            raise ToolFailure(*answer["failure"])
+        if "fault" in answer:
+            raise ToolFailure(Outcome.INFRA, answer["fault"])
+        vars(stand_in).update(answer["kept"])
+        return answer["value"]
+
+    async def _find_server(self) -> _Server:
+        async with self._lock:
+            server, self._server = self._server, None
+            if server is not None and server.is_gone:
+                logger.warning("%s: the process that worlds are forked from ended; it is started again", self._callable)
+                await server.close()
+                server = None
+            self._server = server or await self._start_server()
+            return self._server
+
+    async def _start_server(self) -> _Server:
+        server = _Server()
+        try:
+            await asyncio.wait_for(server.start(self._start), _START_S)
+        except BaseException as fault:
+            await server.close()
+            if isinstance(fault, TimeoutError):
+                raise RlfError(f"{self._callable}: no process imported it within {_START_S:g} s.") from fault
+            raise
+        return server
+
+
+class _StandIn:
+    """Has the attributes of an instance that lives elsewhere: methods of its life by signature, the end, the reward."""
+
+    def __init__(self, made_by: Callable[..., Any], process: _Process) -> None:
+        self._process = process
+        for name in LIFE:
+            if hasattr(made_by, name):
+                setattr(self, name, MethodType(getattr(made_by, name), self))
+
+
+class _Server:
+    """The process that imported the class, and the socket that takes orders."""
+
+    def __init__(self) -> None:
+        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._orders.setblocking(False)
+        with theirs:
+            module = "rlf.environments.workers.class_processes"
+            self._popen = subprocess.Popen(
+                [sys.executable, "-u", "-m", module, str(theirs.fileno()), str(os.getpid())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._relay = threading.Thread(
+            target=relay_output, args=(self._popen.stdout, Redactor(os.environ).text), daemon=True
+        )
+        self._relay.start()
+        self._turn = asyncio.Lock()
+        """Held from an order to its answer."""
+        self._num_forked = 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended."""
+        return self._popen.poll() is not None
+
+    async def start(self, start: dict[str, Any]) -> None:
+        """Lets it import the class. Raises RlfError."""
+        stdin = self._popen.stdin
+        assert stdin is not None, "a process without stdin"
+        await asyncio.to_thread(_write_whole, stdin, pickle.dumps(start))
+        try:
+            answer = await self._answer_to(0)
+        except ToolFailure as fault:
+            raise RlfError(fault.text) from fault
+        if "failed" in answer:
+            raise RlfError(answer["failed"])
+
+    async def fork(self) -> _Process:
+        """A process that serves an instance, not yet made. Raises ToolFailure."""
+        ours, theirs = socket.socketpair()
+        self._num_forked += 1
+        process = _Process(self._num_forked, ours, self)
+        try:
+            with theirs:
+                answer = await asyncio.shield(self.order({"do": "fork", "id": process.number}, theirs.fileno()))
+            if "failed" in answer:
+                raise ToolFailure(Outcome.INFRA, f"no process can be forked: {answer['failed']}")
+            await process.open()
+        except BaseException:
+            ours.close()
+            raise
+        return process
+
+    async def order(self, order: dict[str, Any], *descriptors: int) -> dict[str, Any]:
+        """The answer to an order. Raises ToolFailure where the process is gone."""
+        async with self._turn:
+            try:
+                socket.send_fds(self._orders, [json.dumps(order).encode()], list(descriptors))
+            except OSError as fault:
+                raise ToolFailure(Outcome.INFRA, f"the process that worlds are forked from is gone: {fault}") from fault
+            return await self._answer_to(order["id"])
+
+    async def close(self) -> None:
+        """Ends it, and with it all that were forked from it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        await asyncio.to_thread(self._popen.wait)
+        async with self._turn:  # whose order, if there is one, has its answer now: the end
+            self._orders.close()
+        await asyncio.to_thread(self._relay.join, _END_S)
+
+    async def _answer_to(self, number: int) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        while packet := await loop.sock_recv(self._orders, MAX_ORDER_BYTES):
+            answer: dict[str, Any] = json.loads(packet)
+            if answer["id"] == number:
+                return answer
+        raise ToolFailure(Outcome.INFRA, "the process that worlds are forked from ended")
+
+
+def _write_whole(stdin: Any, body: bytes) -> None:
+    with suppress(BrokenPipeError), stdin:
+        stdin.write(body)
+
+
+class _Process:
+    """One forked process: it is asked one thing at a time, and killed when it is no longer needed."""
+
+    def __init__(self, number: int, ours: socket.socket, server: _Server) -> None:
+        self.number, self._socket, self._server = number, ours, server
+        self.listens = True
+        """Whether it waits for a request: it has answered all, and has not ended."""
+        self._is_ended = False
+
+    async def open(self) -> None:
+        """Begins to read what it answers."""
+        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
+
+    async def ask(self, request: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a request. Raises ToolFailure where the process ends instead."""
+        self.listens = False
+        body = pickle.dumps(request)
+        try:
+            self._writer.write(LENGTH.pack(len(body)) + body)
+            await self._writer.drain()
+            size = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0]
+            if size > MAX_REPLY_BYTES:
+                raise ToolFailure(Outcome.INFRA, f"the world returned {size} bytes; at most {MAX_REPLY_BYTES} are read")
+            answer: dict[str, Any] = pickle.loads(await self._reader.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError) as fault:
+            raise ToolFailure(Outcome.INFRA, f"the world's process ended ({await self.end()})") from fault
+        self.listens = True
+        return answer
+
+    async def end(self) -> str:
+        """Kills it and what it started; how it ended, in words."""
+        if self._is_ended:
+            return "before"
+        self._is_ended, self.listens = True, False
+        self._writer.close()
+        try:
+            status = (await asyncio.shield(self._server.order({"do": "end", "id": self.number})))["status"]
+        except ToolFailure as gone:
+            return gone.text
+        code = os.waitstatus_to_exitcode(status)
+        return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

@@ -1,0 +1,170 @@
+"""The other end of `isolation: process`: a process that imports a world's class once, and forks for each instance.
+
+What to import comes over stdin. Orders come over a socket, each answered: to fork a process that serves the socket
+that is passed along, and to kill one. A forked process makes an instance and runs its methods, one request after the
+other. Messages between processes are pickled, with their length before them: they trust each other as a thread of the
+same program would be trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import json
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from io import BufferedRWPair
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+from rlf.core import RlfError
+from rlf.core.callables import load_callable, load_module
+from rlf.environments.classes import DONE, REFUSALS, REWARD
+from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.python.arguments import ArgumentAdapter
+from rlf.tools.python.worker import LENGTH, die_with
+
+MAX_ORDER_BYTES = 8192
+_MAX_FAULT_CHARS = 1000
+
+
+def main() -> None:
+    """Takes orders from the socket whose descriptor is the first argument until it is closed."""
+    die_with(int(sys.argv[2]))
+    start = pickle.load(sys.stdin.buffer)
+    with socket.socket(fileno=int(sys.argv[1])) as orders:
+        sys.path[:] = start["path"]
+        try:
+            made_by = load_callable(start["callable"])
+            for place in start["imports"]:
+                load_module(place)
+        except RlfError as fault:
+            orders.send(json.dumps({"id": 0, "failed": str(fault)[:_MAX_FAULT_CHARS]}).encode())
+            return
+        gc.freeze()
+        orders.send(json.dumps({"id": 0}).encode())
+        _take_orders(orders, lambda channel: _Served(made_by, start["args"], start["memory_mb"]).serve(channel))
+
+
+def _take_orders(orders: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    pids: dict[int, int] = {}
+    while True:
+        packet, channels, _, _ = socket.recv_fds(orders, MAX_ORDER_BYTES, 1)
+        if not packet:
+            return
+        order = json.loads(packet)
+        if order["do"] == "fork":
+            answer = _fork(orders, channels[0], order["id"], pids, serve)
+        else:
+            answer = {"status": _end(pids.pop(order["id"]))}
+        orders.send(json.dumps({"id": order["id"], **answer}).encode())
+
+
+def _fork(
+    orders: socket.socket, channel: int, number: int, pids: dict[int, int], serve: Callable[[socket.socket], None]
+) -> dict[str, Any]:
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as fault:
+        return {"failed": describe(fault)}
+    finally:
+        if os.getpid() == parent:
+            os.close(channel)
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)
+            die_with(parent)
+            orders.close()
+            serve(socket.socket(fileno=channel))
+        finally:
+            os._exit(0)
+    with suppress(OSError):  # it has done so itself
+        os.setpgid(pid, pid)
+    pids[number] = pid
+    return {}
+
+
+def _end(pid: int) -> int:
+    """Kills a process and what it started; how it ended, as wait(2) gives it."""
+    with suppress(ProcessLookupError, PermissionError):  # a process that ended by itself keeps its status
+        os.killpg(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+class _Served:
+    """An instance of the class, and the requests to it."""
+
+    def __init__(self, made_by: Callable[..., Any], args: dict[str, Any], memory_mb: int | None) -> None:
+        self._made_by, self._args, self._memory_mb = made_by, args, memory_mb
+        self._adapters: dict[str, ArgumentAdapter] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._instance: Any = None
+
+    def serve(self, channel: socket.socket) -> None:
+        """Answers requests until the channel is closed."""
+        if self._memory_mb is not None:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            most = pages * resource.getpagesize() + (self._memory_mb << 20)
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        with channel, channel.makefile("rwb") as connection:
+            while (request := _receive(connection)) is not None:
+                body = self._written(request)
+                connection.write(LENGTH.pack(len(body)) + body)
+                connection.flush()
+
+    def _written(self, request: tuple[str, dict[str, Any]]) -> bytes:
+        answer = self._answer(*request)
+        try:
+            return pickle.dumps(answer)
+        except Exception as fault:  # noqa: BLE001 - a value of the user's own may do anything
+            return pickle.dumps({"fault": f"what {request[0]!r} gives cannot leave its process: {describe(fault)}"})
+
+    def _answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What a method gives; `__init__` makes the instance, `call NAME` calls it as a tool."""
+        method = name.removeprefix("call ")
+        try:
+            if name == "__init__":
+                self._instance = self._made_by(**self._args)
+                value = None
+            else:
+                value = self._run(self._bound(method) if method != name else getattr(self._instance, name), arguments)
+        except REFUSALS as fault:
+            return {"refusal" if method != name else "fault": describe(fault)}
+        except ToolFailure as failure:
+            return {"failure": (failure.outcome, failure.text)}
+        except BaseException as fault:  # noqa: BLE001 - the class may raise anything
+            return {"fault": describe(fault)}
+        kept = {name: getattr(self._instance, name) for name in (DONE, REWARD) if hasattr(self._instance, name)}
+        return {"value": value, "kept": kept}
+
+    def _bound(self, name: str) -> Callable[..., Any]:
+        if name not in self._adapters:
+            self._adapters[name] = ArgumentAdapter(MethodType(getattr(self._made_by, name), self._made_by))
+        return self._adapters[name].bind(getattr(self._instance, name))
+
+    def _run(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        value = method(**arguments)
+        if not inspect.iscoroutine(value):
+            return value
+        self._loop = self._loop or asyncio.new_event_loop()
+        return self._loop.run_until_complete(value)
+
+
+def _receive(connection: BufferedRWPair) -> Any:
+    head = connection.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    return pickle.loads(connection.read(LENGTH.unpack(head)[0]))
+
+
+if __name__ == "__main__":
+    main()
