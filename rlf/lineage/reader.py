@@ -18,7 +18,9 @@ from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.costs import costs_of
 from rlf.lineage.inner import inner_names
+from rlf.lineage.lease import has_owner
 from rlf.lineage.payload import decode_task
+from rlf.lineage.process import Process
 from rlf.lineage.records import (
     IMPORTING,
     INTERRUPTED,
@@ -106,6 +108,14 @@ class Reader:
         for name, asked in (("parent_id", parent_id), ("id", run_id)):
             query = query if asked is None else query.where(table.c[name] == asked)
         return [run_line(row, self.store.lease_folder) for row in self._all(query)]
+
+    def owner(self, run_id: str) -> Process | None:
+        """The process that runs a run; None where none does."""
+        with self.store.read() as connection:
+            row = connection.execute(select(tables.runs).where(tables.runs.c.id == run_id)).one_or_none()
+        if row is None or not has_owner(row, self.store.lease_folder):
+            return None
+        return value(Process, row)
 
     def steps(self, run_id: str, after_s: float | None = None) -> list[Step]:
         """Training steps in order; with `after_s`, those that finished after that moment."""

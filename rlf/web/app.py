@@ -14,6 +14,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from rlf import __version__
+from rlf.api.specs.files import StaleError
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
 from rlf.core.plain_json import as_json
 from rlf.web.api import AREAS
@@ -24,6 +25,7 @@ from rlf.web.site import API, Site
 
 logger = logging.getLogger(__name__)
 _STATUS = {
+    StaleError: (412, "stale"),
     NotFoundError: (404, "missing"),
     CheckError: (409, "check"),
     RunError: (500, "run"),

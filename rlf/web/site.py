@@ -15,8 +15,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rlf import __version__
+from rlf.api.fresh.client import FreshProcesses
+from rlf.api.jobs import Jobs
 from rlf.api.lineage import Reader, open_reader
 from rlf.api.runs.openings import Openings
+from rlf.api.specs.files import ProjectFiles
 from rlf.core.hashing import short
 from rlf.core.plain_json import as_json
 from rlf.reports import quantities
@@ -52,6 +55,10 @@ class Site:
         self._templates = _environment()
         self._templates.globals["site"] = settings
         self._templates.globals["version"] = __version__
+        self.runs_folder = settings.runs_folder
+        self.files = ProjectFiles(settings.project)
+        self.jobs = Jobs(settings.runs_folder, settings.project)
+        self.fresh = FreshProcesses(settings.project)
         self._lock = threading.Lock()
         self._open = ExitStack()
         self._reader: Reader | None = None
@@ -88,8 +95,9 @@ class Site:
         return "RLF_DB" in os.environ or (self.settings.runs_folder / "rlf.db").exists()
 
     def close(self) -> None:
-        """Closes the lineage."""
+        """Closes the lineage and ends the zygote; jobs go on."""
         self._open.close()
+        self.fresh.close()
 
     def page(self, request: Request, template: str, status: int = 200, **values: object) -> HTMLResponse:
         """A template filled in with values: whole, or without its frame for a request of htmx."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -113,18 +113,26 @@ def power_notices(checked: Checked) -> list[Notice]:
     return [Notice("info", text, {"questions": work.num_questions})]
 
 
-def report_plan(files: Sequence[Path], overrides: Sequence[str], *, gpu: str | None, runs_folder: Path) -> PlanReport:
+def report_plan(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    gpu: str | None,
+    runs_folder: Path,
+    texts: Mapping[Path, str] | None = None,
+) -> PlanReport:
     """The report of a spec that has been checked as a whole. Loads no torch.
 
     Args:
         gpu: size of the GPU that the run is meant for, e.g. `24GB`; None for this machine's CPU.
         runs_folder: where earlier runs are looked for.
+        texts: what is read in place of files, by absolute path.
 
     Raises:
         SpecError, RlfError: the spec or the size is wrong.
     """
     gpu_bytes = None if gpu is None else parse_size(gpu)
-    checked = check_spec(files, overrides, runs_folder=runs_folder)
+    checked = check_spec(files, overrides, runs_folder=runs_folder, texts=texts)
     loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
     shape, unknown = _model_shape(loaded)
     taken = engine_of(spec).report(

@@ -1,0 +1,229 @@
+"""What a fork can be asked for: plain values in, what commands print as JSON out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlf.api.python.specs import Check, check
+from rlf.api.python.tools import ShownTool, Tool
+from rlf.api.tools import load, trials
+from rlf.core.errors import RlfError
+
+_MAX_ROWS = 1_000
+"""Rows of a dataset that are looked at for lengths and duplicates."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTool:
+    """A tool file's tool, or why there is none."""
+
+    file: str
+    tool: Tool | None
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataRow:
+    """One row as a task."""
+
+    number: int
+    task_id: str
+    kind: str
+    prompt: str
+    answer: str
+    num_characters: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataPage:
+    """Some rows of a spec's data."""
+
+    which: str
+    num_rows: int
+    rows: tuple[DataRow, ...]
+    lengths: tuple[tuple[int, int], ...]
+    """A histogram: characters of the prompt from which a bar begins, and rows in it."""
+    num_repeated: int
+    """Rows whose prompt an earlier row has."""
+    num_shared: int
+    """Rows whose prompt the other set has too."""
+
+
+def check_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> Check:
+    """`rlf check` of a spec whose text may not be saved."""
+    return check([path], list(overrides), texts=None if text is None else {path: text}, runs_folder=runs)
+
+
+def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> Any:
+    """`rlf plan` of a spec whose text may not be saved."""
+    from rlf.api.specs.planning import report_plan
+    from rlf.spec.reading.layers import absolute
+
+    file = Path(path)
+    texts = {} if text is None else {absolute(file, Path.cwd()): text}
+    return report_plan([file], list(overrides), gpu=None, runs_folder=Path(runs), texts=texts)
+
+
+def list_tools(files: Sequence[str]) -> list[DeclaredTool]:
+    """The tools of each file, or its faults."""
+    found = list[DeclaredTool]()
+    for file in files:
+        try:
+            found += [DeclaredTool(file, Tool.of(tool), "") for tool in load.load_tools([Path(file)])]
+        except RlfError as error:
+            found.append(DeclaredTool(file, None, str(error)))
+    return found
+
+
+def show_tool(file: str, name: str, spec: str | None) -> ShownTool:
+    """`rlf tools show`: a tool with its prompt in a spec's format."""
+    from rlf.api.tools.prompts import render_tool
+
+    tool = load.tool_named(load.load_tools([Path(file)]), name)
+    return ShownTool.of(tool, () if spec is None else (render_tool(name, Path(spec)),))
+
+
+def call_tool(file: str, name: str | None, arguments: Mapping[str, Any]) -> trials.CalledTool:
+    """One call, as the model would make it; without a name, of a file with one tool."""
+    tools = load.load_tools([Path(file)])
+    if name is None and len(tools) > 1:
+        raise RlfError(f"{file}: declares {', '.join(tool.name for tool in tools)}. Name one of them.")
+    return asyncio.run(trials.call_tool(tools, name or tools[0].name, arguments))
+
+
+def try_tools(files: Sequence[str]) -> list[trials.ToolTrial]:
+    """`rlf tools test`."""
+    return asyncio.run(trials.try_tools(load.load_tools([Path(file) for file in files])))
+
+
+def list_rewards(files: Sequence[str]) -> list[Any]:
+    """The terms of reward files and specs."""
+    from rlf.api.rewards.kinds import describe_terms
+    from rlf.api.rewards.scoring import load_rewards
+
+    return describe_terms(load_rewards([Path(file) for file in files]))
+
+
+def try_rewards(files: Sequence[str]) -> list[Any]:
+    """`rlf rewards test`."""
+    from rlf.api.rewards.scoring import load_rewards, try_rewards
+
+    return list(asyncio.run(try_rewards(load_rewards([Path(file) for file in files]))))
+
+
+def rescore(
+    spec: str | None,
+    overrides: Sequence[str],
+    weights: Mapping[str, float],
+    run: str,
+    runs: str,
+    phase: str,
+    step: int | None,
+) -> Any:
+    """`rlf rewards score`: a step of a run by the terms of a spec, of its own plan without one.
+
+    Args:
+        weights: of terms by name, in place of those that they have.
+    """
+    from rlf.api.rewards.scoring import rescore, rescoring_spec, saved_in_run
+
+    saved = saved_in_run(run, Path(runs), phase=phase, step=step)
+    found = _recorded_spec(run, Path(runs)) if spec is None else rescoring_spec([Path(spec)], list(overrides))
+    names = [term.name for term in found.rewards]
+    if unknown := sorted(set(weights) - set(names)):
+        raise RlfError(f"weights: no term {unknown[0]!r} (known: {', '.join(names)}).")
+    terms = [term.model_copy(update={"weight": weights.get(term.name, term.weight)}) for term in found.rewards]
+    return asyncio.run(rescore(found.model_copy(update={"rewards": tuple(terms)}), saved))
+
+
+def _recorded_spec(run: str, runs_folder: Path) -> Any:
+    """The spec that a run was made with."""
+    from rlf.api.lineage import open_reader
+    from rlf.api.running.restoring import Places, restore_plan, take_environment
+
+    with open_reader(runs_folder) as reader:
+        record = reader.get_run(run).record
+        places = Places.of(record, reader.store)
+    take_environment(record, places)
+    return restore_plan(record, places).spec
+
+
+def show_prompt(spec: str, overrides: Sequence[str]) -> Any:
+    """`rlf format show`: the first question as the model reads it, token by token."""
+    from rlf.api.formats.prompts import show_prompt
+
+    return show_prompt([Path(spec)], list(overrides))
+
+
+def show_data(spec: str, overrides: Sequence[str], which: str, begin: int, limit: int) -> DataPage:
+    """Rows of a spec's data as tasks."""
+    from rlf.api.specs.plans import check_spec
+
+    inputs = check_spec([Path(spec)], list(overrides)).inputs
+    by_name = {"train": inputs.train, "eval": inputs.evaluation}
+    if which not in by_name:
+        raise RlfError(f"got {which!r}; expected train or eval.")
+    tasks = by_name.pop(which)
+    prompts = [task.messages[-1].content for task in tasks[:_MAX_ROWS]]
+    (other,) = by_name.values()
+    shared = {task.messages[-1].content for task in other[:_MAX_ROWS]}
+    rows = [
+        DataRow(
+            number=begin + place,
+            task_id=task.id,
+            kind=task.kind or "",
+            prompt="\n".join(f"{message.role}: {message.content}" for message in task.messages),
+            answer=task.answer if isinstance(task.answer, str) else repr(task.answer),
+            num_characters=len(task.messages[-1].content),
+        )
+        for place, task in enumerate(tasks[begin : begin + limit])
+    ]
+    return DataPage(
+        which=which,
+        num_rows=len(tasks),
+        rows=tuple(rows),
+        lengths=_histogram([len(prompt) for prompt in prompts]),
+        num_repeated=len(prompts) - len(set(prompts)),
+        num_shared=sum(prompt in shared for prompt in prompts),
+    )
+
+
+def _histogram(values: Sequence[int], num_bars: int = 20) -> tuple[tuple[int, int], ...]:
+    if not values:
+        return ()
+    width = max(1, -(-(max(values) - min(values) + 1) // num_bars))
+    counts = dict.fromkeys(range(min(values), max(values) + 1, width), 0)
+    for value in values:
+        counts[min(values) + (value - min(values)) // width * width] += 1
+    return tuple(counts.items())
+
+
+def examine(runs: str) -> Any:
+    """`rlf doctor`."""
+    from rlf.api.doctor.findings import examine
+
+    return examine(Path(runs))
+
+
+TASKS: dict[str, Callable[..., Any]] = {
+    task.__name__: task
+    for task in (
+        check_text,
+        plan_text,
+        list_tools,
+        show_tool,
+        call_tool,
+        try_tools,
+        list_rewards,
+        try_rewards,
+        rescore,
+        show_prompt,
+        show_data,
+        examine,
+    )
+}
+"""By name."""

@@ -1,0 +1,98 @@
+"""The process that is forked for each piece of work: it has imported rlf, and never code of the user's.
+
+`python -m rlf.api.fresh.zygote FD` reads from a socket; each message on it brings one end of another socket, over which
+the fork gets its task as JSON and answers. It ends when its own socket is closed, and so with the process that made it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rlf.api.fresh import tasks
+from rlf.core.errors import RlfError, SpecError
+from rlf.core.plain_json import as_json
+from rlf.core.search_path import import_from
+
+_SPEC = """name: warm
+model: {path: "builtin:tiny"}
+data: {train: {path: "builtin:encyclopedia/train", prompt: question, answer: answer}}
+rewards: [{kind: rule, name: match, rule: exact_match}]
+train: {steps: 1, algorithm: grpo}
+"""
+
+
+def main() -> None:
+    """Serves until the socket is closed."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for name in _modules_of_a_check():
+        with suppress(ImportError):
+            importlib.import_module(name)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    while True:
+        message, files, _, _ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        with socket.socket(fileno=files[0]) as connection:
+            if os.fork() == 0:
+                control.close()
+                _work(connection)
+
+
+def _modules_of_a_check() -> list[str]:
+    """What a check imports, found out in a fork: a check starts threads, which no fork takes along."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        with suppress(BaseException), tempfile.TemporaryDirectory() as folder:
+            spec = Path(folder) / "spec.yaml"
+            spec.write_text(_SPEC, encoding="utf-8")
+            tasks.check_text(str(spec), None, ())
+        with os.fdopen(writing, "w") as file:
+            json.dump(list(sys.modules), file)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        names = file.read()
+    os.waitpid(process, 0)
+    return [name for name in json.loads(names or "[]") if name not in sys.modules and name != "__main__"]
+
+
+def _work(connection: socket.socket) -> NoReturn:
+    """Does one task and ends this fork."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.setpgid(0, 0)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what user code prints is no answer
+    with connection.makefile("rb") as file:
+        asked = json.load(file)
+    signal.alarm(asked["deadline_s"])
+    os.chdir(asked["folder"])
+    import_from(Path.cwd())
+    connection.sendall(json.dumps(_answer(asked["task"], asked["arguments"])).encode())
+    connection.close()
+    os._exit(0)
+
+
+def _answer(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"data": as_json(tasks.TASKS[task](**arguments))}
+    except RlfError as error:
+        faults = as_json(error.faults) if isinstance(error, SpecError) else []
+        return {"error": str(error), "kind": type(error).__name__, "faults": faults}
+    except Exception as error:  # noqa: BLE001 - a defect is reported by the process that asked
+        return {"error": f"{type(error).__name__}: {error}", "kind": "", "trace": traceback.format_exc()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Commands of rlf that a page starts: processes of their own, which outlive the server, and files about them.
+
+A job is a folder: `job.json` with its command and process, `stdout` and `stderr`, and `exit_code` when it has ended.
+Any server of the same runs folder finds it there.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from rlf.core.errors import NotFoundError, RlfError, RunError
+from rlf.lineage.process import Process, is_gone, is_visible, process_of, send_signal
+
+_FOLDER = ".jobs"
+_SHELL = 'trap : INT TERM; "$@" >"$0/stdout" 2>"$0/stderr"; code=$?; echo $code >"$0/exit_code"'
+"""Runs a command to its end, whatever signals come, and writes down how it ended."""
+_TAIL_BYTES = 4_000
+_HEAD_BYTES = 20_000
+
+
+class JobState(StrEnum):
+    """How a job stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    """It ended with exit code 0."""
+    FAILED = "failed"
+    """It ended with another one."""
+    GONE = "gone"
+    """Its process ended without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One command."""
+
+    id: str
+    action: str
+    """What the page calls it: `run`, `sweep`, `resume`, `tools test`, ..."""
+    command: str
+    started: float
+    state: JobState
+    exit_code: int | None
+    run_id: str | None
+    """The run that it makes, as soon as it is known."""
+    result: Any
+    """The data of its last JSON line where it has ended well; else None."""
+    tail: str
+    """The end of its messages."""
+
+
+class Jobs:
+    """The jobs of a runs folder."""
+
+    def __init__(self, runs_folder: Path, project: Path, max_running: int = 8) -> None:
+        self._runs_folder = runs_folder
+        self._folder = runs_folder / _FOLDER
+        self._project = project
+        self._max_running = max_running
+
+    def start(self, action: str, words: Sequence[str], *, records: bool = True) -> Job:
+        """Starts `rlf WORDS --json` in a session of its own. Raises RunError where too many run.
+
+        Args:
+            records: whether the command takes `--runs`.
+        """
+        running = [job for job in self.list() if job.state is JobState.RUNNING]
+        if len(running) >= self._max_running:
+            raise RunError(f"{len(running)} jobs are running, which is the most. Wait for one, or stop it.")
+        job_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        folder = self._folder / job_id
+        folder.mkdir(parents=True)
+        command = [sys.executable, "-m", "rlf", *words, "--json"]
+        command += ["--runs", str(self._runs_folder)] if records else []
+        child = subprocess.Popen(
+            ["/bin/sh", "-c", _SHELL, str(folder), *command],
+            cwd=self._project,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        threading.Thread(target=child.wait, daemon=True).start()  # so that it leaves no zombie
+        about = {"action": action, "command": shlex.join(["rlf", *words]), "started": time.time()}
+        (folder / "job.json").write_text(json.dumps(about | {"process": asdict(process_of(child.pid))}))
+        return self.get(job_id)
+
+    def list(self) -> tuple[Job, ...]:
+        """Every job, the newest first."""
+        folders = sorted(self._folder.glob("*/job.json"), reverse=True) if self._folder.is_dir() else []
+        return tuple(_read_job(file.parent)[0] for file in folders)
+
+    def get(self, job_id: str) -> Job:
+        """One job. Raises NotFoundError where there is none."""
+        return _read_job(self._find(job_id))[0]
+
+    def stop(self, job_id: str) -> Job:
+        """Interrupts a job as Ctrl-C does."""
+        folder = self._find(job_id)
+        job, process = _read_job(folder)
+        if job.state is JobState.RUNNING:
+            send_signal(process, signal.SIGINT, to_session=True)
+        return job
+
+    def _find(self, job_id: str) -> Path:
+        folder = self._folder / job_id
+        if "/" in job_id or job_id.startswith(".") or not (folder / "job.json").is_file():
+            raise NotFoundError(f"job {job_id[:80]!r}: there is none.")
+        return folder
+
+
+def checked_words(files: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Files and overrides as words of a command. Raises RlfError for one that would be an option."""
+    for override in overrides:
+        if override.startswith("-") or not ("=" in override or override.startswith("~")):
+            raise RlfError(f"override: got {override[:80]!r}; expected e.g. `train.steps=20` or `~eval`.")
+    return [*files, *overrides]
+
+
+def _read_job(folder: Path) -> tuple[Job, Process]:
+    about = json.loads((folder / "job.json").read_text())
+    process = Process(**about["process"])
+    code = None
+    with suppress(OSError, ValueError):
+        code = int((folder / "exit_code").read_text())
+    if code is not None:
+        state = JobState.FAILED if code else JobState.DONE
+    else:
+        state = JobState.RUNNING if is_visible(process) and not is_gone(process) else JobState.GONE
+    return (
+        Job(
+            id=folder.name,
+            action=about["action"],
+            command=about["command"],
+            started=about["started"],
+            state=state,
+            exit_code=code,
+            run_id=_run_id(folder / "stdout"),
+            result=_result(folder / "stdout") if state is JobState.DONE else None,
+            tail=_tail(folder / "stderr"),
+        ),
+        process,
+    )
+
+
+def _run_id(file: Path) -> str | None:
+    """The run that the first event on stdout names."""
+    with suppress(OSError, ValueError), file.open("rb") as stream:
+        for line in stream.read(_HEAD_BYTES).splitlines():
+            data = json.loads(line).get("data")
+            if isinstance(data, dict) and isinstance(data.get("run_id"), str):
+                return str(data["run_id"])
+    return None
+
+
+def _result(file: Path) -> Any:
+    with suppress(OSError, ValueError, IndexError):
+        return json.loads(file.read_bytes().splitlines()[-1])["data"]
+    return None
+
+
+def _tail(file: Path) -> str:
+    with suppress(OSError), file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+        return stream.read().decode(errors="replace")
+    return ""

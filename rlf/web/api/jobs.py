@@ -1,0 +1,60 @@
+"""What runs: jobs that the page started, and runs that are stopped, resumed and forked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Body
+
+from rlf.api.jobs import Job, checked_words
+from rlf.api.running.stopping import Stopped, stop_run
+from rlf.web.site import Area, Site
+
+Flag = Annotated[bool, Body(embed=True)]
+
+
+def routes(site: Site) -> Area:
+    """The routes of the area."""
+    area = Area(site, "jobs")
+
+    @area.read("/jobs")
+    def list_jobs() -> tuple[Job, ...]:
+        """Commands that pages of this project started, the newest first."""
+        return site.jobs.list()
+
+    @area.read("/jobs/{job}")
+    def show_job(job: str) -> Job:
+        """One of them, with its result as soon as it has one."""
+        return site.jobs.get(job)
+
+    @area.act("DELETE", "/jobs/{job}")
+    def stop_job(job: str) -> Job:
+        """Interrupts a job as Ctrl-C does."""
+        return site.jobs.stop(job)
+
+    @area.act("POST", "/runs/{run}/stop")
+    def stop(run: str, force: Flag = False) -> Stopped:
+        """Stops a run, whoever started it on this machine, so that it can be resumed."""
+        with site.reader() as reader:
+            return stop_run(reader, run, force=force)
+
+    @area.act("POST", "/runs/{run}/resume", status=202)
+    def resume(run: str, accept_changes: Flag = False) -> Job:
+        """Continues a run from its last checkpoint."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+        return site.jobs.start("resume", ["resume", run_id, *(["--accept-changes"] if accept_changes else [])])
+
+    @area.act("POST", "/runs/{run}/fork", status=202)
+    def fork(
+        run: str,
+        step: Annotated[int | None, Body(ge=0)] = None,
+        overrides: Annotated[list[str], Body(max_length=100)] = [],  # noqa: B006
+    ) -> Job:
+        """Starts a child run from a checkpoint of a run, with changes."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+        of = run_id if step is None else f"{run_id}@{step}"
+        return site.jobs.start("fork", ["runs", "fork", of, *checked_words([], overrides)])
+
+    return area

@@ -1,0 +1,148 @@
+"""Tools, rewards, data, projects and the machine: each asked in a fork of its own, or as a job where it takes long."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Body, Query
+
+from rlf.api.jobs import Job, checked_words
+from rlf.api.projects import Project, new_project, templates
+from rlf.core.errors import NotFoundError, RlfError
+from rlf.web.site import Area, Site
+
+Place = Annotated[str, Body()]
+Words = Annotated[list[str], Body(max_length=100)]
+Step = Annotated[int | None, Body(ge=0)]
+_TRIAL_S, _SLOW_S = 120, 90
+_TOOL_JOBS = {"test": ["tools", "test"], "bench": ["tools", "bench"], "fuzz": ["tools", "fuzz"]}
+
+
+def routes(site: Site) -> Area:
+    """The routes of the area."""
+    area = Area(site, "parts")
+
+    def files_in(folder: str) -> list[str]:
+        return [file.path for file in site.files.list() if file.path.startswith(f"{folder}/")]
+
+    @area.read("/tools")
+    def list_tools() -> Any:
+        """Every tool file's tools as the model is shown them, or the file's faults."""
+        files = files_in("tool_specs")
+        return site.fresh.call("list_tools", files=files) if files else []
+
+    @area.read("/tools/{file}/{name}")
+    def show_tool(file: str, name: str, spec: str = "") -> Any:
+        """A tool; with a spec its prompt as that spec's model reads it, token by token."""
+        if spec:
+            site.files.path(spec)
+        return site.fresh.call("show_tool", file=_tool(site, file), name=name, spec=spec or None, deadline_s=_SLOW_S)
+
+    @area.act("POST", "/tools/{file}/call")
+    def call_tool(
+        file: str,
+        arguments: Annotated[dict[str, Any], Body()],
+        tool: Annotated[str, Body()] = "",
+    ) -> Any:
+        """One call as the model would make it, within the tool's limits; `tool` names one of several."""
+        return site.fresh.call(
+            "call_tool", file=_tool(site, file), name=tool or None, arguments=arguments, deadline_s=_TRIAL_S
+        )
+
+    @area.act("POST", "/tools/{file}/{action}", status=202)
+    def examine_tool(file: str, action: Literal["test", "bench", "fuzz"]) -> Job:
+        """Tests, benchmarks or fuzzes a tool as a job."""
+        return site.jobs.start(f"tools {action}", [*_TOOL_JOBS[action], _tool(site, file)], records=False)
+
+    @area.read("/rewards")
+    def list_rewards() -> Any:
+        """The terms of every reward file."""
+        files = files_in("reward_specs")
+        return site.fresh.call("list_rewards", files=files) if files else []
+
+    @area.act("POST", "/rewards/test")
+    def try_rewards(files: Annotated[list[str], Body(embed=True, max_length=50)]) -> Any:
+        """Tries terms on their examples and on gold, empty, malformed and long answers."""
+        for file in files:
+            site.files.path(file)
+        return site.fresh.call("try_rewards", files=files, deadline_s=_TRIAL_S)
+
+    @area.act("POST", "/rewards/rescore")
+    def rescore(
+        run: Place,
+        spec: Annotated[str, Body()] = "",
+        phase: Annotated[str, Body()] = "train",
+        step: Step = None,
+        weights: Annotated[dict[str, float], Body()] = {},  # noqa: B006
+        overrides: Words = [],  # noqa: B006
+    ) -> Any:
+        """Scores a step of a run again with other weights or another spec: who changes place, and whose advantage."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+        if spec:
+            site.files.path(spec)
+        return site.fresh.call(
+            "rescore",
+            spec=spec or None,
+            overrides=checked_words([], overrides),
+            weights=weights,
+            run=run_id,
+            runs=str(site.runs_folder),
+            phase=phase,
+            step=step,
+            deadline_s=_TRIAL_S,
+        )
+
+    @area.act("POST", "/rewards/attack", status=202)
+    def attack_rewards(spec: Place, overrides: Words = []) -> Job:  # noqa: B006
+        """Looks for answers that are paid and not right, as a job."""
+        site.files.path(spec)
+        return site.jobs.start(
+            "rewards attack", ["rewards", "attack", *checked_words([spec], overrides)], records=False
+        )
+
+    @area.read("/data/{which}/{spec:path}")
+    def show_data(
+        which: Literal["train", "eval"],
+        spec: str,
+        begin: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    ) -> Any:
+        """Rows of a spec's data as tasks, their lengths, and the rows that repeat or are in both sets."""
+        site.files.path(spec)
+        return site.fresh.call(
+            "show_data", spec=spec, overrides=[], which=which, begin=begin, limit=limit, deadline_s=_SLOW_S
+        )
+
+    @area.read("/prompt/{spec:path}")
+    def show_prompt(spec: str) -> Any:
+        """The first question of a spec as its model reads it, token by token."""
+        site.files.path(spec)
+        return site.fresh.call("show_prompt", spec=spec, overrides=[], deadline_s=_SLOW_S)
+
+    @area.read("/doctor")
+    def show_machine() -> Any:
+        """What this machine can do, as `rlf doctor` finds it."""
+        return site.fresh.call("examine", runs=str(site.runs_folder), deadline_s=_SLOW_S)
+
+    @area.read("/projects")
+    def list_templates() -> dict[str, Any]:
+        """This project, and the templates of new ones."""
+        return {"project": str(site.settings.project), "templates": templates()}
+
+    @area.act("POST", "/projects", status=201)
+    def make_project(name: Place, template: Annotated[str, Body()] = "python") -> Project:
+        """Makes a project folder beside this one from a template."""
+        if "/" in name or "\\" in name or name.startswith("."):
+            raise RlfError(f"name: got {name[:80]!r}; expected letters, digits, `.`, `_` and `-`.")
+        return new_project(site.settings.project.parent / name, template)
+
+    return area
+
+
+def _tool(site: Site, file: str) -> str:
+    """The path of a tool file by its name, or by its path. Raises NotFoundError where there is none."""
+    path = f"tool_specs/{file}"
+    if not site.files.path(path).is_file():
+        raise NotFoundError(f"{path}: there is no such file.")
+    return path

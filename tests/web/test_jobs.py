@@ -1,0 +1,97 @@
+"""Jobs: processes of their own that any server of the runs folder finds; runs are stopped by their own process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rlf.api.jobs import Jobs, JobState
+from rlf.core.errors import NotFoundError, RlfError, RunError
+from rlf.lineage.process import current_process, is_gone, process_of, send_signal
+
+from ..reports.synthetic import run_record
+
+
+def ended(jobs, job_id, seconds=60):
+    deadline = time.monotonic() + seconds
+    while (job := jobs.get(job_id)).state is JobState.RUNNING and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return job
+
+
+def test_a_job_is_found_by_another_server_with_its_result(tmp_path):
+    started = Jobs(tmp_path / "runs", tmp_path).start("schema", ["schema", "reward"], records=False)
+    other = Jobs(tmp_path / "runs", tmp_path)
+    job = ended(other, started.id)
+    assert (job.state, job.exit_code, job.command) == (JobState.DONE, 0, "rlf schema reward")
+    assert [one.id for one in other.list()] == [started.id]
+
+
+def test_a_job_that_fails_says_so_with_its_last_words(tmp_path):
+    jobs = Jobs(tmp_path / "runs", tmp_path)
+    job = ended(jobs, jobs.start("run", ["run", "none.yaml"]).id)
+    assert job.state is JobState.FAILED and job.exit_code == 2 and "none.yaml" in job.tail
+
+
+def test_no_more_jobs_run_than_may(tmp_path):
+    jobs = Jobs(tmp_path / "runs", tmp_path, max_running=0)
+    with pytest.raises(RunError, match="which is the most"):
+        jobs.start("run", ["--version"])
+
+
+@pytest.mark.parametrize("name", ["../x", "..", ".", "none", "a/b", ""])
+def test_a_job_that_is_none_is_missing(tmp_path, name):
+    with pytest.raises(NotFoundError):
+        Jobs(tmp_path, tmp_path).get(name)
+
+
+def test_a_signal_reaches_the_very_process_and_no_other_of_its_pid():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        process = process_of(child.pid)
+        reused = type(process)(process.pid, process.node, process.boot, process.pid_ticks + 1)
+        assert not send_signal(reused, signal.SIGTERM) and child.poll() is None
+        assert send_signal(process, signal.SIGTERM)
+        assert child.wait(10) == -signal.SIGTERM
+        assert is_gone(process) and not send_signal(process, signal.SIGTERM)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_run_that_nobody_runs_cannot_be_stopped(client):
+    response = client.post(f"/api/v1/runs/{run_record().id}/stop", json={})
+    assert response.status_code == 422 and "no process runs it" in response.json()["error"]["message"]
+
+
+def test_a_running_run_is_interrupted_by_its_own_process(tmp_path, clients):
+    from rlf.lineage import open_store, start_run
+
+    caught = []
+    before = signal.signal(signal.SIGINT, lambda *_: caught.append(1))
+    try:
+        with open_store(tmp_path / "runs/rlf.db") as store:
+            start_run(store, run_record())
+            client = clients(runs_folder=tmp_path / "runs")
+            stopped = client.post(f"/api/v1/runs/{run_record().id}/stop", json={})
+            assert stopped.json() == {"run_id": run_record().id, "pid": os.getpid(), "signal": "SIGINT"}
+        deadline = time.monotonic() + 5
+        while not caught and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert caught and current_process().pid == os.getpid()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_words_that_would_be_options_are_refused():
+    from rlf.api.jobs import checked_words
+
+    assert checked_words(["a.yaml"], ["x=1", "~eval"]) == ["a.yaml", "x=1", "~eval"]
+    for word in ("--runs=/x", "-m", "plain", "--"):
+        with pytest.raises(RlfError):
+            checked_words([], [word])

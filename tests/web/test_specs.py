@@ -1,0 +1,141 @@
+"""Specs as files: listed, read, saved with an ETag, and nothing beside them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEC = f"extends: {ROOT}/specs/search_no_tool.yaml\nname: small\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    folder = tmp_path / "project"
+    for name in ("specs", "tool_specs", "reward_specs"):
+        (folder / name).mkdir(parents=True)
+    (folder / "specs/one.yaml").write_text("name: one\n")
+    (folder / ".env").write_text("API_KEY=abcdefgh-secret\n")
+    (folder / "secret.yaml").write_text("x: 1\n")
+    (folder / "specs/.hidden.yaml").write_text("x: 1\n")
+    (folder / "specs/code.py").write_text("print(1)\n")
+    return folder
+
+
+@pytest.fixture
+def own(clients, project):
+    return clients(project=project)
+
+
+def test_the_list_has_declared_files_alone(own):
+    assert [file["path"] for file in own.get("/api/v1/specs").json()] == ["specs/one.yaml"]
+
+
+def test_what_was_read_can_be_saved_and_a_stale_text_cannot(own, project):
+    first = own.get("/api/v1/specs/specs/one.yaml").json()
+    before = sorted(project.rglob("*"))
+    saved = own.put("/api/v1/specs/specs/one.yaml", json={"text": "name: two\n"}, headers={"If-Match": first["etag"]})
+    assert saved.status_code == 200 and (project / "specs/one.yaml").read_text() == "name: two\n"
+    stale = own.put("/api/v1/specs/specs/one.yaml", json={"text": "name: three\n"}, headers={"If-Match": first["etag"]})
+    assert (stale.status_code, stale.json()["error"]["code"]) == (412, "stale")
+    assert own.put("/api/v1/specs/specs/one.yaml", json={"text": "x"}).status_code == 412
+    assert (project / "specs/one.yaml").read_text() == "name: two\n"
+    assert sorted(project.rglob("*")) == before
+
+
+def test_a_new_file_is_one_without_an_etag(own, project):
+    assert own.put("/api/v1/specs/specs/sub/new.yaml", json={"text": "name: new\n"}).status_code == 200
+    assert (project / "specs/sub/new.yaml").read_text() == "name: new\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../etc/passwd",
+        "%2e%2e/secret.yaml",
+        "specs/../secret.yaml",
+        "specs/%2e%2e/secret.yaml",
+        "specs/..%2fsecret.yaml",
+        "/etc/passwd",
+        "%2fetc%2fpasswd",
+        ".env",
+        "specs/.hidden.yaml",
+        "specs/code.py",
+        "secret.yaml",
+        "runs/rlf.db",
+        "specs/%00.yaml",
+        "specs",
+        "specs/none.yaml",
+        "specs/link.yaml",
+        "specs/folder/secret.yaml",
+    ],
+)
+def test_nothing_else_can_be_read_or_written(own, project, path):
+    (project / "specs/link.yaml").symlink_to(project / "secret.yaml")
+    (project / "specs/folder").symlink_to(project)
+    assert own.get(f"/api/v1/specs/{path}").status_code == 404
+    if not path.endswith("none.yaml"):
+        assert own.put(f"/api/v1/specs/{path}", json={"text": "x: 2\n"}).status_code in (404, 405)
+    assert (project / "secret.yaml").read_text() == "x: 1\n"
+
+
+def test_secrets_of_the_environment_are_in_no_answer(own, project, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "correct-horse-battery")
+    (project / "specs/one.yaml").write_text("key: correct-horse-battery\n")
+    shown = own.get("/api/v1/specs/specs/one.yaml").json()
+    assert "correct-horse" not in shown["text"]
+
+
+@pytest.fixture(scope="module")
+def checking(tmp_path_factory):
+    """A client of a project with a tool; its zygote serves every test of this module."""
+    from starlette.testclient import TestClient
+
+    from rlf.web.app import create_app
+    from rlf.web.settings import WebSettings
+
+    from .conftest import ORIGIN
+
+    folder = tmp_path_factory.mktemp("checked")
+    for name in ("specs", "tool_specs"):
+        (folder / name).mkdir()
+    (folder / "specs/small.yaml").write_text(SPEC)
+    schema = "{type: object, properties: {name: {type: string}}, required: [name]}"
+    tool = f"name: hello\ndescription: Says hello.\ninputSchema: {schema}\n"
+    (folder / "tool_specs/hello.yaml").write_text(f"{tool}target: {{kind: python, callable: 'mytool.py:hello'}}\n")
+    (folder / "tool_specs/mytool.py").write_text("def hello(name: str) -> str:\n    return 'hello ' + name\n")
+    with TestClient(create_app(WebSettings(folder, folder / "runs", port=8642)), base_url=ORIGIN) as client:
+        client.headers |= {"Origin": ORIGIN, "X-RLF": "1"}
+        yield client, folder
+
+
+def test_a_text_that_is_not_saved_is_checked_with_the_places_of_its_faults(checking):
+    client, folder = checking
+    text = (folder / "specs/small.yaml").read_text()
+    right = client.post("/api/v1/check", json={"path": "specs/small.yaml", "text": text})
+    assert right.json()["ok"], right.text
+    wrong = client.post("/api/v1/check", json={"path": "specs/small.yaml", "text": text + "\ntrane: 1\n"}).json()
+    (fault,) = wrong["faults"]
+    assert (fault["place"]["line"], fault["place"]["column"]) == (len(text.splitlines()) + 2, 1)
+    plan = client.post("/api/v1/plan", json={"path": "specs/small.yaml", "overrides": ["train.steps=3"]}).json()
+    assert any(value["path"] == "train.steps" and value["value"] == 3 for value in plan["values"])
+
+
+def test_code_that_was_edited_is_seen(checking):
+    client, folder = checking
+    call = {"arguments": {"name": "Ann"}}
+    first = client.post("/api/v1/tools/hello.yaml/call", json=call)
+    assert first.status_code == 200, first.text
+    assert first.json()["result"]["text"] == "hello Ann"
+    os.utime(folder / "tool_specs/mytool.py", (1, 1))
+    (folder / "tool_specs/mytool.py").write_text("def hello(name: str) -> str:\n    return 'good day ' + name\n")
+    assert client.post("/api/v1/tools/hello.yaml/call", json=call).json()["result"]["text"] == "good day Ann"
+
+
+def test_options_cannot_be_put_into_a_command(checking):
+    client, _ = checking
+    body = {"files": ["specs/small.yaml"], "overrides": ["--runs=/tmp"]}
+    assert client.post("/api/v1/runs", json=body).status_code == 422
+    assert client.post("/api/v1/runs", json={"files": ["../x.yaml"]}).status_code == 404
