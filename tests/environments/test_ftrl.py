@@ -79,7 +79,7 @@ def test_what_the_source_raises_is_read_by_the_model_and_its_state_stays(played,
     task = load_tasks(str(tmp_path / "rows.jsonl"), prompt="messages", answer=None)[0]
     (trajectory,), _ = played(env, [call("look") + STOP, call("look") + STOP, f"!{STOP}"], task=task)
     assert [record.result.outcome for record in trajectory.calls] == [Outcome.TOOL_ERROR, Outcome.OK]
-    assert "KeyError: 1" in trajectory.calls[0].result.text and trajectory.calls[1].result.text == "2"
+    assert "KeyError: 'not yet'" in trajectory.calls[0].result.text and trajectory.calls[1].result.text == "2"
 
 
 def test_rows_whose_tools_cannot_be_run_are_faults_before_the_run(tmp_path):
