@@ -69,6 +69,10 @@ def _print_report(console: Console, report: PlanReport) -> None:
     elif report.gpus:
         for group in report.gpus:
             _print_gpu(console, group)
+        if report.machine is not None:
+            console.print(Text("each machine, beside its GPUs", "bold"))
+            console.print(_parts(report.machine.parts), crop=False)
+            console.print(f"at least {size(report.machine.total_bytes)}\n")
         console.print(_sum(report, max(group.peak_bytes for group in report.gpus)), soft_wrap=True)
     else:
         console.print(Text(f"memory   unknown: {report.memory_unknown}"), soft_wrap=True)
@@ -91,6 +95,8 @@ def _print_gpu(console: Console, group: GpuMemory) -> None:
     for phase in group.phases:
         console.print(_parts(phase.parts), crop=False)
         console.print(f"{phase.name}: {size(phase.total_bytes)}\n")
+    if group.lacks:
+        console.print(Text(f"{group.lacks}\n", "bold red"), soft_wrap=True)
 
 
 def _values(values: tuple[PlannedValue, ...]) -> Table:

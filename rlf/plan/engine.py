@@ -24,6 +24,8 @@ class EngineReport:
     """Of one process; None where the engine has several, or the model's sizes are not known."""
     gpus: tuple[GpuMemory, ...] = ()
     """Each kind of GPU of a job; empty for one process, and where sizes are not known."""
+    machine: Memory | None = None
+    """What each machine of a job holds beside its GPUs; None where it is one process, or sizes are not known."""
     num_gpus: int = 0
     """GPUs of the whole job; 0 for one process."""
     argv: tuple[str, ...] = ()

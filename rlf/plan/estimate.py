@@ -99,7 +99,7 @@ class Memory:
     """What one process holds at its fullest."""
 
     device: str
-    """`cpu` or `gpu`."""
+    """`cpu`, `gpu`, or `machine` for what each machine of a job holds beside its GPUs."""
     parts: tuple[Part, ...]
     JSON_PROPERTIES: ClassVar = ("total_bytes",)
 
@@ -130,6 +130,8 @@ class GpuMemory:
     num_gpus: int
     phases: tuple[Phase, ...]
     """Times that follow each other where models leave the GPU in turn; else one."""
+    lacks: str = ""
+    """Why a part does not fit what is set aside for it, whatever the GPU has free; empty where it does."""
     JSON_PROPERTIES: ClassVar = ("peak_bytes",)
 
     @property

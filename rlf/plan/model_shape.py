@@ -34,6 +34,12 @@ class ModelShape:
         """What one layer keeps of a token for the backward pass: inputs of norms, projections, attention and MLP."""
         return 6 * self.hidden_size + 5 * self.query_size + 4 * self.kv_size + 4 * self.intermediate_size
 
+    @property
+    def largest_module(self) -> int:
+        """Weights of the largest part that is used as a whole: the embedding, or a layer."""
+        layer = self.hidden_size * (2 * self.query_size + 2 * self.kv_size + 3 * self.intermediate_size)
+        return max(self.vocab_size * self.hidden_size, layer)
+
 
 def shape_of(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> ModelShape | None:
     """The shape; None where the configuration is not that of a plain decoder.

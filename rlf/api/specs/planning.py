@@ -76,6 +76,8 @@ class PlanReport(Jsonable):
     """Of one process; None where the engine has several, and where sizes are not known."""
     gpus: tuple[GpuMemory, ...]
     """Each kind of GPU of the job; empty for one process, and where sizes are not known."""
+    machine: Memory | None
+    """What each machine of a job holds beside its GPUs; None for one process, and where sizes are not known."""
     num_gpus: int
     """GPUs of the whole job; 0 for one process."""
     argv: tuple[str, ...]
@@ -148,6 +150,7 @@ def report_plan(
         work=estimate_work(spec, checked.num_train_rows, checked.num_eval_rows),
         memory=taken.memory,
         gpus=taken.gpus,
+        machine=taken.machine,
         num_gpus=taken.num_gpus,
         argv=taken.argv,
         memory_unknown=unknown,
@@ -195,7 +198,9 @@ def _fit(memory: Memory, gpu: str | None, gpu_bytes: int | None) -> Fit | None:
 def _fit_gpus(gpus: Sequence[GpuMemory], gpu: str | None, gpu_bytes: int | None) -> Fit | None:
     if not gpus or gpu_bytes is None:
         return None
-    return Fit(f"GPUs of {gpu}", gpu_bytes, all(group.peak.total_bytes <= gpu_bytes for group in gpus))
+    return Fit(
+        f"GPUs of {gpu}", gpu_bytes, all(group.peak.total_bytes <= gpu_bytes and not group.lacks for group in gpus)
+    )
 
 
 def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:

@@ -90,11 +90,12 @@ class OpenRlhf(OpenRlhfSettings):
     ) -> EngineReport:
         """Each kind of GPU of the job, and its options."""
         from rlf.engines.openrlhf.compile.argv import argv
-        from rlf.engines.openrlhf.compile.memory import estimate_gpus
+        from rlf.engines.openrlhf.compile.memory import estimate_gpus, estimate_machine
         from rlf.engines.openrlhf.layout import Layout
 
         return EngineReport(
             gpus=() if shape is None else tuple(estimate_gpus(spec, shape, gpu_bytes)),
+            machine=None if shape is None else estimate_machine(spec, shape),
             num_gpus=Layout.of(spec).total_gpus(self),
             argv=tuple(argv(spec, Job.of_run(folder, self.output))),
         )

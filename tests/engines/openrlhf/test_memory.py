@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from rlf.engines.openrlhf.compile.memory import estimate_gpus
+from rlf.engines.openrlhf.compile.memory import estimate_gpus, estimate_machine
+from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.plan.model_shape import ModelShape
 
 SHAPE = ModelShape(
@@ -40,6 +43,7 @@ def test_one_gpu_that_all_share(load):
             "policy: weights": 2_000,
             "policy: gradients": 2_000,
             "policy: optimiser": 12_000,
+            "policy: float32 gradients of the step": 4_000,
             "policy: activations": 2 * 2_048 * (2 * 8 + LAYER),
             "policy: logits": 10 * 2_048 * 50,
         },
@@ -84,7 +88,8 @@ def test_what_is_offloaded_is_not_on_the_gpu(load):
         "+engine.zero_stage=3",
         "+train.kl.coef=0.01",
     )
-    assert not {"policy: optimiser", "reference: weights"} & set(found["every model and vLLM", "training"])
+    training = set(found["every model and vLLM", "training"])
+    assert not {"policy: optimiser", "policy: gradients", "reference: weights"} & training
 
 
 def test_models_apart_have_gpus_of_their_own(load):
@@ -123,3 +128,103 @@ def test_a_pass_without_packing_is_of_whole_rows(load):
     """2,048 / 320 = 6 trajectories, of which 4 divide 128."""
     training = sizes(load, "+engine.packing=false", "+engine.attention=sdpa")["every model and vLLM", "training"]
     assert training["policy: logits"] == 10 * 4 * 320 * 50
+
+
+QWEN = {
+    "Qwen3-4B": ModelShape(4_022_468_096, 36, 2560, 4096, 1024, 9728, 151_936),
+    "Qwen3-8B": ModelShape(8_190_735_360, 36, 4096, 4096, 1024, 12_288, 151_936),
+    "Qwen3-32B": ModelShape(32_762_123_264, 64, 5120, 8192, 1024, 25_600, 151_936),
+}
+"""Weights of the released files, and the sizes in their config.json."""
+DEEPSPEED = {
+    # model, GPUs of one machine: stage 2, stage 3, stage 3 with the optimiser on the CPU
+    ("Qwen3-4B", 8): (17_095_489_408, 10_606_377_856, 2_561_441_664),
+    ("Qwen3-8B", 1): (163_814_707_200, 149_922_555_904, 18_870_790_144),
+    ("Qwen3-8B", 8): (34_810_625_280, 20_918_473_984, 4_537_003_264),
+    ("Qwen3-32B", 8): (139_239_023_872, 76_826_426_624, 11_302_180_096),
+}
+"""Bytes of model states that the estimators of DeepSpeed 0.19.6 name, largest module the embedding."""
+STATES = (
+    "policy: weights",
+    "policy: a whole module and its gradient",
+    "policy: gradients",
+    "policy: optimiser",
+    "policy: float32 gradients of the step",
+)
+
+
+def states(load, name, gpus, *overrides):
+    loaded = load(f"+engine.actor.per_node={gpus}", *overrides)
+    (group,) = estimate_gpus(loaded.spec, QWEN[name], None)
+    (training,) = [phase for phase in group.phases if phase.name == "training"]
+    return sum(part.size_bytes for part in training.parts if part.name in STATES)
+
+
+@pytest.mark.parametrize(("name", "gpus"), DEEPSPEED)
+def test_model_states_are_deepspeeds_own_estimate_or_a_tenth_more(name, gpus, load):
+    """Its 18 bytes a weight at stage 3 leave out 2 of weights, gradients, float32 gradients, weights and two means."""
+    stage_2, stage_3, offloaded = DEEPSPEED[name, gpus]
+    assert states(load, name, gpus) == pytest.approx(stage_2, abs=8)
+    assert stage_3 <= states(load, name, gpus, "+engine.zero_stage=3") <= 1.12 * stage_3
+    cpu = ("+engine.zero_stage=3", "+engine.offload_optimizer=true")
+    assert states(load, name, gpus, *cpu) == pytest.approx(offloaded, abs=8)
+
+
+@pytest.mark.parametrize(("name", "gpus"), DEEPSPEED)
+def test_deepspeeds_estimate_is_the_installed_ones(name, gpus):
+    """Read from the source of a rehearsal environment, where there is one: importing DeepSpeed takes seconds."""
+    zero = rehearsal_environment().folder.glob("lib/python3*/site-packages/deepspeed/runtime/zero")
+    folder = next(zero, None)
+    if folder is None:
+        pytest.skip("no rehearsal environment")
+    stage_2 = function_of(folder / "stage_1_and_2.py", "estimate_zero2_model_states_mem_needs")
+    stage_3 = function_of(folder / "stage3.py", "estimate_zero3_model_states_mem_needs")
+    weights, module = QWEN[name].num_parameters, QWEN[name].largest_module
+    found = (
+        stage_2(weights, gpus, 1, cpu_offload=False)[1],
+        stage_3(weights, module, gpus, 1, cpu_offload=False, cpu_offload_params=False)[1],
+        stage_3(weights, module, gpus, 1, cpu_offload=True, cpu_offload_params=False)[1],
+    )
+    assert found == DEEPSPEED[name, gpus]
+
+
+def function_of(path, name):
+    tree = ast.parse(path.read_text())
+    (found,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    scope = {}
+    exec(compile(ast.Module([found], []), str(path), "exec"), scope)
+    return scope[name]
+
+
+def test_keys_and_values_are_those_of_vllms_pages():
+    """vLLM 0.29.0, `FullAttentionSpec.page_size_bytes`: 2 x block_size x KV heads x head size x bytes, for each layer.
+
+    Qwen3-8B: 2 x 16 x 8 x 128 x 2 = 65,536 bytes a page of 16 tokens; 36 layers make 147,456 bytes a token.
+    """
+    shape = QWEN["Qwen3-8B"]
+    assert 4 * shape.num_layers * shape.kv_size == 36 * (2 * 16 * 8 * 128 * 2) // 16 == 147_456
+
+
+def test_a_model_whose_weights_exceed_vllms_share_does_not_fit(load):
+    """65.5 GB of weights, of 0.6 x 80 GB."""
+    shared = ("+engine.actor.per_node=8", "+engine.vllm.gpu_memory=0.6", "+engine.zero_stage=3")
+    (group,) = estimate_gpus(load(*shared).spec, QWEN["Qwen3-32B"], 80 * 10**9)
+    assert "take 65.6 GB of its share of 48.0 GB" in group.lacks
+    (group,) = estimate_gpus(load(*shared, "engine.vllm.tensor_parallel=2").spec, QWEN["Qwen3-32B"], 80 * 10**9)
+    assert group.lacks == ""
+
+
+def machine(load, *overrides):
+    found = estimate_machine(load("+engine.actor.per_node=8", *overrides).spec, QWEN["Qwen3-8B"])
+    return {} if found is None else {part.name: part.size_bytes for part in found.parts}
+
+
+def test_what_sleeps_and_what_is_offloaded_is_in_the_machines_memory(load):
+    """DeepSpeed's estimator has the same 16 bytes a weight, and multiplies by 1.5 for its buffers."""
+    weights = QWEN["Qwen3-8B"].num_parameters
+    asleep = {"vLLM: weights while others work": 2 * 8 * weights}
+    assert machine(load) == {"policy: optimiser and gradients while others work": 14 * weights} | asleep
+    assert machine(load, "+engine.offload_optimizer=true")["policy: optimiser and gradients"] == 16 * weights
+    two = machine(load, "+engine.offload_optimizer=true", "+engine.actor.nodes=2", "+engine.vllm.tensor_parallel=4")
+    assert two == {"policy: optimiser and gradients": 8 * weights, "vLLM: weights while others work": 2 * 2 * weights}
+    assert machine(load, "+engine.colocate=none") == {}

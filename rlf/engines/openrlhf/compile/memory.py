@@ -1,7 +1,10 @@
-"""What each GPU of an OpenRLHF job holds at its fullest: formulas and sums, before anything runs. Pure.
+"""What each GPU and machine of an OpenRLHF job holds at its fullest: formulas and sums, before anything runs. Pure.
 
-Counted is what DeepSpeed and vLLM allocate by the layout, with the longest batch the budgets allow. Not counted are
-CUDA contexts, NCCL's buffers and fragmentation: leave a tenth of the GPU free. No figure here was held against a GPU.
+Counted is what DeepSpeed and vLLM allocate by the layout, with the longest batch the budgets allow; the states of
+trained models are those of DeepSpeed's own estimator, or more. Not counted are CUDA contexts and graphs, NCCL's
+buffers, vLLM's activations, fragmentation; in the machine's memory Ray's object store, what loading takes for a moment,
+page-locked copies, tools and reward models: leave a tenth of the GPU free, and half of the machine. No figure here was
+held against a GPU.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.settings import Colocate, Gpus, OpenRlhfSettings, openrlhf_settings
-from rlf.plan.estimate import GpuMemory, Part, Phase
+from rlf.plan.estimate import GpuMemory, Memory, Part, Phase
 from rlf.plan.model_shape import ModelShape, adapter_parameters
 from rlf.spec.models import RunSpec
 
@@ -19,6 +22,10 @@ _WEIGHT = 2
 """Bytes of a weight in bfloat16."""
 _OPTIMISER = 12
 """Bytes of a trained weight in the optimiser: a float32 copy and AdamW's two means."""
+_STEP = 4
+"""Bytes of a trained weight for the step: its gradient in float32."""
+_BUCKET = 500_000_000
+"""Gradients that DeepSpeed reduces at once, its default `reduce_bucket_size`."""
 _LOGIT = 10
 """Bytes of a logit in training: float32, its gradient, and the gradient in bfloat16."""
 
@@ -32,8 +39,9 @@ def estimate_gpus(spec: RunSpec, shape: ModelShape, gpu_bytes: int | None) -> li
     engine, layout = openrlhf_settings(spec), Layout.of(spec)
     model = _Models(spec, engine, layout, shape)
     sampling = model.vllm(gpu_bytes)
+    lacks = model.complain_of_share(gpu_bytes)
     if layout.all_share:
-        return [GpuMemory("every model and vLLM", layout.actor.total, model.shared_phases(sampling))]
+        return [GpuMemory("every model and vLLM", layout.actor.total, model.shared_phases(sampling), lacks)]
     policy = [*model.trained("policy", layout.actor)]
     groups = []
     if layout.ref is not None and engine.colocate is Colocate.ACTOR_REF:
@@ -44,8 +52,15 @@ def estimate_gpus(spec: RunSpec, shape: ModelShape, gpu_bytes: int | None) -> li
     if layout.critic is not None:
         critic = tuple(model.trained("critic", layout.critic))
         groups.append(GpuMemory("critic", layout.critic.total, (Phase("training", critic),)))
-    groups.append(GpuMemory("vLLM", layout.vllm_gpus, (Phase("sampling", (sampling,)),)))
+    groups.append(GpuMemory("vLLM", layout.vllm_gpus, (Phase("sampling", (sampling,)),), lacks))
     return groups
+
+
+def estimate_machine(spec: RunSpec, shape: ModelShape) -> Memory | None:
+    """The memory of each machine that trains, beside its GPUs; None where nothing is kept there."""
+    engine, layout = openrlhf_settings(spec), Layout.of(spec)
+    parts = tuple(_Models(spec, engine, layout, shape).beside_gpus())
+    return Memory("machine", parts) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,11 @@ class _Models:
     @property
     def _all(self) -> tuple[str, int]:
         return "P", self.shape.num_parameters
+
+    @property
+    def _learnt(self) -> tuple[str, int]:
+        lora = self.spec.model.lora
+        return self._all if lora is None else ("A", adapter_parameters(self.shape, lora.rank, lora.target_modules))
 
     @property
     def tokens(self) -> int:
@@ -84,15 +104,18 @@ class _Models:
 
     def trained(self, name: str, gpus: Gpus) -> Iterator[Part]:
         """Weights first: they stay where the rest leaves the GPU."""
-        stage, count, lora = self.engine.zero_stage, gpus.total, self.spec.model.lora
-        held = learnt = self._all
-        if lora is not None:
-            learnt = ("A", adapter_parameters(self.shape, lora.rank, lora.target_modules))
-            held = ("(P + A)", held[1] + learnt[1])
+        stage, count, learnt = self.engine.zero_stage, gpus.total, self._learnt
+        held = learnt if self.spec.model.lora is None else ("(P + A)", self.shape.num_parameters + learnt[1])
         yield _cut(f"{name}: weights", _WEIGHT, held, count if stage >= 3 else 1)
-        yield _cut(f"{name}: gradients", _WEIGHT, learnt, count if stage >= 2 else 1)
+        if stage >= 3:
+            yield _cut(f"{name}: a whole module and its gradient", 2 * _WEIGHT, ("M", self.shape.largest_module), 1)
+        if stage < 2 or not self.engine.offload_optimizer:
+            yield _cut(f"{name}: gradients", _WEIGHT, learnt, count if stage >= 2 else 1)
         if not self.engine.offload_optimizer:
             yield _cut(f"{name}: optimiser", _OPTIMISER, learnt, count)
+            yield _cut(f"{name}: float32 gradients of the step", _STEP, learnt, count)
+        if count > 1:
+            yield _cut(f"{name}: bucket of gradients", _WEIGHT, ("B", min(_BUCKET, learnt[1])), 1)
         yield self._activations(name)
         if name == "policy":
             yield self._logits()
@@ -104,9 +127,25 @@ class _Models:
 
     def vllm(self, gpu_bytes: int | None) -> Part:
         """vLLM's share of the GPU; without the GPU's size its weights and one trajectory."""
-        shape, parts, share = self.shape, self.layout.tensor_parallel, self.layout.gpu_memory
-        if gpu_bytes is not None:
-            return Part("vLLM", "gpu_memory x GPU", f"{share:g} x {gpu_bytes:,}", int(share * gpu_bytes))
+        if gpu_bytes is None:
+            return self._least_of_vllm()
+        share = self.layout.gpu_memory
+        return Part("vLLM", "gpu_memory x GPU", f"{share:g} x {gpu_bytes:,}", int(share * gpu_bytes))
+
+    def complain_of_share(self, gpu_bytes: int | None) -> str:
+        """Why vLLM's share does not hold its weights and one trajectory; empty where it does or is not known."""
+        least = self._least_of_vllm()
+        if gpu_bytes is None or least.size_bytes <= self.layout.gpu_memory * gpu_bytes:
+            return ""
+        taken, share = least.size_bytes / 1e9, self.layout.gpu_memory * gpu_bytes / 1e9
+        return (
+            f"vLLM's weights and one trajectory take {taken:.1f} GB of its share of {share:.1f} GB. "
+            "Raise engine.vllm.tensor_parallel, or engine.vllm.gpu_memory."
+        )
+
+    def _least_of_vllm(self) -> Part:
+        """Its weights, and keys and values of one trajectory."""
+        shape, parts = self.shape, self.layout.tensor_parallel
         longest, layers = self.spec.rollout.max_total_tokens, shape.num_layers
         return Part(
             "vLLM, at least",
@@ -114,6 +153,23 @@ class _Models:
             f"(2 x {shape.num_parameters:,} + 4 x {layers} x {shape.kv_size:,} x {longest:,}) / {parts}",
             (2 * shape.num_parameters + 4 * layers * shape.kv_size * longest) // parts,
         )
+
+    def beside_gpus(self) -> Iterator[Part]:
+        """What a machine that trains keeps: of optimisers and references that are offloaded, and of what is asleep."""
+        nodes, gpus = self.layout.actor.nodes, self.layout.actor
+        trained = ["policy"] if self.layout.critic is None else ["policy", "critic"]
+        for name in trained:
+            if self.engine.offload_optimizer:
+                yield _cut(f"{name}: optimiser and gradients", _OPTIMISER + _STEP, self._learnt, nodes, "machines")
+            elif self.layout.sleep:
+                size = _OPTIMISER + _WEIGHT
+                yield _cut(f"{name}: optimiser and gradients while others work", size, self._learnt, nodes, "machines")
+        if self.layout.ref is not None and self.engine.offload_ref:
+            yield _cut("reference: weights", _WEIGHT, self._all, self.layout.ref.nodes, "machines")
+        if self.layout.sleep:
+            copies = gpus.per_node // self.layout.tensor_parallel or 1
+            number = self.shape.num_parameters * copies
+            yield _cut("vLLM: weights while others work", _WEIGHT, ("P x engines of the machine", number), 1)
 
     def _activations(self, name: str) -> Part:
         """Of every layer; with checkpointing each layer's input, and one layer whole."""
@@ -131,11 +187,11 @@ class _Models:
         return Part("policy: logits", f"{_LOGIT} N V", f"{_LOGIT} x {n:,} x {v:,}", _LOGIT * n * v)
 
 
-def _cut(name: str, size_bytes: int, weights: tuple[str, int], count: int) -> Part:
-    """So many bytes of each of some weights, whose sign and number are given, over so many GPUs."""
+def _cut(name: str, size_bytes: int, weights: tuple[str, int], count: int, over: str = "GPUs") -> Part:
+    """So many bytes of each of some weights, whose sign and number are given, over so many GPUs or machines."""
     sign, number = weights
     if count == 1:
         return Part(name, f"{size_bytes} {sign}", f"{size_bytes} x {number:,}", size_bytes * number)
     return Part(
-        name, f"{size_bytes} {sign} / GPUs", f"{size_bytes} x {number:,} / {count}", size_bytes * number // count
+        name, f"{size_bytes} {sign} / {over}", f"{size_bytes} x {number:,} / {count}", size_bytes * number // count
     )
