@@ -5,11 +5,14 @@ The reference of keys, kinds and options is made by rlf itself; see the target `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
 import yaml
 
+from rlf.cli.main import COMMANDS, app
 from rlf.engines.engine import engine_of
 from rlf.plan.model_shape import ModelShape, shape_of
 from rlf.spec import load_spec
@@ -166,7 +169,47 @@ bfloat16 weights and gradients, float32 optimiser, `zero_stage: 3` from two GPUs
 """
 
 
-PAGES = {"reference/glossary.md": write_glossary_page, "reference/gpus.md": write_gpu_page}
+def describe_parameters(command: Any) -> list[str]:
+    """Return a row for each argument and option of a command."""
+    rows = []
+    for parameter in command.params:
+        text = " ".join((parameter.help or "").split()).replace("|", "/")
+        metavar = parameter.metavar or ""
+        names = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else metavar or parameter.name.upper()
+        value = f" {metavar}" if names != metavar and metavar else ""
+        rows.append(f"| `{(names + value).replace('|', '/')}` | {text} |")
+    return rows
+
+
+def describe_command(name: str, command: Any) -> Iterator[str]:
+    """Yield the Markdown of a command and of those under it."""
+    if not name.count(" ") or not hasattr(command, "commands"):
+        yield f"{'##' if name.count(' ') == 1 else '###'} `{name}`"
+        yield " ".join((command.help or "").split())
+    if hasattr(command, "commands"):
+        for word, inner in sorted(command.commands.items()):
+            yield from describe_command(f"{name} {word}", inner)
+    elif rows := describe_parameters(command):
+        yield "\n".join(["| | |", "|---|---|", *rows])
+
+
+def write_commands_page() -> str:
+    """Return the page of every command with its arguments and options."""
+    root = typer.main.get_command(app)
+    parts = []
+    for name in COMMANDS:
+        command = root.get_command(None, name)
+        assert command is not None, name
+        parts += describe_command(f"rlf {name}", command)
+    text = "Exit codes: 0 done, 1 the run failed, 2 the input is wrong, 3 a check failed, 130 interrupted."
+    return "\n\n".join(["# Commands", "Made from `--help` by `python docs/generate.py`.", text, *parts]) + "\n"
+
+
+PAGES = {
+    "reference/commands.md": write_commands_page,
+    "reference/glossary.md": write_glossary_page,
+    "reference/gpus.md": write_gpu_page,
+}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Documents are tested: what they show is what is there."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,17 @@ def test_the_site_has_every_page():
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in DOCS if path.is_relative_to(ROOT / "docs")}
     named = set(re.findall(r"\S+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
     assert named == pages
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    for folder in ("specs", "tool_specs", "reward_specs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(block, {})
+    assert "success" in capsys.readouterr().out
+
+
+def test_the_recording_asks_no_other_host():
+    svg = (ROOT / "docs/assets/run.svg").read_text(encoding="utf-8")
+    assert "rlf run specs/search.yaml" in svg.replace("&#160;", " ") and "url(http" not in svg and "@import" not in svg

@@ -15,7 +15,7 @@ _BACKLOG = 1024
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises RunError with the mend where it cannot be had."""
+    """A socket that listens. Raises RunError with the fix where it cannot be opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:

@@ -1,4 +1,4 @@
-"""What a build file asks for, whoever makes it: shapes, lengths, dials, noise, bounds and the split."""
+"""What a build file asks for, of each kind of builder: shapes, lengths, dials, noise, bounds and the split."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Split(Section):
 
 
 class Shape(Section):
-    """What is built, whoever makes it."""
+    """What is built, by each kind of builder."""
 
     scenarios: Mapping[Scenario, Share] = dict.fromkeys(Scenario, 0.25)
     """Share of each shape of task."""

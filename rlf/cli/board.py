@@ -1,4 +1,4 @@
-"""The live view's picture of a run: what is drawn, not when."""
+"""The live view's frame of a run: what is drawn, not when."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def board(info: RunInfo, progress: Progress, now_s: float, elapsed_s: float, wid
     """Draws a run as it stands.
 
     Args:
-        now_s: Time on the clock that `progress` was told.
+        now_s: Time on the clock of `progress`.
         elapsed_s: Seconds since this process began the run.
         width: Columns of the terminal.
     """

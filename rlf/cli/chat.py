@@ -17,7 +17,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, RunsFolder, runs_option, split_argum
 from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
-from rlf.reports.quantities import visible
+from rlf.reports.quantities import counted, visible
 
 if TYPE_CHECKING:
     from rlf.api.chat.session import Session
@@ -30,7 +30,7 @@ _HELP = {
     "/undo": "take your last message and its answer back",
     "/retry": "let the model answer again, with another seed",
     "/tools": "the tools that the model may call",
-    "/system TEXT": "begin anew with a system message; without TEXT with none",
+    "/system TEXT": "start over with a system message; without TEXT with none",
     "/image PATH": "show an image with your next message",
     "/reward [GOLD]": "score the conversation by the spec; GOLD: the right answer",
     "/save": "keep the conversation in the lineage",
@@ -222,7 +222,7 @@ class _Terminal:
 
     def _system(self, text: str) -> None:
         self._conversation.begin(text)
-        self._screen.line("begun anew" + (" with this system message" if text else ""), "dim")
+        self._screen.line("started over" + (" with this system message" if text else ""), "dim")
 
     def _image(self, path: str) -> None:
         from rlf.core.image_file import read_image_file
@@ -233,7 +233,7 @@ class _Terminal:
         for name in names:
             read_image_file(name)
             self._images.append(name)
-        self._screen.line(f"{len(self._images)} image(s) go with your next message", "dim")
+        self._screen.line(f"your next message has {counted(len(self._images), 'image')}", "dim")
 
     def _reward(self, gold: str) -> None:
         scored = self._session.run(self._conversation.score(gold or None))

@@ -44,7 +44,7 @@ def compare_runs(
             "--threshold",
             min=0.0,
             max=1.0,
-            help="Held-out success whose cost in steps, tokens and time is told.",
+            help="Held-out success whose cost in steps, tokens and time is shown.",
             show_default="nine tenths of the best",
         ),
     ] = None,

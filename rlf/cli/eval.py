@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlf.reports.evaluations import EvaluationReport
 
 _SHOWN_EVERY_S = 0.1
-"""Between two pictures of a progress line; in a pipe and as JSON, a hundred times as long."""
+"""Between two frames of a progress line; in a pipe and as JSON, a hundred times as long."""
 
 
 def evaluate(

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rlf.api.running.drive import RunInfo
 
 _ECHO_WIDTH = 4
-"""Columns left free at the right: the terminal's `^C` would else wrap and shift the picture by a line."""
+"""Columns left free at the right: the terminal's `^C` would else wrap and shift the frame by a line."""
 _MIN_PAUSE_S = 0.25
-"""Between two pictures, at least."""
+"""Between two frames, at least."""
 _PAUSE_PER_DRAWING = 150
 """Pauses last at least this many times what drawing took: drawing costs under 1 % of the time on any machine."""
 _CLOCK_S = 1.0
-"""Between two pictures when only the clock moves."""
+"""Between two frames when only the clock moves."""
 
 
 class LiveView:
@@ -42,7 +42,7 @@ class LiveView:
         self._thread: threading.Thread | None = None
 
     def open(self, info: RunInfo) -> LiveView:
-        """Takes the terminal over and draws the first picture."""
+        """Takes the terminal over and draws the first frame."""
         self._info = info
         self._progress = Progress(info.total_steps, info.first_step, step=info.first_step - 1, costs_usd=info.costs_usd)
         self._started_s = time.monotonic()
@@ -61,7 +61,7 @@ class LiveView:
         self._news.set()
 
     def close(self) -> None:
-        """Draws the last picture and leaves it on the screen."""
+        """Draws the last frame and leaves it on the screen."""
         if self._thread is None:
             return
         self._closing.set()
@@ -91,7 +91,7 @@ class LiveView:
 
 
 def _move_logs(old: TextIO, new: TextIO) -> None:
-    """Points rlf's log from one stderr at another: while there is a picture, lines go above it."""
+    """Points rlf's log from one stderr at another: while there is a frame, lines go above it."""
     for handler in logging.getLogger("rlf").handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is old:
             handler.setStream(new)

@@ -82,7 +82,7 @@ def thin_runs(
     """Free room: thin runs by rule, and drop contents that nothing names any more.
 
     Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
-    trajectories stay, so that every report goes on working.
+    trajectories stay, so that every report keeps working.
     """
     from rlf.api.runs.marks import free_room
 

@@ -60,7 +60,7 @@ def run(
 ) -> None:
     """Train a model as a spec says.
 
-    Ctrl-C stops at once and keeps everything; `rlf resume` goes on from there.
+    Ctrl-C stops at once and keeps everything; `rlf resume` continues from there.
     """
     from rlf.api.running import start
     from rlf.api.specs.sweep import suggest_sweep

@@ -80,7 +80,7 @@ def serve(
     if strict and (agent or arguments):
         raise RlfError("--strict: serves the model alone; leave out --agent and specs.")
     if not api_key and host not in ("127.0.0.1", "::1", "localhost"):
-        print(f"whoever reaches {host} can use the model: set --api-key or RLF_API_KEY", file=sys.stderr)
+        print(f"everyone who reaches {host} can use the model: set --api-key or RLF_API_KEY", file=sys.stderr)
     settings = ServeSettings(
         name=name or target,
         host=host,

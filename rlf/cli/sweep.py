@@ -47,7 +47,7 @@ class _Screen:
         return self._view.open(info)
 
     def begin(self, member: Member) -> None:
-        """Tells which member comes."""
+        """Prints which member comes next."""
         if self._as_json:
             print_event(self._command, "member", member)
         else:
@@ -55,7 +55,7 @@ class _Screen:
             self._console.print(Text(words, "bold"), soft_wrap=True)
 
     def end(self, member: Member, outcome: MemberOutcome) -> None:
-        """Ends the member's view, and tells what went wrong."""
+        """Ends the member's view, and prints what went wrong."""
         self.close()
         if outcome.error is not None:
             print(f"member {member.number} {outcome.status}: {outcome.error}", file=sys.stderr)

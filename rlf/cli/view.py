@@ -15,7 +15,7 @@ EXIT_CODES = {"finished": 0, "interrupted": 130}
 
 
 class RunView(Protocol):
-    """An EventSink that is told of the run first and closed last."""
+    """An EventSink that gets the run's events first and is closed last."""
 
     def open(self, info: RunInfo) -> RunView:
         """Shows what is about to run."""

@@ -7,8 +7,8 @@ What loads aiohttp stays in its module: `rlf.endpoints.http` and `rlf.endpoints.
 from rlf.endpoints.failure import EndpointFailure
 from rlf.endpoints.openai import (
     Completion,
+    Images,
     NoAnswer,
-    Pictures,
     RequestedCall,
     TokenLogprob,
     image_part,
@@ -22,8 +22,8 @@ __all__ = [
     "Completion",
     "EndpointFailure",
     "EndpointSpec",
+    "Images",
     "NoAnswer",
-    "Pictures",
     "Prices",
     "RequestedCall",
     "SamplingSpec",

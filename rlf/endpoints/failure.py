@@ -67,7 +67,7 @@ class EndpointFailure(Exception):
         self.status = status
         """HTTP status of the answer, 200 for one that makes no sense; None when there is none, or it is the model's."""
         self.unit = unit
-        """What such failures are counted as in the usage of a call; None for those that its outcome tells apart."""
+        """What such failures are counted as in the usage of a call; None for those that its outcome distinguishes."""
         self.body = body
         """Of an answer with a status of an error; it may report what the request used up."""
 

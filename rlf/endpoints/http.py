@@ -29,8 +29,8 @@ MAX_REDIRECTS = 5
 _KEEPALIVE_S = 4.0
 """Idle connections are dropped before common servers (uvicorn: 5 s) close them under a request."""
 _ANSWER_SHARE, _ANSWER_S = 0.1, 0.05
-"""The least of a request's time, whichever is less, that is kept for the answer: a connection that never came is told
-from an answer that did not."""
+"""The least of a request's time, whichever is less, that is kept for the answer: a connection that never came is then
+distinct from an answer that did not."""
 _MAX_ERROR_CHARS = 300
 _NUM_KEPT = 128
 """Addresses and times of late requests that need not be looked at again."""

@@ -26,13 +26,13 @@ class NoAnswer(StrEnum):
     """Why a model that was asked gave no answer. Each is counted in the usage of the call, by this name."""
 
     TRUNCATED = "truncated_answers"
-    """The token limit cut it before it said anything but what it thought."""
+    """The token limit cut it before it wrote anything but thinking."""
     FILTERED = "filtered_answers"
     """The server's content filter withheld it."""
     REFUSED = "refused_answers"
     """The model declined to answer."""
     EMPTY = "empty_answers"
-    """It ended by itself and said nothing."""
+    """It ended by itself and was empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class RequestedCall:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model said: text, calls, or both; never neither."""
+    """A model's answer: text, calls, or both; never neither."""
 
     text: str
     calls: tuple[RequestedCall, ...]
@@ -87,7 +87,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
+class Images:
     """Images that a model made."""
 
     images: tuple[Image, ...]
@@ -219,7 +219,7 @@ _LISTS = frozenset({"tool_calls", "content", "tokens", "token_logprobs", "top_lo
 def _that_says_something(completion: Completion, refusal: Any) -> Completion:
     """The completion. Raises EndpointFailure where it says nothing, or where what it says was withheld."""
     finish = completion.finish_reason
-    reason, words = NoAnswer.EMPTY, "the model said nothing"
+    reason, words = NoAnswer.EMPTY, "the model's answer is empty"
     if finish == "content_filter":
         reason, words = NoAnswer.FILTERED, "the server's content filter withheld the model's answer"
     elif refusal:
@@ -228,7 +228,7 @@ def _that_says_something(completion: Completion, refusal: Any) -> Completion:
         return completion
     elif finish == "length":
         thought = " while it was thinking" if completion.reasoning else ""
-        reason, words = NoAnswer.TRUNCATED, f"the model's token limit cut its answer{thought}, before it said anything"
+        reason, words = NoAnswer.TRUNCATED, f"the model's token limit cut its answer{thought}, before it wrote anything"
     raise EndpointFailure(Outcome.TOOL_ERROR, f"{words} (finish_reason: {finish or 'none given'})", unit=reason.value)
 
 

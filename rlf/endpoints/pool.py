@@ -27,7 +27,7 @@ from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.endpoints.openai import (
     Completion,
     DrawnImages,
-    Pictures,
+    Images,
     image_of,
     read_answer,
     read_chat,
@@ -42,7 +42,7 @@ from rlf.types import Image, Outcome
 logger = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 64_000_000
-"""Of one answer, decompressed: some pictures as base64."""
+"""Of one answer, decompressed: some images as base64."""
 _MAX_ATTEMPTS = 4
 """Requests for one answer, when there is one endpoint; each further endpoint allows one more."""
 _FIRST_REST_S = 0.25
@@ -117,7 +117,7 @@ class EndpointPool:
         """The next message of a conversation.
 
         Args:
-            messages: in the OpenAI form; see `text_part` and `image_part` for those with pictures.
+            messages: in the OpenAI form; see `text_part` and `image_part` for those with images.
             caller: whose deadline and meter count.
             tools: in the OpenAI form.
             tool_choice: `none` where the tools may not be called any more.
@@ -152,8 +152,8 @@ class EndpointPool:
             body["logprobs"] = top_logprobs
         return await self._ask("/completions", body, read_completion, _Deadline(caller))
 
-    async def images(self, prompt: str, caller: Caller, *, extra: Mapping[str, Any] | None = None) -> Pictures:
-        """Pictures made from a text, by `/images/generations`. Arguments and failures as `chat`.
+    async def images(self, prompt: str, caller: Caller, *, extra: Mapping[str, Any] | None = None) -> Images:
+        """Images made from a text, by `/images/generations`. Arguments and failures as `chat`.
 
         Args:
             extra: further keys of the body: `size`, `n`, `quality`, ... in the server's words. A key that is None is
@@ -163,7 +163,7 @@ class EndpointPool:
         body = {key: value for key, value in body.items() if value is not None}
         deadline = _Deadline(caller)
         endpoint, drawn = await self._ask_one("/images/generations", body, read_images, deadline)
-        return Pictures(await endpoint.fetch(drawn, deadline.left_s), drawn.usage)
+        return Images(await endpoint.fetch(drawn, deadline.left_s), drawn.usage)
 
     async def check(self, *, deadline_s: float) -> tuple[EndpointFailure | None, ...]:
         """Why each endpoint cannot be used; None for one that answers, be it that it lists no models."""

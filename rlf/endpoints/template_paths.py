@@ -48,7 +48,7 @@ def unknown_part(path: Path, shape: Shape) -> tuple[Path, list[str]] | None:
 
 
 class _Walk:
-    """A template's nodes with what names stand for at each: a path, or None for what cannot be told."""
+    """A template's nodes with what names stand for at each: a path, or None for what is unknown."""
 
     def __init__(self) -> None:
         self.found: set[Path] = set()

@@ -22,7 +22,7 @@ class TokenRecord:
         self.action_mask: list[bool] = []
         self.rollout_logprobs: list[float] = []
         self.forks: list[int] = []
-        """Where stretches begin, the first one left out."""
+        """Where segments begin, the first one left out."""
         self.observe(prompt)
 
     @classmethod
@@ -49,7 +49,7 @@ class TokenRecord:
         return len(self.tokens) - (self.forks[-1] if self.forks else 0)
 
     def fork(self, context: Sequence[int]) -> None:
-        """Begins a new stretch with its context."""
+        """Begins a new segment with its context."""
         self.forks.append(len(self.tokens))
         self.observe(context)
 

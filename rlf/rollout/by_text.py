@@ -128,7 +128,7 @@ class TextPlay:
         )
 
     async def _turn(self) -> StopReason | None:
-        """Plays one turn; None when the trajectory goes on."""
+        """Plays one turn; None when the trajectory continues."""
         started = time.perf_counter()
         try:
             said = await self._player.pool.chat(

@@ -28,7 +28,7 @@ from rlf.types.policy import SampleRequest
 from rlf.types.world import WorldRecord, WorldStep
 
 CHECKS = (
-    "every tool is told to the model",
+    "the model sees every tool",
     "the sampled tokens alone are masked",
     "each prompt extends the last one token for token",
     "stop tokens end turns and stand nowhere else in them",
@@ -354,7 +354,7 @@ def _check_stops(chat: ChatFormat, trajectory: Trajectory, turn: Turn) -> None:
     sampled = list(trajectory.tokens[turn.start : turn.end])
     stops = [i for i, token in enumerate(sampled) if token in chat.stop_token_ids]
     if stops and stops != [len(sampled) - 1]:
-        raise CheckError(f"chat: the turn {turn.text[:60]!r} goes on after its stop token")
+        raise CheckError(f"chat: the turn {turn.text[:60]!r} continues after its stop token")
     fed = trajectory.tokens[turn.end : turn.observation_end]
     if not stops and not chat.stop_strings and fed and fed[0] not in chat.stop_token_ids:
         raise CheckError(
@@ -419,7 +419,7 @@ def _compare(
 
 
 def _spoken_turns(chat: ChatFormat, played: _Played) -> list[Spoken]:
-    """What was said, as a template is told of it."""
+    """The conversation, as a template gets it."""
     turns = []
     stops = tuple(chat.decode([token]) for token in chat.stop_token_ids)
     for turn, written in zip(played.trajectory.turns, played.script, strict=True):

@@ -328,7 +328,7 @@ def _gold_cause(scored: Sequence[Scored], setting: Setting) -> Cause | None:
 def _constant(scored: Sequence[Scored]) -> Cause:
     terms = "; ".join(f"{score.term} {score.contribution:g}" for score in scored[0].scores)
     whole = "the reward is the same whatever the policy does" if len(_rewards(scored)) == 1 else "every group's is one"
-    advice = "Try the terms with `rlf rewards attack SPEC`, and see that they tell good from bad trajectories."
+    advice = "Try the terms with `rlf rewards attack SPEC`, and see that they separate good from bad trajectories."
     return Cause(CauseKind.CONSTANT_REWARD, f"{whole} ({terms})", advice, 0)
 
 

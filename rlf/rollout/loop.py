@@ -56,7 +56,7 @@ class Setting:
 async def play(
     rollout: Rollout, setting: Setting, *, cut_off: Callable[[Trajectory], None] | None = None
 ) -> Trajectory:
-    """Plays one trajectory to its end. The policy must have been told of it by `open`.
+    """Plays one trajectory to its end. `open` must have announced it to the policy.
 
     Args:
         cut_off: takes what there is of a trajectory that is cancelled after its first turn was sampled.
@@ -74,7 +74,7 @@ async def play(
 
 
 async def _make_ready(chat: ChatFormat, images: Sequence[str]) -> None:
-    """Makes pictures ready off the event loop, before they are rendered."""
+    """Makes images ready off the event loop, before they are rendered."""
     if images and chat.vision is not None:
         await chat.vision.prepare(images)
 
@@ -147,7 +147,7 @@ class _Play:
         return StopReason.INFRA_FAILURE
 
     async def _go_through(self, prefix: Prefix) -> StopReason | None:
-        """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to go on from."""
+        """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to resume."""
         for turn in prefix.turns:
             records = [CallRecord(record.call, _NOT_RUN) for record in turn.calls]
             replays = prefix.replays_calls or self.world is not None
@@ -203,7 +203,7 @@ class _Play:
         )
 
     async def _turn(self) -> StopReason | None:
-        """Plays one turn; None when the trajectory goes on."""
+        """Plays one turn; None when the trajectory continues."""
         fresh = self._fork()
         budget = self._token_budget()
         if budget <= 0:
@@ -300,7 +300,7 @@ class _Play:
         return StopReason.MAX_TURNS if len(self.turns) + 1 >= self.limits.max_turns else None
 
     def _fork(self) -> bool:
-        """Begins a new stretch where the next turn's context leaves thinking out; whether it does."""
+        """Begins a new segment where the next turn's context leaves thinking out; whether it does."""
         if not self.setting.handling.forks or not self.turns:
             return False
         tokens = self.record.tokens
@@ -425,7 +425,7 @@ class _Play:
         return None
 
     def _images(self, records: Sequence[CallRecord]) -> list[list[str]]:
-        """The pictures that go with each call's result, as many as the trajectory may still hold; empty without any."""
+        """The images of each call's result, as many as the trajectory may still hold; empty without any."""
         left = self.limits.max_images - len(self.images)
         if left <= 0 or not self.chat.shows_results or not any(record.result.images for record in records):
             return []

@@ -173,7 +173,7 @@ def _calls(scored: Sequence[Scored]) -> dict[str, float]:
 
 
 def _worlds(scored: Sequence[Scored]) -> dict[str, float]:
-    """What worlds said of trajectories that they scored, and in what they failed; nothing where there are none."""
+    """What worlds reported of trajectories that they scored, and their failures; nothing where there are none."""
     worlds = [item.trajectory.world for item in scored if item.trajectory.world is not None]
     metrics = {f"env/failed/{phase}": float(n) for phase, n in _counts(w.failed for w in worlds if w.failed).items()}
     scores: dict[str, list[float]] = {}

@@ -19,14 +19,14 @@ class Limits:
     """Sampled tokens per turn; None: what is left of the total."""
     max_tool_calls: int | None = None
     max_images: int = 0
-    """Pictures of the prompt and of results; those of a result that are over it are not shown."""
+    """Images of the prompt and of results; those of a result that are over it are not shown."""
     max_parse_failures: int = 1
     """Failed turns answered by a corrective observation; the next failed turn ends the trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The first turns of a trajectory, from which another one goes on: tokens, log-probabilities and turns are kept."""
+    """The first turns of a trajectory that another one continues: tokens, log-probabilities and turns are kept."""
 
     trajectory: Trajectory
     num_turns: int
@@ -68,4 +68,4 @@ class Rollout:
     seed: int
     """With the seed and the policy of the trajectory that a prefix is of, that trajectory is played again."""
     prefix: Prefix | None = None
-    """What it goes on from; None: it begins with the task's prompt."""
+    """What it continues from; None: it begins with the task's prompt."""

@@ -19,7 +19,7 @@ Line = str | Callable[[SampleRequest], str]
 
 @dataclass(slots=True)
 class _Part:
-    """What one trajectory has said."""
+    """The state of one trajectory's script."""
 
     num_turns: int = 0
     rest: list[int] = field(default_factory=list)
@@ -58,7 +58,7 @@ class ScriptedPolicy:
         """What was sampled at each request."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
-        """Begins the script anew for each trajectory."""
+        """Begins the script again for each trajectory."""
         self._parts |= {id_: _Part() for id_ in trajectory_ids}
 
     async def sample(self, request: SampleRequest) -> Sample:

@@ -96,6 +96,6 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
-    """JSON values; bytes are told by their number."""
+    """JSON values; bytes are shown by their number."""
     truncated: bool
     """Whether there were more rows than were asked for."""

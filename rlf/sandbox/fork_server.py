@@ -1,4 +1,4 @@
-"""A running fork server: starts sandboxed processes on rlf's order and tells of their end."""
+"""A running fork server: starts sandboxed processes on rlf's order and reports their end."""
 
 from __future__ import annotations
 

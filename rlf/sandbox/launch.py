@@ -1,4 +1,4 @@
-"""How a fork server is started at each level: the command, and what it is told first."""
+"""How a fork server is started at each level: the command, and its first message."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from rlf.sandbox.warm import WarmServer
 _DRIVER = ("sqlalchemy", "psycopg", "psycopg-binary")
 _CALLS_PER_CORE = 8
 _TELLING_S = 1.0
-"""Time beside the database's own to tell that its time was up."""
+"""Time beyond the database's own to report that its time was up."""
 
 
 class PostgresReader:

@@ -15,12 +15,12 @@ from rlf.sandbox.spec import SandboxLimits
 from rlf.sandbox.streams import Channel, Output
 
 _ENDING_GRACE_S = 5.0
-"""Time a killed process has to be gone; a server that does not tell by then is given up."""
+"""Time a killed process has to be gone; a server that does not report it by then is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended, as its server tells it."""
+    """How a process ended, as its server reports it."""
 
     status: int = 0
     """As wait(2) gives it."""
@@ -81,7 +81,7 @@ class SandboxedProcess:
         return not self._ended.done()
 
     def end(self, exit_: Exit) -> None:
-        """Told by the server, once."""
+        """Called by the server, once."""
         if not self._ended.done():
             self._ended.set_result(exit_)
 

@@ -95,7 +95,7 @@ class RemoteSandbox:
         """Holds nothing."""
 
     async def _post(self, request: Request, limits: SandboxLimits) -> bytes:
-        """The answer's body. Raises what `run` tells as infrastructure's fault."""
+        """The answer's body. Raises what `run` reports as an infrastructure failure."""
         max_bytes = 2 * (limits.output_bytes + (limits.disk_mb << 20))
         body = bytearray()
         with within(limits.wall_s + _GRACE_S):

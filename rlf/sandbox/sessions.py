@@ -15,7 +15,7 @@ from rlf.sandbox.spec import SandboxLimits
 from rlf.sandbox.verdict import judge
 from rlf.sandbox.warm import WarmServer
 
-_STATE_IS_GONE = "The session's state is gone; the next call starts anew."
+_STATE_IS_GONE = "The session's state is gone; the next call starts fresh."
 
 logger = logging.getLogger(__name__)
 

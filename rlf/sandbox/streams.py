@@ -97,7 +97,7 @@ class Channel:
         self._loop.add_reader(end, self.read)
 
     async def send(self, frame: bytes) -> None:
-        """Writes a whole frame; a process that is gone takes none, and its end is told elsewhere."""
+        """Writes a whole frame; a process that is gone takes none, and its end is reported elsewhere."""
         try:
             sent = self._end.send(frame)
             if sent < len(frame):

@@ -1,4 +1,4 @@
-"""From how a process ended to what its call came to: whose fault it was, told in words a model can act on."""
+"""From how a process ended to its call's outcome: whose fault it was, in words a model can act on."""
 
 from __future__ import annotations
 

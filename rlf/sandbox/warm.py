@@ -19,7 +19,7 @@ from rlf.sandbox.verdict import judge
 
 _BY_STRENGTH = (Level.NAMESPACES, Level.LANDLOCK, Level.PROCESS)
 _PROGRAM_GRACE_S = 1.0
-"""Time in which a program whose test has failed is told to have been ended from outside."""
+"""Time in which a program whose test has failed counts as ended from outside."""
 
 
 class WarmServer:

@@ -1,4 +1,4 @@
-"""What a tracker is: a place outside of the lineage that is told a run's events as they happen.
+"""What a tracker is: a place outside of the lineage that gets a run's events as they happen.
 
 A kind is one file of `rlf.trackers.kinds`; its package is imported when a run begins. What happens when one fails is
 not its concern: the run goes on, see `rlf.api.running.tracking`.
@@ -27,7 +27,7 @@ class Tracked:
     folder: Path
     """The run's own; it is there."""
     first_step: int
-    """1, or the step that a resume starts with: what was told of it and of later ones is told again."""
+    """1, or the step that a resume starts with: what was reported of it and of later ones is reported again."""
     spec: Mapping[str, Any]
     """The spec as JSON values, without secrets."""
 
@@ -56,7 +56,7 @@ class Tracker(Kind, ABC):
 
     @abstractmethod
     def open(self, run: Tracked) -> TrackerWriter:
-        """Begins to tell of a run, or goes on with it after a resume."""
+        """Begins to report a run, or continues it after a resume."""
 
     def complaint(self) -> str | None:
         """Why it cannot be used on this machine, with what to do; None where it can. Imports nothing."""

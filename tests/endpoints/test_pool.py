@@ -132,11 +132,11 @@ def test_a_dead_endpoint_a_cut_stream_and_an_error_body_are_typed() -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ({"content": ""}, "the model said nothing (finish_reason: stop)"),
-        ({"content": None}, "the model said nothing (finish_reason: stop)"),
-        ({"content": " \n"}, "the model said nothing (finish_reason: stop)"),
+        ({"content": ""}, "the model's answer is empty (finish_reason: stop)"),
+        ({"content": None}, "the model's answer is empty (finish_reason: stop)"),
+        ({"content": " \n"}, "the model's answer is empty (finish_reason: stop)"),
         ({"content": None, "refusal": "I will not."}, "the model refused: I will not. (finish_reason: stop)"),
-        ({"content": "<think>hm</think>\n"}, "the model said nothing (finish_reason: stop)"),
+        ({"content": "<think>hm</think>\n"}, "the model's answer is empty (finish_reason: stop)"),
     ],
 )
 def test_a_completion_is_never_silently_empty(message: dict[str, Any], said: str) -> None:
@@ -149,10 +149,10 @@ def test_a_completion_is_never_silently_empty(message: dict[str, Any], said: str
 @pytest.mark.parametrize(
     ("content", "finish", "unit", "words"),
     [
-        ("", "length", "truncated_answers", "token limit cut its answer, before it said anything"),
+        ("", "length", "truncated_answers", "token limit cut its answer, before it wrote anything"),
         ("<think>long", "length", "truncated_answers", "cut its answer while it was thinking"),
         ("half of it", "content_filter", "filtered_answers", "content filter withheld"),
-        ("", "stop", "empty_answers", "said nothing"),
+        ("", "stop", "empty_answers", "answer is empty"),
     ],
 )
 def test_a_cut_a_filtered_and_an_empty_answer_are_told_apart(content: str, finish: str, unit: str, words: str) -> None:

@@ -95,7 +95,7 @@ UNREADABLE: list[tuple[dict[str, Any], Any, str]] = [
     ({"read": "expected"}, {"text": "x", "logprobs": [{"x": 0.6, "7": 0.4}]}, "no token with 0.5"),
     ({"read": "expected"}, {"text": "10", "logprobs": [{"1": 1.0}, {"0": 1.0}]}, "several tokens"),
     ({}, {"status": 400}, "broken on purpose"),
-    ({}, {"text": " "}, "said nothing"),
+    ({}, {"text": " "}, "answer is empty"),
 ]
 
 

@@ -206,7 +206,7 @@ def test_a_cell_that_is_killed_ends_its_session_and_says_so():
         return hung, await sandbox.run(Request("x"), session="a")
 
     hung, anew = opened(Level.PROCESS, play)
-    assert hung.outcome is Outcome.TIMEOUT and hung.error.endswith("state is gone; the next call starts anew.")
+    assert hung.outcome is Outcome.TIMEOUT and hung.error.endswith("state is gone; the next call starts fresh.")
     assert anew.outcome is Outcome.ERROR
 
 

@@ -27,7 +27,7 @@ class SandboxAttacks:
 
 
 def run_attacks(on_result: Callable[[AttackResult], None]) -> SandboxAttacks:
-    """Runs every attack at every level that is there and says that it stops it; tells each result as it comes."""
+    """Runs every attack at every level that is there and says that it stops it; reports each result as it comes."""
     return SandboxAttacks(tuple(asyncio.run(_run(on_result))))
 
 

@@ -246,4 +246,4 @@ CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     _git,
     _sandbox,
 )
-"""In the order that they are told."""
+"""In the order that they are reported."""

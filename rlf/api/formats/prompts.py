@@ -87,7 +87,7 @@ def show_prompt(files: Sequence[Path], overrides: Sequence[str]) -> ShownPrompt:
 
 
 def certify_spec(files: Sequence[Path], overrides: Sequence[str]) -> Certificate:
-    """Plays a spec's certificate anew. Raises CheckError with what differs."""
+    """Plays a spec's certificate again. Raises CheckError with what differs."""
     spec, chat = open_chat(files, overrides)
     return certified(spec, chat)
 

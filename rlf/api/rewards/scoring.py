@@ -130,7 +130,7 @@ async def _context(tools: Sequence[ToolDeclaration], seed: int) -> AsyncIterator
 
 
 def tell(level: str, text: str) -> None:
-    """Logs what a term tells; an alarm as an error."""
+    """Logs what a term reports; an alarm as an error."""
     logger.log(logging.getLevelNamesMapping().get(level.upper(), logging.ERROR), "%s", text)
 
 

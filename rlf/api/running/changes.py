@@ -91,7 +91,7 @@ def _hash_now(file: InputFile, places: Places) -> str | None:
 
 
 def change_notices(changes: Sequence[InputChange], step: int) -> Iterator[Notice]:
-    """What the lineage and the screen are told of changes when a run continues after `step`."""
+    """Notices about changes, for the lineage and the screen, when a run continues after `step`."""
     for change in changes:
         data = {"role": change.role, "path": change.path, "old": change.old, "new": change.new, "step": step}
         if change.used:

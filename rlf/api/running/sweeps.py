@@ -190,7 +190,7 @@ def resume_sweep(
 
 
 def is_sweep(name: str, runs_folder: Path) -> bool:
-    """Whether a run is a sweep; false where there is none of that name, which whoever resumes it tells."""
+    """Whether a run is a sweep; false where there is none of that name, which a resume reports."""
     try:
         with open_reader(runs_folder) as reader:
             return reader.get_run(name).record.engine == SWEEP
@@ -255,7 +255,7 @@ def _is_over(outcome: MemberOutcome) -> bool:
 
 
 def _member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watcher) -> MemberOutcome:
-    """Runs one member; what goes wrong in it is told and stays there."""
+    """Runs one member; its failure is reported and ends no other."""
     watcher.begin(member)
     try:
         ended = work(member)
@@ -279,7 +279,7 @@ def _record(
     command: Sequence[str],
     store: Store,
 ) -> RunRecord:
-    """The sweep as a run: its plan holds the members' plans, so that it can go on without their specs."""
+    """The sweep as a run: its plan holds the members' plans, so that it can continue without their specs."""
     planned = [
         {
             "overrides": list(own),

@@ -29,7 +29,7 @@ _LAST_S = 60.0
 
 
 class Tracking:
-    """Tells trackers of a run. Use it as a context manager, within which the run ends."""
+    """Passes a run's events to trackers. Use it as a context manager, within which the run ends."""
 
     def __init__(
         self, trackers: Sequence[Tracker], run: Tracked, redactor: Redactor, *, last_s: float = _LAST_S
@@ -115,7 +115,7 @@ class _Line:
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            self._fail("it did not end in time, and what it was last told may be missing there")
+            self._fail("it did not end in time, and its last events may be missing there")
 
     def _work(self, tracker: Tracker, run: Tracked) -> None:
         try:
@@ -130,4 +130,4 @@ class _Line:
             self._fail(f"{type(error).__name__}: {said[0] if said else ''}".rstrip(": "))
 
     def _fail(self, why: str) -> None:
-        self.failure = self.failure or f"{self.name} is told no more of this run, which goes on: {why}."
+        self.failure = self.failure or f"{self.name} gets no more events of this run, which continues: {why}."

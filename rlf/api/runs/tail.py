@@ -11,7 +11,7 @@ from rlf.types import EvaluationFinished, Notice, RunEvent, RunStatus, StepFinis
 
 _POLL_S = 0.5
 _Key = tuple[str, int, float]
-"""What tells an event from the others, and its time last: a clock that is set back puts later ones before earlier."""
+"""The identity of an event, its time last: a clock that is set back puts later ones before earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def _pieces(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> It
 def _next_window(
     tokens: Sequence[int], start: int, end: int, text: str, decode: Callable[[Sequence[int]], str]
 ) -> tuple[int, str]:
-    """Where decoding goes on, and what of it is given already: windows keep a decode short."""
+    """Where decoding continues, and what was returned already: windows keep a decode short."""
     if end - start < _WINDOW:
         return start, text
     return end - 1, decode(tokens[end - 1 : end])

@@ -1,4 +1,4 @@
-"""What a run will be, told before it runs: its values, files, work, memory, and the time that runs like it took."""
+"""What a run will be, before it runs: its values, files, work, memory, and the time that earlier runs took."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport(Jsonable):
-    """Everything that `rlf plan` tells."""
+    """Everything that `rlf plan` shows."""
 
     name: str
     plan_hash: str

@@ -31,7 +31,7 @@ def question(box: str, num_numbers: int = NUM_NUMBERS) -> str:
 
 
 def ceiling(num_numbers: int, num_probes: int) -> float:
-    """The share of boxes that the best policy finds: k probes tell 2^k - 1 numbers apart, each equally likely."""
+    """The share of boxes that the best policy finds: k probes distinguish 2^k - 1 numbers, each equally likely."""
     return min(1.0, (2.0**num_probes - 1) / num_numbers)
 
 

@@ -41,7 +41,7 @@ class Habit(StrEnum):
 
 
 POLICY: dict[Habit, float] = {Habit.INSIDE: 0.06, Habit.OUTSIDE: 0.88, Habit.ANYWHERE: 0.06}
-"""How often the shipped policy follows each habit, drawn anew for each probe."""
+"""How often the shipped policy follows each habit, drawn again for each probe."""
 
 
 def demonstrate(

@@ -42,7 +42,7 @@ class Plan:
     decay_steps: int = 130
     """Steps of the cosine that follows."""
     mixture_from: int = 200
-    """The step from which habits are drawn as the shipped policy draws them, anew in each turn."""
+    """The step from which habits are drawn as the shipped policy draws them, again in each turn."""
 
 
 def teach(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int) -> None:

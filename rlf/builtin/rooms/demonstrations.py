@@ -51,7 +51,7 @@ POLICY: dict[Habit, float] = {
     Habit.TOP: 0.35,
     Habit.BOTTOM: 0.35,
 }
-"""How often the shipped policy follows each habit, drawn anew in each room."""
+"""How often the shipped policy follows each habit, drawn again in each room."""
 
 
 def demonstrate(

@@ -30,7 +30,7 @@ class Order(NamedTuple):
     customer: str
     product: str
     state: str
-    """One of `STATES`, or what became of one: cancelled, refunded."""
+    """One of `STATES`, or the outcome of one: cancelled, refunded."""
 
 
 def stock_shop(number: int, split: Split) -> list[Order]:

@@ -24,7 +24,7 @@ _COMMON_STD = 0.06
 _QUERY_SCALE = 0.6
 _WRITE_SCALE = 0.5
 _NUM_PLACE_FREQUENCIES = 4
-"""The fastest of the rotary frequencies, which tell neighbours apart."""
+"""The fastest of the rotary frequencies, which distinguish neighbours."""
 _NUM_FAST_FREQUENCIES = 6
 """The rest are slow enough to match contents at any distance."""
 _CONTENT_OFFSETS = (0, 12)

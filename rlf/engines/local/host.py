@@ -226,7 +226,7 @@ class PolicyHost:
         return finished
 
     def _must_wait(self) -> bool:
-        """Whether nothing may be decoded before some row has said how it goes on."""
+        """Whether nothing may be decoded before some row has its next tokens."""
         if self._logical:
             return any(row.request is None and not row.released and row.due <= self._tick for row in self._slots.away)
         return bool(self._rows) and not self._slots.num_active and not any(row.request for row in self._slots.away)

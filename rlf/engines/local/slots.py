@@ -23,7 +23,7 @@ class Row:
 
     id: str
     due: int = 0
-    """Tick at which the row goes on, or ends."""
+    """Tick at which the row continues, or ends."""
     request: SampleRequest | None = None
     """The turn to sample; None while the trajectory's tools run."""
     reply: asyncio.Future[Sample] | None = None
@@ -64,14 +64,14 @@ class Row:
         self.num_cached = min(self.num_cached, shared, len(tokens) - 1)
 
     def deliver(self) -> None:
-        """Hands the finished turn to whoever waits for it."""
+        """Passes the finished turn to the coroutine that waits for it."""
         reply, self.reply, self.request, self.watch = self.reply, None, None, None
         assert reply is not None and self.finish is not None, f"{self.id} was not sampled"
         if not reply.done():
             reply.set_result(Sample(self.tokens, self.logprobs, self.finish, self.tops))
 
     def show(self) -> None:
-        """Shows what is sampled so far to whoever watches."""
+        """Passes what is sampled so far to watchers."""
         if self.watch is not None and self.tokens and not self.released:
             self.watch(Sample(self.tokens, self.logprobs, Finish.LENGTH, self.tops))
 

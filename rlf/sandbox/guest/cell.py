@@ -38,7 +38,7 @@ class Interpreter:
         sys.modules[module] = self._module
 
     def run(self, source: str) -> Ended:
-        """Runs one cell; whatever it raises is told, never raised."""
+        """Runs one cell; whatever it raises is reported, never raised."""
         name = _FIRST_NAME if not self._names else f"<code {len(self._names) + 1}>"
         self._names.append(name)
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)

@@ -1,4 +1,4 @@
-"""What processes and folders hold, as /proc and the file system tell it."""
+"""What processes and folders hold, as /proc and the file system show it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class _Peer:
         self._objects: list[Any] = []
         self._exceptions: dict[str, type[Exception]] = {}
         self._failed: AssertionError | None = None
-        """Of a test's function that the program called: whoever calls may swallow it, the test may not."""
+        """Of a test's function that the program called: the program may swallow it, the test may not."""
         self._one_at_a_time = threading.RLock()
 
     def ask(self, what: str, number: int, *arguments: Any, **keywords: Any) -> Any:
@@ -161,7 +161,7 @@ class _Peer:
         return self._unpacked(reply["value"])
 
     def serve(self, scope: Mapping[str, Any], failed: str | None) -> None:
-        """Tells what a program has defined, or why it failed, and answers until the test has ended."""
+        """Reports what a program has defined, or why it failed, and answers until the test has ended."""
         names = {name: value for name, value in scope.items() if not name.startswith("__")}
         self._objects.append(sys.modules[scope["__name__"]])
         self._send({"failed": failed, "names": {name: self._offered(value) for name, value in names.items()}})

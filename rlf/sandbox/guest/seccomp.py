@@ -172,7 +172,7 @@ def _where(
 
 
 def _to_itself(number: int, own_pid: int, signal_at: int) -> Iterator[_Instruction]:
-    """Signals to the own process, but SIGKILL, which tells whoever waits that it came from outside."""
+    """Signals to the own process, but SIGKILL, which shows the waiting process that it came from outside."""
     yield _EQUAL, 0, 7, number
     yield _LOAD, 0, 0, _ARGUMENTS + 8 * signal_at
     yield _EQUAL, 0, 1, signal.SIGKILL

@@ -16,8 +16,8 @@ from rlf.endpoints import (
     Completion,
     EndpointFailure,
     EndpointSpec,
+    Images,
     NoAnswer,
-    Pictures,
     SamplingSpec,
     json_schema_format,
 )
@@ -141,7 +141,7 @@ class ModelRuntime(ToolRuntime):
             answer = await self._ask(arguments, caller)
         except EndpointFailure as failure:
             raise tool_failure(failure) from failure
-        if isinstance(answer, Pictures):
+        if isinstance(answer, Images):
             return ToolOutput("", images=answer.images)
         if answer.is_truncated:
             context.meter.add({NoAnswer.TRUNCATED.value: 1})
@@ -151,7 +151,7 @@ class ModelRuntime(ToolRuntime):
         """Closes the connections."""
         await self._pool.close()
 
-    async def _ask(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Pictures:
+    async def _ask(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Images:
         if self._api == "image":
             return await self._pool.images(self._prompt.text(arguments), caller, extra=self._sampling.body())
         if self._api == "completion":

@@ -30,7 +30,7 @@ class MlflowTracker(Tracker):
     """Experiment of the run; made where there is none."""
 
     def open(self, run: Tracked) -> TrackerWriter:
-        """Begins a run of the experiment; a resume goes on with the one of the tag."""
+        """Begins a run of the experiment; a resume continues the one of the tag."""
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 

@@ -29,7 +29,7 @@ class WandbTracker(Tracker):
     """`offline` writes into the run's folder, for `wandb sync` later, and needs no key and no network."""
 
     def open(self, run: Tracked) -> TrackerWriter:
-        """Begins the run there, or goes on with it."""
+        """Begins the run there, or continues it."""
         import wandb
 
         (run.folder / "wandb").mkdir(exist_ok=True)
