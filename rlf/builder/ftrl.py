@@ -49,9 +49,8 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
                         row = ftrl_row(task, {tool: describe(tool) for tool in task.tools}, code_of)
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
             yield path
-    spec = folder / "ftrl" / SPEC
-    spec.write_text(dump_yaml(_spec(load_document((folder / SPEC).read_text(encoding="utf-8")))), encoding="utf-8")
-    yield spec
+    spec = _spec(load_document((folder / SPEC).read_text(encoding="utf-8")))
+    (folder / "ftrl" / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
 
 
 def _spec(world: Mapping[str, Any]) -> dict[str, Any]:

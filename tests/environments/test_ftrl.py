@@ -37,7 +37,7 @@ def test_gold_calls_of_a_built_worlds_rows_solve_them(tmp_path):
     out = tmp_path / "small"
     build_world(settings(out, complexity={"function": 3, "parameters": 2, "types": 1}), lambda *_: None)
     files = [str(path) for path in write_ftrl(out)]
-    spec = load_spec([files.pop()]).spec
+    spec = load_spec([out / "ftrl" / "spec.yaml"]).spec
     assert spec.env.kind == "ftrl" and spec.env.static_complaints() == []
     steps = {task.id: task.steps for task in read_world(out)[1]}
     names = [tool.name for tool in EnvSpec.model_validate({"kind": "ftrl", "rows": files}).tools]
