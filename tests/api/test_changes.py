@@ -5,21 +5,24 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from rlf.api.lineage import open_lineage
 from rlf.api.running.changes import InputsChanged
+from rlf.api.running.restoring import Places
 from rlf.api.running.start import resume
 from rlf.cli import app
 from rlf.core import RlfError
-from rlf.lineage import Reader
+from rlf.lineage import FileRecord, Reader
 from rlf.lineage.graph import read_graph
 from rlf.reports.compare.arms import Arm, read_arms
 from rlf.reports.compare.differences import Cause, differences
 from rlf.types import Notice, RunStatus
 
+from ..lineage.builders import run_record
 from .test_runs import Watch
 
 
@@ -67,6 +70,17 @@ def test_a_runs_folder_that_was_moved_alone_finds_its_project_where_that_is(inte
     monkeypatch.syspath_prepend(str(interrupted))
     shutil.copytree(interrupted / "runs", tmp_path / "backup" / "runs")
     assert resumed(tmp_path / "backup").status is RunStatus.FINISHED
+
+
+def test_a_file_outside_the_project_is_no_part_of_a_copy_that_lies_as_deep(tmp_path):
+    shared = tmp_path / "shared.yaml"
+    shared.touch()
+    cwd, copy = tmp_path / "here" / "project", tmp_path / "there" / "backup" / "runs"
+    files = (FileRecord("spec", "../../shared.yaml", "0"), FileRecord("data", "train.jsonl", "0"))
+    record = run_record(cwd=str(cwd), home=str(cwd / "runs"), files=files)
+    places = Places.of(record, SimpleNamespace(base=copy))
+    assert places.project is None
+    assert places.file("data", "train.jsonl") == cwd / "train.jsonl"
 
 
 def test_a_changed_package_is_refused_by_its_versions(project, monkeypatch):

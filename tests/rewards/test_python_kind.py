@@ -146,7 +146,10 @@ def test_a_plain_function_runs_beside_the_loop_one_call_at_a_time(own: Any) -> N
     assert [each.reward for each in asyncio.run(score_with([own("alone")], trajectories))] == [1.0] * 20
 
 
-def test_functions_that_block_are_left_behind_and_after_four_the_term_gives_up(own: Any) -> None:
+def test_functions_that_block_are_left_behind_and_after_four_the_term_gives_up(
+    own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlf.rewards.calling._tell_to_end", lambda thread: None)  # one not yet blocked would end
     gate = threading.Event()
     facts = TrajectoryFacts.model_validate(FACTS)
     trajectories = [facts.trajectory(f"t{number}") for number in range(6)]

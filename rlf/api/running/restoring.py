@@ -76,7 +76,8 @@ class Places:
             return False
         if os.path.commonpath([self.home, file]) == file.anchor:  # nothing but the root in common
             return False
-        return os.path.exists(self._moved(file))  # noqa: PTH110 - Path.exists raises on long texts
+        moved = self._moved(file)  # the file itself where it is as far from the old lineage as from the new one
+        return moved != Path(os.path.normpath(file)) and os.path.exists(moved)  # noqa: PTH110 - Path.exists raises on long texts
 
     def file(self, role: str, path: str) -> Path | None:
         """Where a recorded file is now; None for what is named and is no file of its own."""
