@@ -18,6 +18,8 @@ from typing import Any, Self
 
 IMPORTED = (
     "rlf.cli.main",
+    "rlf.cli.run",
+    "rlf.api.running.start",
     "rlf.engines.local.engine",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",

@@ -1,19 +1,21 @@
 """Evaluations of their own: repeated exactly, continued after a kill, and held side by side."""
 
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from rlf.api.evaluation import asked as module
 from rlf.api.evaluation.asked import Asked
+from rlf.api.evaluation.play import Progress
 from rlf.api.evaluation.run import evaluate
 from rlf.api.lineage import open_reader
 from rlf.api.runs.compare import compare_runs
@@ -25,6 +27,7 @@ from rlf.reports.evaluations import read_evaluations
 from rlf.spec.models import EvalSpec
 from rlf.types import Notice, RunStatus, StopReason
 
+from ..processes import Process
 from .conftest import ROOT
 
 SEARCH = ROOT / "specs" / "search.yaml"
@@ -105,38 +108,33 @@ def test_a_greedy_evaluation_has_no_samples(trained):
         Asked(temperature=0.0)
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from rlf.api.evaluation import asked, run
-asked.BATCH = 4
-shown = []
-def show(item):
-    shown.append(item)
-    done = [each for each in shown if type(each).__name__ == "Progress" and each.num_done]
-    if len(done) == {at}:
-        os.kill(os.getpid(), signal.SIGKILL)
-options = asked.Asked(overrides=("eval.limit=12", "rollout.schedule={schedule}", "eval.greedy=true"))
-run.evaluate(["{run_id}"], options, runs_folder=Path("{runs}"), command=["rlf"], show=show)
-"""
+def evaluate_and_be_killed(runs, run_id, asked, at):
+    """An evaluation in batches of four that is killed after so many of them."""
+    module.BATCH = 4
+    num_done = 0
+
+    def show(item):
+        nonlocal num_done
+        num_done += isinstance(item, Progress) and item.num_done > 0
+        if num_done == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    tried(runs, run_id, asked=asked, shown=SimpleNamespace(append=show))
 
 
 @pytest.mark.parametrize(("schedule", "at", "kept"), [("logical", 7, 4), ("clock", 16, 3)])
 def test_a_killed_evaluation_continues_where_it_was(trained, schedule, at, kept, tmp_path, monkeypatch):
-    from rlf.api.evaluation import asked as module
-    from rlf.api.evaluation.play import Progress
-
     runs = tmp_path / "runs"
     shutil.copytree(trained[0], runs)
     with open_reader(runs) as reader:
         before = {run.record.id for run in reader.list_runs()}
     monkeypatch.setattr(module, "BATCH", 4)
-    script = KILLED.format(at=at, schedule=schedule, run_id=trained[1], runs=runs)
-    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, timeout=120, check=False)
-    assert killed.returncode == -9, killed.stderr.decode()
+    asked = Asked(overrides=("eval.limit=12", f"rollout.schedule={schedule}", "eval.greedy=true"))
+    with Process(evaluate_and_be_killed, runs, trained[1], asked, at) as killed:
+        _, errors = killed.communicate(120)
+        assert killed.returncode == -signal.SIGKILL, errors
     with open_reader(runs) as reader:
         (stopped,) = {run.record.id for run in reader.list_runs()} - before
-    asked = Asked(overrides=("eval.limit=12", f"rollout.schedule={schedule}", "eval.greedy=true"))
     shown = []
     done = tried(runs, trained[1], asked=asked, shown=shown)
     assert done.run_ids == (stopped,)

@@ -41,7 +41,8 @@ def inside(tmp_path, monkeypatch):
     fakes, python = shlex.quote(str(FAKES)), shlex.quote(sys.executable)
     environment.python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH":{fakes} exec {python} "$@"\n')
     environment.python.chmod(0o755)
-    (environment.folder / "base.ready").touch()
+    for made in ("base.ready", "pictures.ready"):
+        (environment.folder / made).touch()
     monkeypatch.setattr(sys, "prefix", str(environment.folder))
     return environment
 

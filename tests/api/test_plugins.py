@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .conftest import ROOT
+from ..processes import Process, call_rlf
 
 CODE = '''
 from typing import ClassVar, Literal
@@ -96,17 +96,34 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def python(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join((str(project / "site"), str(ROOT)))
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=project, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+def with_package(site: str, call: Callable[..., object], *values: str) -> None:
+    sys.path.insert(0, site)
+    call(*values)
+
+
+def called(project: Path, call: Callable[..., object], *values: str) -> subprocess.CompletedProcess[str]:
+    """What a call prints in a process that finds the package."""
+    with Process(with_package, str(project / "site"), call, *values, folder=project) as process:
+        out, errors = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(values, process.wait(), out, errors)
+
+
+def rlf(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return called(project, call_rlf, *arguments)
+
+
+def show_reference_and_completion() -> None:
+    from rlf.cli.completion import complete_spec
+    from rlf.spec.meaning.reference import pages
+
+    names = {"reward.md": "max_words", "estimators.md": "## even", "spec.md": "loudness"}
+    print(*(word in pages()[page] for page, word in names.items()))
+    print(complete_spec("train.algorithm=ev"), complete_spec("report_to=sh"))
 
 
 def test_its_kinds_are_checked_with_the_known_keys_and_names(installed: Path) -> None:
     (installed / "run.yaml").write_text(SPEC.replace("max_words", "max_wrods").replace("loudness: 11", "loudness: 12"))
-    checked = python(installed, "-m", "rlf", "check", "run.yaml", "train.algorithm=evn")
+    checked = rlf(installed, "check", "run.yaml", "train.algorithm=evn")
     assert checked.returncode == 2
     assert "unknown advantage estimator 'evn'; did you mean 'even'?" in checked.stderr
     assert "rewards[0].max_wrods: unknown key 'max_wrods'; did you mean 'max_words'?" in checked.stderr, checked.stderr
@@ -114,23 +131,17 @@ def test_its_kinds_are_checked_with_the_known_keys_and_names(installed: Path) ->
 
 
 def test_its_kinds_run_and_its_version_is_in_the_lineage(installed: Path) -> None:
-    ran = python(installed, "-m", "rlf", "run", "run.yaml", "--json")
+    ran = rlf(installed, "run", "run.yaml", "--json")
     assert ran.returncode == 0, ran.stderr
     assert "report_to" not in ran.stdout, ran.stdout
     (folder,) = (path for path in (installed / "runs").iterdir() if (path / "shouted").is_file())
     assert (folder / "shouted").read_text().split()[-1] == "RunFinished"
-    shown = json.loads(python(installed, "-m", "rlf", "runs", "show", "latest", "--json").stdout)
+    shown = json.loads(rlf(installed, "runs", "show", "latest", "--json").stdout)
     assert shown["data"]["run"]["record"]["packages"]["rlf-loud"] == "2.5"
 
 
 def test_its_kinds_are_in_the_schema_the_reference_and_completion(installed: Path) -> None:
-    schema = json.loads(python(installed, "-m", "rlf", "schema", "spec").stdout)
+    schema = json.loads(rlf(installed, "schema", "spec").stdout)
     assert {"Brief", "Even", "Shout"} <= schema["$defs"].keys()
-    code = (
-        "from rlf.spec.meaning.reference import pages; from rlf.cli.completion import complete_spec\n"
-        "names = {'reward.md': 'max_words', 'estimators.md': '## even', 'spec.md': 'loudness'}\n"
-        "print(*(word in pages()[page] for page, word in names.items()))\n"
-        "print(complete_spec('train.algorithm=ev'), complete_spec('report_to=sh'))"
-    )
-    told = python(installed, "-c", code)
+    told = called(installed, show_reference_and_completion)
     assert told.stdout.splitlines() == ["True True True", "['train.algorithm=even'] ['report_to=shout']"], told.stderr

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -25,6 +23,8 @@ from rlf.tools.mcp.listing import listing_of
 from rlf.tools.mcp.server import McpServer
 from rlf.types import Outcome, ToolCall
 
+from ..processes import Process, call_rlf
+
 SPECS = Path(__file__).parents[2] / "tool_specs"
 PASSAGES = [
     {"id": "p1", "contents": "The Amazon is a river in South America."},
@@ -36,10 +36,7 @@ PASSAGES = [
 @contextmanager
 def serving(*arguments: str) -> Iterator[str]:
     """The command in a process; the address that it tells. At the end Ctrl-C, which must end it with 130."""
-    command = [sys.executable, "-m", "rlf", "tools", "serve", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
+    with Process(call_rlf, "tools", "serve", *arguments) as process:
         said = ""
         for line in process.stderr:
             said += line
@@ -50,11 +47,13 @@ def serving(*arguments: str) -> Iterator[str]:
             raise AssertionError(said)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
-    finally:
-        process.kill()
-        process.wait()
-        if process.stderr is not None:
-            process.stderr.close()
+
+
+def try_to_serve(*arguments: str) -> tuple[int, str]:
+    """The exit code and the words of a command that does not get to serving."""
+    with Process(call_rlf, "tools", "serve", *arguments) as process:
+        _, errors = process.communicate(60)
+        return process.wait(), errors
 
 
 def declared(server: dict[str, Any]) -> list[ToolDeclaration]:
@@ -156,10 +155,9 @@ def test_a_port_in_use_is_told_with_the_mend() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "rlf", "tools", "serve", str(SPECS / "calculator.yaml"), "--mcp", "http"]
-        ended = subprocess.run([*command, "--port", port], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1
-    assert f"port {port} of 127.0.0.1 is in use. Stop the program that listens there, or give" in ended.stderr
+        code, errors = try_to_serve(str(SPECS / "calculator.yaml"), "--mcp", "http", "--port", port)
+    assert code == 1
+    assert f"port {port} of 127.0.0.1 is in use. Stop the program that listens there, or give" in errors
 
 
 def test_a_corpus_answers_as_search_r1s_retriever_does(tmp_path: Path) -> None:
@@ -229,10 +227,7 @@ def test_a_row_without_contents_is_told_at_its_place(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     corpus = Path("wiki.jsonl")
     corpus.write_text(json.dumps(PASSAGES[0]) + "\n" + json.dumps({"id": "2", "text": "x"}) + "\n")
-    command = [sys.executable, "-m", "rlf", "tools", "serve", "--search", str(corpus), "--port", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ))
-    assert ended.returncode == 2
-    assert "wiki.jsonl:2:1 contents: got no text; a passage has `id` and `contents`, and this one id, text." in (
-        ended.stderr
-    )
+    code, errors = try_to_serve("--search", str(corpus), "--port", "0")
+    assert code == 2
+    assert "wiki.jsonl:2:1 contents: got no text; a passage has `id` and `contents`, and this one id, text." in errors
     assert [file.name for file in tmp_path.iterdir() if "bm25" in file.name] == []

@@ -1,6 +1,7 @@
 """`rlf env serve`: a spec's world for OpenEnv's own client and validator, for MCP clients, and for rlf's own kinds."""
 
 import json
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -11,6 +12,7 @@ import pytest
 
 from rlf.types import Message, Task
 
+from ..processes import Process, call_rlf
 from .conftest import STOP, call
 
 OPENENV = Path(sys.prefix) / "worlds" / "openenv" / "bin"
@@ -35,11 +37,10 @@ def spec(tmp_path_factory):
 @pytest.fixture(scope="module")
 def url(spec):
     """OpenEnv's protocol, served by the command."""
-    command = [sys.executable, "-m", "rlf", "env", "serve", spec, "--openenv", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
+    with Process(call_rlf, "env", "serve", str(spec), "--openenv", "--port", "0") as served:
         line = next(line for line in served.stderr if line.startswith("http"))
         yield line.strip()
-        served.terminate()
+        served.send_signal(signal.SIGTERM)
         served.wait(20)
 
 
