@@ -1,5 +1,6 @@
 import gc
 import signal
+import socketserver
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -7,6 +8,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("rlf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rlf")
 """How fast a machine makes examples says nothing of rlf."""
+
+socketserver.TCPServer.request_queue_size = 128
+"""Of the servers on threads: with the five that are usual, the sixth client at once waits a second to try again."""
 
 gc.disable()
 """While the tests are collected; what was imported and collected by then is looked through no more."""
