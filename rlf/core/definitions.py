@@ -9,6 +9,7 @@ import ast
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from importlib.machinery import PathFinder
 from inspect import Parameter
 from pathlib import Path
@@ -59,14 +60,18 @@ def find_definition(name: str) -> Definition | None:
         if not file.is_file():
             raise FileNotFoundError(f"no file {file}")
         source = file.read_text(encoding="utf-8")
-        tree = ast.parse(source, str(file))
+        bindings = _parse_bindings(source, str(file))
     except (OSError, SyntaxError, ValueError, RecursionError) as fault:
         raise RlfError(import_fault(name, fault)) from fault
-    bindings = list(_bindings(tree.body))
     own = [statement for bound, statement in bindings if bound == attribute]
     if not own and "*" not in {bound for bound, _ in bindings} and not any(word in source for word in _MAKES_NAMES):
         raise RlfError(missing_name(name, attribute, [bound for bound, _ in bindings]))
     return _definition(own[0]) if len(own) == 1 else None
+
+
+@lru_cache(maxsize=4)  # a file of hundreds of tools is parsed once for all of them
+def _parse_bindings(source: str, file: str) -> list[tuple[str, ast.AST]]:
+    return list(_bindings(ast.parse(source, file).body))
 
 
 def defined_names(source: str | bytes) -> dict[str, bool]:

@@ -24,9 +24,9 @@ def parts(built):
 
 async def rewards_of_gold(spec_file, tasks):
     """What the world's own reward gives for each task's gold calls, made by the executor as in training."""
-    spec = load_spec([spec_file]).spec
-    (solve, *_) = spec.rewards
-    by_id = {task.id: task for task in look(load_spec([spec_file])).train}
+    loaded = load_spec([spec_file])
+    spec, (solve, *_) = loaded.spec, loaded.spec.rewards
+    by_id = {task.id: task for task in look(loaded).train}
     rewards = {}
     async with Executor(spec.tools) as executor:
         for task in tasks:
