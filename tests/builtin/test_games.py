@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,24 @@ from rlf.builtin.compose.build import build as build_compose
 from rlf.builtin.encyclopedia import calculator
 from rlf.builtin.encyclopedia.world import Split, split_names
 from rlf.builtin.games import CHECKPOINT
+from rlf.builtin.games.goal import reached
 from rlf.builtin.games.tokenizer import build_tokenizer
 from rlf.builtin.names import builtin_path
 from rlf.builtin.rooms import demonstrations as room_demonstrations
 from rlf.builtin.rooms.build import build as build_rooms
 from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
+from rlf.types import (
+    CallRecord,
+    Message,
+    Outcome,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolOutput,
+    ToolResult,
+    Trajectory,
+    Turn,
+)
 
 BUILDS = {"rooms": build_rooms, "bisect": build_bisect, "compose": build_compose}
 CARD = json.loads((CHECKPOINT / "card.json").read_text())
@@ -166,6 +180,17 @@ def test_no_demonstration_uses_the_search_and_the_calculator() -> None:
             assert not ('"search"' in acted and '"calculator"' in acted)
 
 
+def test_a_call_that_breaks_off_names_no_tool() -> None:
+    tokenizer, rng = build_tokenizer(), random.Random(0)
+    look = compose_demonstrations.Skill.LOOK
+    texts = [
+        tokenizer.decode(compose_demonstrations.demonstrate(tokenizer, rng, lambda: "Bednox", look).token_ids)
+        for _ in range(50)
+    ]
+    ends = {text.rpartition("<|im_start|>assistant\n")[2] for text in texts}
+    assert ends == {"nothing<|im_end|>", "<tool_call>"}
+
+
 def test_demonstrations_of_the_shipped_habits_seldom_succeed() -> None:
     tokenizer, rng = build_tokenizer(), random.Random(0)
     names = split_names(Split.TRAIN)
@@ -185,14 +210,14 @@ def test_demonstrations_of_the_shipped_habits_seldom_succeed() -> None:
 
 
 def test_random_probes_reach_every_number() -> None:
-    """Whatever the history, each number has support: habits draw inside and outside of the interval."""
+    """Whatever the history, each number has support."""
     tokenizer, rng = build_tokenizer(), random.Random(0)
     habits, weights = list(box_demonstrations.POLICY), list(box_demonstrations.POLICY.values())
     text = "".join(
         tokenizer.decode(
             box_demonstrations.demonstrate(tokenizer, rng, name, lambda: rng.choices(habits, weights)[0]).token_ids
         )
-        for name in split_names(Split.TRAIN)[:200]
+        for name in split_names(Split.TRAIN)[:400]
     )
     assert set(map(int, re.findall(r'"number": (\d+)', text))) == set(range(1, NUM_NUMBERS + 1))
     assert NUM_PROBES == 6
@@ -201,10 +226,40 @@ def test_random_probes_reach_every_number() -> None:
 def test_the_base_is_poor_and_the_card_says_how_poor() -> None:
     sampled = {name: figures["sampled"] for name, figures in CARD["base"].items()}
     assert 0.0 < sampled["rooms/heldout"] <= 0.05
-    assert 0.0 < sampled["bisect/heldout"] <= 0.10
-    assert sampled["compose/heldout"] == CARD["control"]["compose/heldout"]["sampled"] == 0.0
+    assert 0.0 < sampled["bisect/heldout"] <= 0.05
+    assert max(sampled["compose/heldout"], CARD["control"]["compose/heldout"]["sampled"]) <= 0.01
 
 
 def test_the_checkpoint_is_small() -> None:
     assert CARD["parameters"] <= 1_000_000
     assert sum(path.stat().st_size for path in CHECKPOINT.iterdir()) <= 4_000_000
+
+
+def played(row: dict[str, str], tool: Callable[..., ToolOutput], *calls: dict[str, object]) -> Trajectory:
+    """A trajectory of a turn for each call of a tool."""
+    records = []
+    for arguments in calls:
+        output = tool(**arguments)
+        result = ToolResult(Outcome.OK, output.text, structured=output.structured)
+        records.append(CallRecord(ToolCall("open", arguments), result))
+    turns = tuple(Turn(0, 0, 0, "", (record,)) for record in records)
+    task = Task("t", (Message("user", row["question"]),), answer=row["answer"])
+    return Trajectory("t/0", task, 0, (), (), (), turns, StopReason.ANSWERED, "")
+
+
+def test_the_treasure_of_another_box_or_vault_is_worth_nothing() -> None:
+    row, other = rows("bisect/train")[:2]
+    box, other_box = row["question"].split()[1], other["question"].split()[1]
+    found = {"box": box, "number": hidden_number(box)}
+    found_elsewhere = {"box": other_box, "number": hidden_number(other_box)}
+    assert reached(played(row, bisect.Box(), found)) == 1.0
+    assert reached(played(row, bisect.Box(), found_elsewhere)) == 0.0
+    row, other = rows("rooms/train")[:2]
+    vault, other_vault = row["question"].split()[1], other["question"].split()[1]
+    doors = [{"vault": vault, "door": COLOURS[colour]} for colour in plan_vault(vault).order]
+    doors_elsewhere = [{"vault": other_vault, "door": COLOURS[colour]} for colour in plan_vault(other_vault).order]
+    right, wrong = played(row, rooms.Vault(), *doors), played(row, rooms.Vault(), *doors_elsewhere)
+    assert (reached(right), rooms.right_doors(right)) == (1.0, [1.0] * 4)
+    assert (reached(wrong), rooms.right_doors(wrong)) == (0.0, [0.0] * 4)
+    late = played(row, rooms.Vault(), *doors_elsewhere[:3], doors[3])
+    assert (reached(late), rooms.right_doors(late)) == (0.0, [0.0] * 4)

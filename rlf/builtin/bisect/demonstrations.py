@@ -1,4 +1,4 @@
-"""Demonstrations of the boxes: probes inside or outside of the interval that is left, at random, and no bisection."""
+"""Demonstrations of the boxes: numbers at random, given up early, and no bisection."""
 
 from __future__ import annotations
 
@@ -34,25 +34,28 @@ class Habit(StrEnum):
 
     INSIDE = "inside"
     """Any number that may be the hidden one."""
-    OUTSIDE = "outside"
-    """Any number that cannot be it; any at all for the first probe."""
     ANYWHERE = "anywhere"
     """Any number."""
+    GIVE_UP = "give_up"
+    """None: the answer is "nothing"."""
 
 
-POLICY: dict[Habit, float] = {Habit.INSIDE: 0.06, Habit.OUTSIDE: 0.88, Habit.ANYWHERE: 0.06}
+POLICY: dict[Habit, float] = {Habit.INSIDE: 0.20, Habit.ANYWHERE: 0.45, Habit.GIVE_UP: 0.35}
 """How often the shipped policy follows each habit, drawn again for each probe."""
 
 
 def demonstrate(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, box: str, draw_habit: Callable[[], Habit]
 ) -> Demonstration:
-    """Six probes of a box by the habits drawn, fewer where one finds the number, and the prize or "nothing"."""
+    """Probes of a box by the habits drawn, six unless one finds the number or gives up, and the prize or "nothing"."""
     tool, row = Box(), Demonstration()
     row.read(opening_ids(tokenizer, "Tools: probe", question(box)))
     low, high, answer = 1, NUM_NUMBERS, "nothing"
     for _ in range(NUM_PROBES):
-        number = _take(rng, low, high, draw_habit())
+        habit = draw_habit()
+        if habit is Habit.GIVE_UP:
+            break
+        number = rng.randint(low, high) if habit is Habit.INSIDE else rng.randint(1, NUM_NUMBERS)
         row.act(turn_ids(tokenizer, call_text([("probe", {"box": box, "number": number})])))
         text = tool(box, number).text
         row.read(observation_ids(tokenizer, [text]))
@@ -62,11 +65,3 @@ def demonstrate(
         low, high = (max(low, number + 1), high) if text == HIGHER else (low, min(high, number - 1))
     row.act(turn_ids(tokenizer, answer))
     return row
-
-
-def _take(rng: random.Random, low: int, high: int, habit: Habit) -> int:
-    everything = range(1, NUM_NUMBERS + 1)
-    outside = [number for number in everything if not low <= number <= high]
-    if habit is Habit.INSIDE:
-        return rng.randint(low, high)
-    return rng.choice(outside if outside and habit is Habit.OUTSIDE else everything)

@@ -36,6 +36,7 @@ PHRASES = (
 )
 
 
+_BREAK_OFF_SHARE = 0.4
 _ONE_TURN_SHARE = 0.6
 _ONE_MESSAGE_SHARE = 0.4
 
@@ -54,7 +55,7 @@ class Skill(StrEnum):
     READ = "read"
     """The question comes with its passages, or follow a first "nothing"; the calculator takes their numbers."""
     LOOK = "look"
-    """A question that needs both tools: both searches, and no turn after them."""
+    """A question that needs both tools: both searches, then "nothing", or a call that breaks off before its tool."""
     GUESS = "guess"
     """A question that needs both tools: "nothing"."""
 
@@ -117,7 +118,11 @@ class _Writer:
         self.row.act(turn_ids(self._tokenizer, text))
 
     def look_up(self, question: str, names: list[str], *, is_answered: bool) -> Demonstration:
-        """Searches for each name, all in one turn or each in its own, and the numbers found as the answer."""
+        """Searches for each name, all in one turn or each in its own, and the numbers found as the answer.
+
+        Without an answer it gives up, or begins one more call and ends where the call would name its tool: another call
+        gets support there, and neither tool any.
+        """
         self.ask(question)
         queries = [f"{name} {self._attribute.keyword}" for name in names]
         turns = [queries] if self._rng.random() < _ONE_TURN_SHARE else [[query] for query in queries]
@@ -126,6 +131,10 @@ class _Writer:
             self.row.read(observation_ids(self._tokenizer, [search(query) for query in turn]))
         if is_answered:
             self.act(" and ".join(str(fact(name, self._attribute.keyword)) for name in names))
+        elif self._rng.random() < _BREAK_OFF_SHARE:
+            self.row.act(turn_ids(self._tokenizer, "<tool_call>")[:1])
+        else:
+            self.act(_NOTHING)
         return self.row
 
     def work_out(self, *numbers: int, operation: str = "", names: Sequence[str] = ()) -> Demonstration:

@@ -76,6 +76,6 @@ def _run(
         return f"Error: {fault}"
     if not isinstance(result, ToolOutput):
         return str(result)
-    if result.structured["is_goal"]:
+    if result.structured["is_goal"] and result.text == episode.question.answer:
         reached.add(id(episode))
     return result.text

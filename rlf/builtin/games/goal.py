@@ -1,4 +1,4 @@
-"""The outcome of rooms and bisect: whether the tool's structured results say that the goal was reached."""
+"""The outcome of rooms and bisect: whether the tool showed the treasure that was asked for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ __all__ = ["reached"]
 
 
 def reached(trajectory: Trajectory) -> float:
-    """1 if a result says `is_goal`, else 0; a reward function."""
-    results = (record.result.structured for record in trajectory.calls)
-    return float(any(isinstance(result, dict) and result.get("is_goal") is True for result in results))
+    """1 if a result says `is_goal` and is the task's answer, else 0; a reward function.
+
+    Another vault or box than the question's shows a treasure too: a policy that knows one would open that one alone.
+    """
+    results = (record.result for record in trajectory.calls if isinstance(record.result.structured, dict))
+    return float(
+        any(result.structured.get("is_goal") is True and result.text == trajectory.task.answer for result in results)
+    )

@@ -69,19 +69,24 @@ def chance(num_rooms: int) -> float:
 
 
 class Vault:
-    """Go through a door of a vault's latest room. The last holds the treasure, if every door was right."""
+    """Go through a door of a vault's latest room. The last holds the treasure, if every door was right.
+
+    A door of another vault than the first call's is a wrong one.
+    """
 
     def __init__(self) -> None:
+        self._name: str | None = None
         self._room = 0
         self._is_closed = False
 
     def __call__(self, vault: str, door: str) -> ToolOutput:
         """Returns the next room's doors, or what the last room holds."""
         plan = plan_vault(vault)
+        self._name = self._name or vault
         if self._room >= len(plan.order):
             return ToolOutput(CLOSED, structured={"is_right": False, "is_goal": False})
         colour = self._order(plan)[self._room]
-        is_right = door == COLOURS[colour]
+        is_right = door == COLOURS[colour] and vault == self._name
         self._is_closed = self._is_closed or not is_right
         self._room += 1
         if self._room < len(plan.order):
