@@ -3,9 +3,10 @@
     python benchmarks/serving.py speed        # 64 clients at once: tokens/s in process, served, served as streams
     python benchmarks/serving.py equal -n 512 # greedy answers with tools to held-out questions, in process and served
 
-`speed` also takes `--url URL --model NAME` of other servers of the same model, asked the same. Rounds of each sort take
-turns, and the median counts. Tokens per second of this machine's clock say little where others use it too; tokens per
-second of the CPU time that a server's process took say more.
+`speed` also takes `--other NAME URL MODEL PID` of other servers of the same model, asked the same. `--natural` lets
+answers end where the model ends them, for servers without `ignore_eos`. Rounds of each sort take turns, and the median
+counts. Tokens per second of this machine's clock say little where others use it too; tokens per second of the CPU time
+that a server's processes took say more.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Round:
     num_tokens: int
     wall_s: float
     cpu_s: float
-    """Of the process that samples."""
+    """Of the processes that serve."""
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -84,22 +85,26 @@ async def served(*arguments: str) -> AsyncIterator[tuple[str, int]]:
 
 
 def cpu_s_of(pid: int) -> float:
-    """CPU time that a process has taken; 0 for none."""
+    """CPU time that a process and those that it started have taken; 0 for none."""
     if not pid:
         return 0.0
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children = [child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(cpu_s_of(int(pid)) for pid in children)
 
 
-async def sample_here(host: PolicyHost, chat: ChatFormat, tasks: list[Task], max_tokens: int) -> Round:
+async def sample_here(
+    host: PolicyHost, chat: ChatFormat, tasks: list[Task], max_tokens: int, *, natural: bool
+) -> Round:
     """So many conversations at once by the sampler itself, their prompts rendered and their answers read."""
+    sampling = Sampling(stop_token_ids=tuple(chat.stop_token_ids) if natural else ())
     started, cpu_s = time.perf_counter(), time.process_time()
     limit = asyncio.Semaphore(CLIENTS)
 
     async def complete(at: int, task: Task) -> int:
         async with limit:
             tokens = chat.prompt(task.messages, chat.tools)
-            sample = await host.complete(tokens, max_tokens, Sampling(), at)
+            sample = await host.complete(tokens, max_tokens, sampling, at)
             chat.parse(chat.decode(sample.tokens), truncated=True)
             return len(sample.tokens)
 
@@ -114,7 +119,7 @@ def body_of(task: Task, model: str, **keys: Any) -> dict[str, Any]:
 
 
 async def ask_served(
-    url: str, pid: int, model: str, tools: list[Any], tasks: list[Task], max_tokens: int, *, stream: bool
+    url: str, pid: int, model: str, tools: list[Any], tasks: list[Task], max_tokens: int, *, stream: bool, natural: bool
 ) -> Round:
     """The same conversations by as many clients at once."""
     limit = asyncio.Semaphore(CLIENTS)
@@ -122,8 +127,8 @@ async def ask_served(
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(1200)) as session:
 
         async def ask(at: int, task: Task) -> int:
-            keys: dict[str, Any] = {"max_tokens": max_tokens, "ignore_eos": True, "seed": at, "temperature": 1}
-            keys |= {"tools": tools, "stream": stream}
+            keys: dict[str, Any] = {"max_tokens": max_tokens, "seed": at, "temperature": 1}
+            keys |= {"tools": tools, "stream": stream} | ({} if natural else {"ignore_eos": True})
             if stream:
                 keys["stream_options"] = {"include_usage": True}
             async with limit, session.post(f"{url}/chat/completions", json=body_of(task, model, **keys)) as response:
@@ -141,28 +146,31 @@ async def ask_served(
         return Round(sum(sizes), time.perf_counter() - started, cpu_s_of(pid) - cpu_s)
 
 
-async def compare_speed(num: int, max_tokens: int, rounds: int, urls: list[tuple[str, str]]) -> None:
+async def compare_speed(
+    num: int, max_tokens: int, rounds: int, others: list[tuple[str, str, str, int]], *, natural: bool
+) -> None:
     """Prints each sort's tokens per second beside the sampler's."""
     host, _, harness, tasks = load()
     tasks, chat = tasks[:num], harness.chat
     tools = [tool.as_openai() for tool in chat.tools]
     found: dict[str, list[Round]] = {}
     async with host, served() as (url, pid):
-        servers = [("rlf serve", url, pid, MODEL), *((model, url, 0, model) for url, model in urls)]
+        servers = [("rlf serve", url, MODEL, pid), *others]
         for at in range(rounds + 1):  # the first warms up
-            turns: list[tuple[str, Round]] = [("in process", await sample_here(host, chat, tasks, max_tokens))]
-            for name, base, of, model in servers:
+            here = await sample_here(host, chat, tasks, max_tokens, natural=natural)
+            turns: list[tuple[str, Round]] = [("in process", here)]
+            for name, base, model, of in servers:
                 for stream in (False, True):
-                    sort = f"{name}{', stream' if stream else ''}"
-                    turns.append((sort, await ask_served(base, of, model, tools, tasks, max_tokens, stream=stream)))
+                    asked = ask_served(base, of, model, tools, tasks, max_tokens, stream=stream, natural=natural)
+                    turns.append((f"{name}{', stream' if stream else ''}", await asked))
             for sort, result in turns if at else []:
                 found.setdefault(sort, []).append(result)
     own = [statistics.median(r.rates[k] for r in found["in process"]) for k in (0, 1)]
     print(f"{num} conversations of {max_tokens} tokens, {CLIENTS} at once, median of {rounds} rounds")
-    print(f"{'':24}{'tokens/s':>10}{'ratio':>8}{'tokens/CPU s':>14}{'ratio':>8}")
+    print(f"{'':28}{'tokens/s':>10}{'ratio':>8}{'tokens/CPU s':>14}{'ratio':>8}")
     for sort, results in found.items():
         wall, cpu = (statistics.median(result.rates[kind] for result in results) for kind in (0, 1))
-        print(f"{sort:24}{wall:10.0f}{wall / own[0]:8.2f}{cpu:14.0f}{cpu / own[1]:8.2f}")
+        print(f"{sort:28}{wall:10.0f}{wall / own[0]:8.2f}{cpu:14.0f}{cpu / own[1]:8.2f}")
 
 
 async def play_over_http(
@@ -223,11 +231,11 @@ if __name__ == "__main__":
     parser.add_argument("-n", type=int, default=256)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--url", action="append", default=[])
-    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--natural", action="store_true")
+    parser.add_argument("--other", nargs=4, action="append", default=[], metavar=("NAME", "URL", "MODEL", "PID"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.what == "equal":
         sys.exit(bool(asyncio.run(compare_answers(asked.n))))
-    urls = list(zip(asked.url, asked.model, strict=True))
-    asyncio.run(compare_speed(asked.n, asked.max_tokens, asked.rounds, urls))
+    others = [(name, url, model, int(pid)) for name, url, model, pid in asked.other]
+    asyncio.run(compare_speed(asked.n, asked.max_tokens, asked.rounds, others, natural=asked.natural))

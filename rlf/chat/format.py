@@ -186,9 +186,9 @@ class ChatFormat(ABC):
         tokens = self._renderer.reply(text, self._ends.texts[0])
         return tokens[1:] if closed else tokens
 
-    def find_call(self, text: str) -> int | None:
-        """Where a text first looks like a call, in whatever syntax."""
-        return self._lookalikes.first(text)
+    def find_call(self, text: str, start: int = 0) -> int | None:
+        """Where a text first looks like a call from `start` on, in whatever syntax."""
+        return self._lookalikes.first(text, start)
 
     def _named(self, results: Sequence[str], turn: str) -> list[CallId]:
         """The name of the call that each result answers; `unknown` for a failure."""

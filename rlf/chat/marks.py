@@ -67,16 +67,16 @@ class Lookalikes:
             for sign in each.signs:
                 self._by_sign.setdefault(sign, []).append(each.pattern)
 
-    def first(self, text: str) -> int | None:
-        """Where a text first looks like a call; a mark that is only mentioned does not."""
-        folded = _fold(text)
+    def first(self, text: str, start: int = 0) -> int | None:
+        """Where a text first looks like a call, from `start` on; a mark that is only mentioned does not."""
+        folded = _fold(text[start:])
         likely = [pattern for sign, found in self._by_sign.items() if sign in folded for pattern in found]
-        places = [place for pattern in likely if (place := _first_place(pattern, text)) is not None]
+        places = [place for pattern in likely if (place := _first_place(pattern, text, start)) is not None]
         return min(places, default=None)
 
 
-def _first_place(pattern: re.Pattern[str], text: str) -> int | None:
-    for found in pattern.finditer(text):
+def _first_place(pattern: re.Pattern[str], text: str, start: int) -> int | None:
+    for found in pattern.finditer(text, start):
         if not found.start() or MENTION.match(text, found.start() - 1) is None:
             return found.start()
     return None

@@ -108,7 +108,7 @@ class Answers:
         self._gate = gate
         self._live = live
         self._choices = [_Choice(each) for each in prepared]
-        self._changed, self._ended = _Bell(), _Bell()
+        self._due, self._ended = _Bell(), _Bell()
 
     async def whole(self) -> list[Delta]:
         """Every answer, in the order of their indices."""
@@ -116,27 +116,26 @@ class Answers:
         return sorted(deltas, key=lambda delta: delta.index)
 
     async def batches(self, flush_s: float, keep_alive_s: float | None) -> AsyncGenerator[list[Delta]]:
-        """What is new, whenever something is. Close it, or cancel what reads it, to stop sampling.
+        """What is new, as soon as there is enough of it. Close it, or cancel what reads it, to stop sampling.
 
         Args:
             flush_s: least time between two.
             keep_alive_s: silence after which an empty one comes; None: any.
         """
         tasks = [asyncio.create_task(self._sample(choice)) for choice in self._choices]
+        sent_s = time.monotonic()
         try:
             while not all(choice.is_over for choice in self._choices):
-                is_new = await self._changed.wait(keep_alive_s)
+                await self._due.wait(None if keep_alive_s is None else min(_MAX_PAUSE_S, keep_alive_s))
                 for task in tasks:
                     if task.done() and not task.cancelled():
                         task.result()
-                started_s = time.thread_time()
                 batch = [delta for choice in self._choices for delta in choice.take()]
-                if batch or not is_new:
+                if batch or (keep_alive_s is not None and time.monotonic() - sent_s >= keep_alive_s):
+                    sent_s = time.monotonic()
                     yield batch
                 if flush_s:
-                    spent_s = time.thread_time() - started_s
-                    pause_s = spent_s * self._gate.num_running / _STREAM_SHARE
-                    await self._ended.wait(min(_MAX_PAUSE_S, max(flush_s, pause_s)))
+                    await self._ended.wait(flush_s)
         finally:
             for task in tasks:
                 task.cancel()
@@ -155,21 +154,22 @@ class Answers:
         except RlfError as error:
             raise Refusal(503, str(error)) from error
         finally:
-            self._changed.ring()
+            self._due.ring()
             self._ended.ring()
 
     def _reports(self, choice: _Choice) -> Report:
         def report(what: Json) -> None:
             if self._live:
                 choice.reports.append(what)
-                self._changed.ring()
+                self._due.ring()
 
         return report
 
     def _watch(self, choice: _Choice) -> Callable[[Sample], None]:
         def watch(sample: Sample) -> None:
             choice.progress = sample
-            self._changed.ring()
+            if choice.num_new(sample) * _STREAMS_PER_TOKEN >= self._gate.num_running or not choice.num_taken:
+                self._due.ring()
 
         return watch
 
@@ -223,7 +223,8 @@ class _Choice:
         """What it came to."""
         self.is_over = False
         """Whether all of it was taken."""
-        self._num_taken = 0
+        self.num_taken = 0
+        """Tokens."""
         self._text = _Text(asked.decode)
 
     def take(self) -> Iterator[Delta]:
@@ -236,18 +237,22 @@ class _Choice:
             yield self._finish_play(self.played)
         elif self.sample is not None:
             yield self._finish(self.sample)
-        elif self.progress is not None and len(self.progress.logprobs) > self._num_taken:
+        elif self.progress is not None and self.num_new(self.progress):
             yield self._grow(self.progress)
+
+    def num_new(self, progress: Sample) -> int:
+        """Tokens that were sampled and not taken yet."""
+        return len(progress.logprobs) - self.num_taken
 
     def _grow(self, progress: Sample) -> Delta:
         # The lists grow on another thread: a token is whole when its log-probability is there.
-        start, end = self._num_taken, len(progress.logprobs)
+        start, end = self.num_taken, len(progress.logprobs)
         if self.asked.sampling.num_top is not None:
             end = min(end, len(progress.tops))
         tokens = progress.tokens[start:end]
         piece = self.asked.reader.advance(self._text.add(tokens))
         logprobs, tops = progress.logprobs[start:end], progress.tops[start:end]
-        self._num_taken = end
+        self.num_taken = end
         return Delta(self.asked.index, piece.text, piece.reasoning, (), tokens, logprobs, [dict(t) for t in tops])
 
     def _finish_play(self, played: Played) -> Delta:
@@ -263,7 +268,7 @@ class _Choice:
         )
 
     def _finish(self, sample: Sample) -> Delta:
-        start = self._num_taken
+        start = self.num_taken
         text = self.asked.decode(sample.tokens)
         truncated = sample.finish is Finish.LENGTH
         piece, parsed = self.asked.reader.finish(text, truncated=truncated)
@@ -306,6 +311,7 @@ class _Text:
 
 _WINDOW = 12
 """Tokens that are decoded again and again."""
-_STREAM_SHARE = 0.1
-"""Of the event loop's time, what all streams may take together: the more there are, the rarer are their chunks."""
+_STREAMS_PER_TOKEN = 2
+"""A chunk has one token for so many answers that are sampled: the more there are, the larger are their chunks."""
 _MAX_PAUSE_S = 1.0
+"""Silence after which what is there is sent, however little it is."""

@@ -22,6 +22,8 @@ _UNSETTLED = re.compile(r"\S*[<\[{`|⟨【＜\ufffd]\S*\Z|\s+\Z")
 """The end of a text that may become a mark, or is a character that is not whole yet."""
 _OBJECT = re.compile(r"^[ \t]*[\[{]\s*[\[{\"']", re.MULTILINE)
 """What may become a call that is a bare object."""
+_LOOK_BACK = 200
+"""Characters before the end of what was shown in which a call may begin."""
 _SIGN = re.compile(r"[<\[{`|⟨【＜]|action", re.IGNORECASE)
 """What every mark has: of calls, of thinking, of answers, in whatever syntax."""
 
@@ -82,8 +84,9 @@ class TurnReader:
             return self._grow(text.strip() if self._chat else text, "")
         if self._is_held or self._chat.by_name:
             return Piece()
-        place = self._chat.find_call(text)
-        found = _OBJECT.search(text) if self._calls else None
+        start = max(0, len(self._said) - _LOOK_BACK)  # a call that begins in what was shown long ago was no call
+        place = self._chat.find_call(text, start)
+        found = _OBJECT.search(text, start) if self._calls else None
         if found is not None:
             place = min(found.start(), len(text) if place is None else place)
         self._is_held = place is not None

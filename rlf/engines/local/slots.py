@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class Row:
     tops: list[dict[int, float]] = field(default_factory=list)
     """Log-probabilities of the likeliest tokens at each of them, where they are asked for."""
     logprobs: list[float] = field(default_factory=list)
+    sample: Sample = Sample([], [], Finish.LENGTH)
+    """This turn as it grows: it holds the lists above."""
     finish: Finish | None = None
     watch: Watch | None = None
     """Takes what is sampled so far of this turn."""
@@ -55,6 +57,7 @@ class Row:
         self.context += request.tokens[known:]
         self.request, self.reply = request, reply
         self.tokens, self.logprobs, self.tops, self.finish = [], [], [], None
+        self.sample = Sample(self.tokens, self.logprobs, Finish.LENGTH, self.tops)
 
     def _forget(self, tokens: Sequence[int]) -> None:
         """Keeps what the tokens begin with, and the keys and values of that."""
@@ -68,12 +71,12 @@ class Row:
         reply, self.reply, self.request, self.watch = self.reply, None, None, None
         assert reply is not None and self.finish is not None, f"{self.id} was not sampled"
         if not reply.done():
-            reply.set_result(Sample(self.tokens, self.logprobs, self.finish, self.tops))
+            reply.set_result(replace(self.sample, finish=self.finish))
 
     def show(self) -> None:
         """Passes what is sampled so far to watchers."""
         if self.watch is not None and self.tokens and not self.released:
-            self.watch(Sample(self.tokens, self.logprobs, Finish.LENGTH, self.tops))
+            self.watch(self.sample)
 
     @property
     def turn(self) -> SampleRequest:
