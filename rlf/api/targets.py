@@ -32,6 +32,7 @@ from rlf.plan import Plan
 from rlf.spec import RunSpec
 from rlf.spec.engine import default_engine
 from rlf.spec.looking.model_folder import folder_on_disk, model_location
+from rlf.spec.looking.weights import find_cut_weights
 from rlf.spec.reading.paths import identity
 
 if TYPE_CHECKING:
@@ -200,6 +201,8 @@ class _Use:
     def of_model(self, found: _Found) -> Target:
         """A model of this machine, or one to be fetched."""
         located = folder_on_disk(found.model)
+        if located is not None and (fault := find_cut_weights(located)) is not None:
+            raise RlfError(f"{found.name}: its weights are damaged: {fault}. Write or fetch the model again.")
         target = Target(
             found.name,
             _plain_spec(found.model),

@@ -107,10 +107,7 @@ def evaluate(
     report = _report(done, runs_folder, html)
     logs = [write_log(run_id, runs_folder) for run_id in done.run_ids] if log is not None else []
     print_result("eval", report, as_json, lambda: _print_end(stdout_console(), report, done, runs_folder, logs))
-    broken = [row for row in report.rows if not row.num_questions]
-    for row in broken:
-        print(f"{row.target}, {row.mode}: none of {row.num_samples} trajectories could be scored", file=sys.stderr)
-    raise typer.Exit(EXIT_CODES.get(done.status, 1) or bool(broken))
+    raise typer.Exit(EXIT_CODES.get(done.status, 1))
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:
@@ -166,10 +163,11 @@ def _print_end(
     option = runs_option(runs_folder)
     if report.rows:
         console.print(evaluations_view(report), Text(), crop=False)
-    if done.status != "finished":
-        why = "" if done.reason is None else f" ({done.reason})"
-        words = f"evaluation {done.run_ids[-1]} {done.status}{why}: the same command continues it"
-        console.print(words, soft_wrap=True)
+    why = "" if done.reason is None else f" ({done.reason})"
+    if done.status == "interrupted":
+        console.print(f"evaluation {done.run_ids[-1]} interrupted{why}: the same command continues it", soft_wrap=True)
+    elif done.status == "failed":
+        console.print(f"failed{why}: the same command tries again", soft_wrap=True)
     for run_id, mode in {row.run_id: row.mode for row in report.rows}.items():
         console.print(f"  rlf trace {run_id} --phase {mode}{option}")
     if len(done.run_ids) > 1:

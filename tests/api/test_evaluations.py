@@ -312,22 +312,33 @@ def test_what_breaks_is_apart_from_zeros(trained):
     assert any("the model's server" in cause for cause in row.causes)
 
 
-def test_an_evaluation_of_which_nothing_could_be_scored_fails(trained):
+def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_tried_again(trained):
     runs, _ = trained
     with a_server(lambda _: (400, {"error": {"message": "down"}})) as (url, _):
         command = ["eval", str(SEARCH), "--endpoint", url, "--model", "big", "--limit", "2", "--runs", str(runs)]
         result = CliRunner().invoke(app, [*command, "eval.greedy=false"])
+        asked = Asked(files=(SEARCH,), limit=2, overrides=("eval.greedy=false",))
+        big = endpoint_of(url, "big")
+        again = evaluate([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=lambda item: None)
     assert result.exit_code == 1
-    assert f"big at {url}, sampled: none of 2 trajectories could be scored" in result.output
+    why = f"big at {url}, sampled: none of 2 trajectories could be scored"
+    assert why in result.output.replace("\n", " ")
+    with open_reader(runs) as reader:
+        ids = [run.record.id for run in reader.list_runs()][:2]
+        first = reader.get_run(ids[1])
+    assert (first.status, first.error, again.reason) == ("failed", why, why)
+    assert ids[0] == again.run_ids[0] != first.record.id
 
 
 def test_an_endpoint_that_refuses_is_named_before_anything_is_written(trained):
     runs, _ = trained
     endpoint = endpoint_of("http://127.0.0.1:9/v1", "big")
+    with open_reader(runs) as reader:
+        before = [run.record.id for run in reader.list_runs()]
     with pytest.raises(RlfError, match=r"127\.0\.0\.1"):
         tried(runs, asked=Asked(files=(SEARCH,), overrides=FEW), endpoint=endpoint)
     with open_reader(runs) as reader:
-        assert all(run.status is RunStatus.FINISHED for run in reader.list_runs())
+        assert [run.record.id for run in reader.list_runs()] == before
 
 
 def test_inspects_log_has_every_trajectory_with_its_scores(trained):

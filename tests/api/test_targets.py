@@ -51,6 +51,18 @@ def test_a_host_samples_from_a_target(trained):
     assert asyncio.run(sample()).tokens == asyncio.run(sample()).tokens
 
 
+def test_a_folder_with_weights_that_are_cut_off_is_refused_before_anything_is_written(trained, tmp_path):
+    runs, run_id = trained
+    export_model(run_id, tmp_path / "model", runs_folder=runs)
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(RlfError, match=r"model: its weights are damaged: model.safetensors has \d+ bytes; its header"):
+        opened(str(tmp_path / "model"), runs_folder=runs)
+    weights.write_bytes(b"")
+    with pytest.raises(RlfError, match="has no header that can be read"):
+        opened(str(tmp_path / "model"), runs_folder=runs)
+
+
 def test_an_exported_folder_knows_the_run_that_it_is_of(trained, tmp_path):
     runs, run_id = trained
     export_model(run_id, tmp_path / "model", runs_folder=runs, step="1")

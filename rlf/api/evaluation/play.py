@@ -26,9 +26,12 @@ from rlf.types import EvaluationFinished, EventSink, Notice, Scored
 from rlf.types.policy import Sampling
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from rlf.api.targets import Target
     from rlf.rollout.by_text import TextPlayer
     from rlf.rollout.collect import Player
+    from rlf.types.policy import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,29 @@ PlayerOf = Callable[[Sampling], "Player"]
 """A player for the sampling of a mode."""
 
 
+Loaded = tuple["Host", "PreTrainedTokenizerBase"]
+"""A model of this machine, with its tokenizer."""
+
+
+def load(prepared: Prepared) -> Loaded | None:
+    """The model that plays; None where it is behind a server. Raises RlfError where it does not load."""
+    spec, target = prepared.plan.spec, prepared.target
+    if target.endpoint is not None:
+        return None
+    planned = len(prepared.tasks) * spec.eval.num_samples
+    per_step = spec.train.prompts_per_step * spec.rollout.num_generations
+    settings = HostSettings(
+        # As in training, where the make-up of batches decides the last bits.
+        num_slots=min(spec.rollout.max_concurrency, prepared.trial.batch or max(per_step, planned)),
+        logical=prepared.is_logical,
+        dtype=spec.model.dtype,
+    )
+    return target.load_host(settings)
+
+
 async def play(
     prepared: Prepared,
+    loaded: Loaded | None,
     *,
     over: Sequence[str],
     spool: Spool,
@@ -90,11 +114,12 @@ async def play(
     """Plays every mode that is not over; emits what each came to.
 
     Args:
+        loaded: what `load` gives.
         over: modes that were played to their end before.
         spool: what was played before of the others, and where it goes on.
     """
     spec, usage = prepared.plan.spec, dict[str, dict[str, float]]()
-    async with _players(prepared, traffic, emit, usage) as (harness, player_of):
+    async with _players(prepared, loaded, traffic, emit, usage) as (harness, player_of):
         for mode in modes_of(harness, spec.eval.model_copy(update={"greedy": GREEDY in prepared.trial.modes})):
             if mode.name not in prepared.trial.modes or mode.name in over:
                 continue
@@ -197,7 +222,7 @@ class _Playing:
 
 @asynccontextmanager
 async def _players(
-    prepared: Prepared, traffic: Traffic, emit: EventSink, usage: dict[str, dict[str, float]]
+    prepared: Prepared, loaded: Loaded | None, traffic: Traffic, emit: EventSink, usage: dict[str, dict[str, float]]
 ) -> AsyncIterator[tuple[Harness, PlayerOf]]:
     """The harness, entered, and what plays: the model of this machine, or the one behind a server."""
     spec, target = prepared.plan.spec, prepared.target
@@ -205,19 +230,11 @@ async def _players(
     def notify(level: str, text: str) -> None:
         emit(Notice(level, text, {}))
 
-    if target.endpoint is not None:
+    if loaded is None:
         async with open_text_players(target, traffic, notify, usage) as found:
             yield found
         return
-    planned = len(prepared.tasks) * spec.eval.num_samples
-    per_step = spec.train.prompts_per_step * spec.rollout.num_generations
-    settings = HostSettings(
-        # As in training, where the make-up of batches decides the last bits.
-        num_slots=min(spec.rollout.max_concurrency, prepared.trial.batch or max(per_step, planned)),
-        logical=prepared.is_logical,
-        dtype=spec.model.dtype,
-    )
-    host, tokenizer = await asyncio.to_thread(target.load_host, settings)
+    host, tokenizer = loaded
     harness = build_harness(spec, tokenizer, notify, traffic)
     async with harness.opened(), host:
         yield harness, lambda sampling: harness.setting(host, sampling)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rlf.api.evaluation.asked import SECTION, Asked
-from rlf.api.evaluation.play import Progress, play
+from rlf.api.evaluation.play import Loaded, Progress, load, play
 from rlf.api.evaluation.prepare import Prepared, prepare
 from rlf.api.evaluation.spool import Spool
 from rlf.api.lineage import check_runs_folder, open_lineage
@@ -31,7 +31,7 @@ from rlf.lineage.run import begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import plan_to_json
 from rlf.training.harness import Traffic
-from rlf.types import RunEvent, RunFinished, RunStatus
+from rlf.types import EvaluationFinished, RunEvent, RunFinished, RunStatus
 
 _SPOOL = "played.jsonl"
 
@@ -60,7 +60,7 @@ class Evaluated:
 
     run_ids: tuple[str, ...]
     status: RunStatus
-    """`finished`, or how the last one ended."""
+    """`finished`, or how the last that did not finish ended."""
     original_by_id: Mapping[str, str]
     """Of those that repeat an evaluation: the run that it is of."""
     reason: str | None = None
@@ -94,17 +94,18 @@ def evaluate(
         if endpoint is not None:
             prepared.append(stack.enter_context(prepare(None, asked, runs_folder=runs_folder, endpoint=endpoint)))
         store = stack.enter_context(_open(prepared, runs_folder))
-        run_ids, originals, ended = list[str](), dict[str, str](), None
+        run_ids, originals, ends = list[str](), dict[str, str](), list[RunFinished]()
         for item in prepared:
+            loaded = load(item)  # before anything is written: it may fail
             run_id, over = _register(store, item, runs_folder, command, show)
             run_ids.append(run_id)
             if item.repeats is not None and item.repeats.record.id != run_id:
                 originals[run_id] = item.repeats.record.id
-            ended = _drive(store, run_id, item, over, runs_folder, show)
-            if ended.status is not RunStatus.FINISHED:
+            ends.append(_drive(store, run_id, item, loaded, over, runs_folder, show))
+            if ends[-1].status is RunStatus.INTERRUPTED:
                 break
-    assert ended is not None, "nothing was asked for"
-    return Evaluated(tuple(run_ids), ended.status, originals, ended.error)
+    worst = next((end for end in reversed(ends) if end.status is not RunStatus.FINISHED), ends[-1])
+    return Evaluated(tuple(run_ids), worst.status, originals, worst.error)
 
 
 @contextmanager
@@ -135,10 +136,18 @@ def _register(
 
 def _find_stopped(store: Store, prepared: Prepared) -> str | None:
     """The newest evaluation of the same that was stopped before its end, and that no process plays."""
-    for run in Reader(store).list_runs():
+    reader = Reader(store)
+    for run in reader.list_runs():
         if run.record.engine == EVALUATION and run.record.plan_hash == prepared.identity:
-            return None if run.status in (RunStatus.FINISHED, RunStatus.RUNNING) else run.record.id
+            is_over = run.status in (RunStatus.FINISHED, RunStatus.RUNNING)
+            is_over = is_over or any(is_unscored(item.metrics) for item in reader.evaluations(run.record.id))
+            return None if is_over else run.record.id
     return None
+
+
+def is_unscored(metrics: Mapping[str, float]) -> bool:
+    """Whether every trajectory of a mode broke, so that it says nothing of the model."""
+    return not metrics.get("num_questions")
 
 
 def _record(prepared: Prepared, run_id: str, runs_folder: Path, store: Store, command: Sequence[str]) -> RunRecord:
@@ -170,27 +179,38 @@ def _device(prepared: Prepared) -> str:
 
 
 def _drive(
-    store: Store, run_id: str, prepared: Prepared, over: Sequence[str], runs_folder: Path, show: Show
+    store: Store,
+    run_id: str,
+    prepared: Prepared,
+    loaded: Loaded | None,
+    over: Sequence[str],
+    runs_folder: Path,
+    show: Show,
 ) -> RunFinished:
     """Plays an evaluation to its end, whatever that is, and writes the end down."""
     step = prepared.trial.step
     spent_usd = sum(cost.cost_usd for cost in Reader(store).costs(run_id))
     budget = open_budget(prepared.plan, spent_usd)
     spool = Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor)
+    unscored: list[str] = []
     with Recorder(store, run_id, budget.unrecorded) as recorder:
 
         def emit(event: RunEvent) -> None:
             budget.note(event)
             recorder(event)
             show(event)
+            if isinstance(event, EvaluationFinished) and is_unscored(event.metrics):
+                tried = f"{prepared.target.name}, {event.mode}"
+                unscored.append(f"{tried}: none of {len(event.trajectories)} trajectories could be scored")
 
         for notice in prepared.notices:
             emit(notice)
         traffic = Traffic(redact=store.redactor.text, meter=budget.meter)
-        work = partial(play, prepared, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
+        work = partial(play, prepared, loaded, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
         try:
             asyncio.run(run_owned(store, run_id, budget, recorder, work))
-            ended = RunFinished(RunStatus.FINISHED, step)
+            status = RunStatus.FAILED if unscored else RunStatus.FINISHED
+            ended = RunFinished(status, step, "; ".join(unscored) or None)
         except KeyboardInterrupt:
             ended = RunFinished(RunStatus.INTERRUPTED, step, stops.reason())
         except BudgetSpent as stop:
@@ -205,6 +225,6 @@ def _drive(
             recorder(RunFinished(RunStatus.FAILED, step, str(failure) or type(failure).__name__))
             raise
         emit(ended)
-    if ended.status is RunStatus.FINISHED:
+    if ended.status is not RunStatus.INTERRUPTED:
         spool.remove()
     return ended

@@ -39,7 +39,7 @@ class Row:
     tops: list[dict[int, float]] = field(default_factory=list)
     """Log-probabilities of the likeliest tokens at each of them, where they are asked for."""
     logprobs: list[float] = field(default_factory=list)
-    sample: Sample = Sample([], [], Finish.LENGTH)
+    sample: Sample = field(init=False)
     """This turn as it grows: it holds the lists above."""
     finish: Finish | None = None
     watch: Watch | None = None

@@ -47,11 +47,29 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def find_cut_weights(folder: Path) -> str | None:
+    """What is wrong with the sizes of a folder's safetensors, in words; None where each holds what its header lists."""
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            entries, start = _entries(file)
+            expected = start + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+            size = file.stat().st_size
+        except (OSError, ValueError, KeyError, TypeError, struct.error):
+            return f"{file.name} has no header that can be read"
+        if size != expected:
+            return f"{file.name} has {size} bytes; its header lists {expected}"
+    return None
+
+
 def _header(file: Path) -> dict[str, tuple[int, ...]]:
-    """Eight bytes of length, little-endian, then that much JSON (safetensors' format)."""
+    return {name: tuple(entry["shape"]) for name, entry in _entries(file)[0].items()}
+
+
+def _entries(file: Path) -> tuple[dict[str, Any], int]:
+    """The header's tensors, and where their bytes begin: eight bytes of length, little-endian, then that much JSON."""
     with file.open("rb") as stream:
         (size,) = struct.unpack("<Q", stream.read(8))
         if size > _MAX_HEADER_BYTES:
             raise ValueError(f"{file}: a header of {size} bytes")
         entries = json.loads(stream.read(size))
-    return {name: tuple(entry["shape"]) for name, entry in entries.items() if name != "__metadata__"}
+    return {name: entry for name, entry in entries.items() if name != "__metadata__"}, 8 + size
