@@ -271,9 +271,9 @@ def every_call_marks() -> tuple[Marks, ...]:
     return tuple(dict.fromkeys(filter(None, [*own, *(syntax.marks for syntax in FOREIGN)])))
 
 
-def looks_like_call(text: str, tools: Sequence[ToolDescription]) -> bool:
-    """Whether a text may hold a call, in whatever syntax."""
-    return Lookalikes([*every_call_marks(), BARE_OBJECT, *bare_calls(tools)]).first(text) is not None
+def find_any_call(text: str, tools: Sequence[ToolDescription]) -> int | None:
+    """Where a text first looks like a call, in whatever syntax."""
+    return Lookalikes([*every_call_marks(), BARE_OBJECT, *bare_calls(tools)]).first(text)
 
 
 def other_call_marks(text: str, own: type[ChatFormat]) -> bool:

@@ -102,7 +102,7 @@ class _Screen:
 
     def show(self, shown: Shown) -> None:
         """Prints more words, a call, or its result."""
-        from rlf.api.chat.speakers import Called, Returned, Said
+        from rlf.api.chat.speakers import Called, Corrected, Returned, Said
 
         match shown:
             case Said():
@@ -111,16 +111,16 @@ class _Screen:
                 arguments = ", ".join(f"{key}={value!r}" for key, value in shown.call.arguments.items())
                 self.line(f"  → {shown.call.name}({arguments})", "cyan")
             case Returned():
-                self._result(shown)
+                result = shown.record.result
+                self._lines("←", result.text, "dim" if result.outcome == "ok" else "red")
+            case Corrected():
+                self._lines("→", shown.written, "cyan")
+                self._lines("←", shown.correction, "red")
 
-    def _result(self, shown: Shown) -> None:
-        from rlf.api.chat.speakers import Returned
-
-        assert isinstance(shown, Returned)
-        result = shown.record.result
-        text = result.text if len(result.text) <= _MAX_RESULT_CHARS else result.text[:_MAX_RESULT_CHARS] + " ..."
+    def _lines(self, arrow: str, text: str, style: str) -> None:
+        text = text if len(text) <= _MAX_RESULT_CHARS else text[:_MAX_RESULT_CHARS] + " ..."
         for line in text.splitlines() or [""]:
-            self.line(f"  ← {line}", "dim" if result.outcome == "ok" else "red")
+            self.line(f"  {arrow} {line}", style)
 
     def notify(self, level: str, text: str) -> None:
         """Prints what a tool reports."""

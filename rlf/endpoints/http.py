@@ -6,7 +6,7 @@ one of them may use is kept open under a name that another may not reach.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
@@ -49,6 +49,8 @@ class HttpRequest(NamedTuple):
     body: bytes | None = None
     repeatable: bool = False
     """Whether sending it twice does no more than sending it once, though its method does not say so."""
+    watch: Callable[[bytes], None] | None = None
+    """Takes the body of an answer of the 2xx range piece by piece, as it comes."""
 
 
 class HttpResponse(NamedTuple):
@@ -145,14 +147,15 @@ class HttpClient:
         try:
             if response.status in _REDIRECTS and "Location" in response.headers:
                 return _Redirect(response.status, response.headers["Location"])
-            body = await self._read(response)
-            if 200 <= response.status < 300:
+            is_good = 200 <= response.status < 300
+            body = await self._read(response, request.watch if is_good else None)
+            if is_good:
                 return HttpResponse(body, response.content_type.lower(), response.charset)
             raise _refused(response, body, self._tool_errors)
         finally:
             response.release()
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, response: aiohttp.ClientResponse, watch: Callable[[bytes], None] | None) -> bytes:
         """The body, decompressed as it streams in, so that no more than the cap is ever held."""
         chunks, size, content = [], 0, response.content
         while not content.at_eof():
@@ -162,6 +165,8 @@ class HttpClient:
                 response.close()
                 raise EndpointFailure(Outcome.OUTPUT_REJECTED, f"the answer is larger than {self._max_bytes:,} bytes")
             chunks.append(chunk)
+            if watch is not None:
+                watch(chunk)
         return b"".join(chunks)
 
     def _redirected(self, request: HttpRequest, redirect: _Redirect) -> HttpRequest:

@@ -36,6 +36,7 @@ from rlf.endpoints.openai import (
     refuse_error,
 )
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
+from rlf.endpoints.streaming import ASKED, EVENTS, StreamedChat
 from rlf.endpoints.usage import Reported, Usage, read_usage, usage_of_error
 from rlf.types import Image, Outcome
 
@@ -70,6 +71,8 @@ class Caller:
     meter: Meter = field(default_factory=Meter)
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered while the request waits in a queue."""
+    watch: Callable[[str], None] | None = None
+    """Takes the text of a chat so far, as it comes; None: answers come as a whole."""
 
 
 class _Deadline:
@@ -275,7 +278,7 @@ class _Endpoint:
             started = monotonic()
             limit_s = min(self.spec.timeout_s, deadline.at - started)
             try:
-                value = await self._send(path, body, read, limit_s, deadline.caller.meter)
+                value = await self._send(path, body, read, limit_s, deadline.caller)
             except EndpointFailure as failure:
                 out_of_time = failure.outcome is Outcome.TIMEOUT and limit_s < self.spec.timeout_s
                 if failure.may_pass and not out_of_time:
@@ -289,14 +292,21 @@ class _Endpoint:
         fault = await _endpoint_fault(self.client, self.spec, self._headers, deadline_s)
         return None if fault is None else request_failure(fault, self.spec)
 
-    async def _send(self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, meter: Meter) -> T:
+    async def _send(self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, caller: Caller) -> T:
         """One request. It is counted whatever comes of it, and its cost as soon as an answer names one."""
-        data = json.dumps({"model": self.spec.model, **body}).encode()
-        request = HttpRequest("POST", self.spec.url + path, self._headers, data, repeatable=True)
+        stream = None if caller.watch is None else StreamedChat(caller.watch)
+        data = json.dumps({"model": self.spec.model, **body, **(ASKED if stream is not None else {})}).encode()
+        watch = None if stream is None else stream.feed
+        request = HttpRequest("POST", self.spec.url + path, self._headers, data, repeatable=True, watch=watch)
+        meter = caller.meter
         meter.add({"requests": 1})
         reported = Reported()
         try:
-            answer = read_answer((await self.client.send(request, deadline_s=limit_s)).body)
+            response = await self.client.send(request, deadline_s=limit_s)
+            if stream is not None and response.content_type == EVENTS:
+                answer = stream.answer()
+            else:  # some servers stream nothing
+                answer = read_answer(response.body)
             reported = read_usage(answer)
             refuse_error(answer)
             return read(answer, self.spec.prices.of(reported))

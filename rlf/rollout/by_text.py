@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from rlf.core.image_file import read_image_file
 from rlf.core.meter import Meter
@@ -36,6 +36,16 @@ from rlf.types import (
 )
 
 
+class TurnWatch(Protocol):
+    """Sees turns as they come."""
+
+    def grow(self, text: str, *, is_over: bool = False) -> None:
+        """Takes the text of a turn so far, calls that are written as text included."""
+
+    def correct(self, written: str, correction: str) -> None:
+        """Takes what a model wrote and what it is answered, where that is no call that can be run."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextPlayer:
     """Plays trajectories with a model behind an OpenAI-compatible server."""
@@ -56,6 +66,7 @@ class TextPlayer:
     """Reads calls that the model writes as text, where its server reads none."""
     usage: dict[str, dict[str, float]]
     """What the server counted, by trajectory: `prompt_tokens`, `completion_tokens`, `cost_usd`."""
+    watch: TurnWatch | None = None
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Nothing is kept of a trajectory before it is played."""
@@ -129,16 +140,18 @@ class TextPlay:
 
     async def _turn(self) -> StopReason | None:
         """Plays one turn; None when the trajectory continues."""
-        started = time.perf_counter()
+        started, watch = time.perf_counter(), self._player.watch
         try:
             said = await self._player.pool.chat(
                 self.messages,
-                Caller(self._player.timeout_s, self._meter),
+                Caller(self._player.timeout_s, self._meter, watch=None if watch is None else watch.grow),
                 sampling=self._sampling,
                 tools=self._tools,
             )
         except EndpointFailure as failure:
             return self._fail(failure, time.perf_counter() - started)
+        if watch is not None:
+            watch.grow(said.text, is_over=True)
         said, failures = await self._read(said)
         turn = Turn(0, 0, 0, _shown(said), failures=failures, sample_s=time.perf_counter() - started)
         self.turns.append(turn)
@@ -171,6 +184,8 @@ class TextPlay:
         if len(self.turns) - self._num_before >= self._limits.max_turns:
             return StopReason.MAX_TURNS
         words = "\n".join(failure.message for failure in failures)
+        if self._player.watch is not None:
+            self._player.watch.correct(failures[0].raw, words)
         self.messages += [said.message(), {"role": "user", "content": words}]
         return None
 
@@ -207,18 +222,24 @@ class TextPlay:
 
     async def _run(self, call: RequestedCall) -> CallRecord:
         """The result of one call, or why it was not run."""
-        limit, made = self._limits.max_tool_calls, _call(call)
         self._num_calls += 1
+        made, refused = _call(call), self._refuse(call)
+        if refused is None:
+            return CallRecord(made, await self._player.tools.invoke(made, trajectory_id=self._rollout.id))
+        if self._player.watch is not None:
+            self._player.watch.correct(f"{call.name}({call.arguments})", refused.text)
+        return CallRecord(made, refused)
+
+    def _refuse(self, call: RequestedCall) -> ToolResult | None:
+        """Why a call is not run; None for one that is."""
+        limit = self._limits.max_tool_calls
         if limit is not None and self._num_calls > limit:
-            return CallRecord(
-                made, ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer with what you know.")
-            )
+            return ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer with what you know.")
         if _arguments(call) is None:
-            text = f"the arguments of {call.name} are no JSON object"
-            return CallRecord(made, ToolResult(Outcome.INVALID_ARGUMENTS, text))
+            return ToolResult(Outcome.INVALID_ARGUMENTS, f"the arguments of {call.name} are no JSON object")
         if not self._rollout.task.may_use(call.name):
-            return CallRecord(made, ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80}"))
-        return CallRecord(made, await self._player.tools.invoke(made, trajectory_id=self._rollout.id))
+            return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80}")
+        return None
 
 
 def message_of(message: Message) -> dict[str, Any]:

@@ -7,8 +7,10 @@ not known, so every format tries; the one that reads calls of known tools withou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rlf.core.errors import RlfError
 from rlf.endpoints import Completion
 from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
 
@@ -42,9 +44,9 @@ class TextCalls:
         """Whether the text may hold a call."""
         if self._form == NONE or completion.calls:
             return False
-        from rlf.chat.format import looks_like_call
+        from rlf.chat.format import find_any_call
 
-        return self._form != AUTO or looks_like_call(completion.text, self._tools)
+        return self._form != AUTO or find_any_call(completion.text, self._tools) is not None
 
     def read(self, completion: Completion) -> TextTurn:
         """The calls, or why there are none; neither for a text that is an answer. Loads transformers at first."""
@@ -75,7 +77,10 @@ class TextCalls:
             from rlf.chat.standin import stand_in
 
             names = FORMATS.names() if self._form == AUTO else [self._form]
-            self._formats = [stand_in(name, self._tools) for name in names]
+            self._formats = []
+            for name in names:
+                with suppress(RlfError) if self._form == AUTO else nullcontext():  # some cannot call just these tools
+                    self._formats.append(stand_in(name, self._tools))
             for format_ in self._formats:
                 format_.begins_thinking = False  # the server has told thinking apart
         return self._formats

@@ -1,5 +1,6 @@
 """A conversation keeps every token that was sampled, runs the tools, takes back, scores, and is kept in the lineage."""
 
+import asyncio
 import os
 import pty
 import re
@@ -7,6 +8,7 @@ import select
 import subprocess
 import sys
 import termios
+import threading
 import time
 from contextlib import closing, contextmanager, suppress
 
@@ -14,12 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.api.chat.session import Session, save
-from rlf.api.chat.speakers import Called, Returned, Said
+from rlf.api.chat.speakers import Called, Corrected, Returned, Said
 from rlf.api.lineage import open_reader
 from rlf.api.targets import endpoint_of, open_target
 from rlf.cli.main import app
 from rlf.core import RlfError
 
+from ..serving.served import serving_model
 from .conftest import ROOT
 from .test_evaluations import a_choice, a_server, searching
 
@@ -37,6 +40,29 @@ def talking(name, files=(SEARCH,), runs=ROOT / "none", **keys):
         Session(target, shown.append, lambda level, text: None, **keys) as session,
     ):
         yield session, target, shown
+
+
+@contextmanager
+def serving_a_model():
+    """The URL of the built-in model, served on a thread."""
+    loop, opened, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    urls = []
+
+    async def serve():
+        async with serving_model() as url:
+            urls.append(url)
+            opened.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert opened.wait(60)
+    try:
+        yield urls[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
 
 
 def test_words_calls_and_results_are_shown_as_they_come():
@@ -124,6 +150,31 @@ def test_a_model_behind_a_server_keeps_the_conversation(tmp_path):
         CliRunner().invoke(app, ["trace", run_id, "0", "--phase", "chat", "--runs", str(tmp_path / "runs")]).exit_code
         == 0
     )
+
+
+def test_what_a_model_behind_a_server_says_is_shown_as_it_comes():
+    with serving_a_model() as url, talking(None, endpoint=endpoint_of(url, "tiny"), greedy=True) as (session, _, shown):
+        session.conversation.system = "Say"
+        trajectory = session.run(session.conversation.say("On which river does Lomtol lie?"))
+    assert "".join(item.text for item in shown if isinstance(item, Said)).strip().endswith(trajectory.answer or "")
+    assert sum(isinstance(item, Called) for item in shown) == sum(len(turn.calls) for turn in trajectory.turns)
+
+
+def test_what_is_no_call_that_can_be_run_is_shown_with_its_correction():
+    def unreadable(messages):
+        calls = [{"id": "c", "type": "function", "function": {"name": "search", "arguments": "{query"}}]
+        text = '<tool_call>{"name": "search", "arguments": {</tool_call>'
+        over = messages[-1]["content"] if len(messages) > 4 else None
+        return 200, a_choice(**({"tool_calls": calls} if len(messages) == 1 else {"content": over or text}))
+
+    with a_server(unreadable) as (url, _), talking(None, endpoint=endpoint_of(url, "big")) as (session, _, shown):
+        session.run(session.conversation.say(QUESTION))
+    corrected = [item for item in shown if isinstance(item, Corrected)]
+    assert (corrected[0].written, corrected[0].correction) == (
+        "search({query)",
+        "the arguments of search are no JSON object",
+    )
+    assert '"search"' in corrected[1].written and corrected[1].correction
 
 
 PIXEL = bytes.fromhex(

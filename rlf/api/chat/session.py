@@ -15,12 +15,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rlf.api.chat.conversation import Conversation
-from rlf.api.chat.speakers import Show, ShownHost, ShownTools, TextSpeaker, TokenSpeaker
+from rlf.api.chat.speakers import Show, ShownHost, ShownTools, ShownTurn, TextSpeaker, TokenSpeaker
 from rlf.api.evaluation.asked import SECTION, Trial
 from rlf.api.evaluation.play import open_text_players
 from rlf.api.lineage import check_runs_folder, open_lineage
 from rlf.api.running.provenance import code_patch, hide_secrets, made_here, recorded_files
 from rlf.api.targets import Target
+from rlf.chat.format import find_any_call
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json
 from rlf.core.ids import new_run_id
@@ -147,8 +148,9 @@ async def _with_server(
     usage: dict[str, dict[str, float]] = {}
     async with open_text_players(target, Traffic(), notify, usage) as (harness, player_of):
         tools = ShownTools(harness.tools, show)
-        player = replace(player_of(harness.greedy if greedy else harness.evaluation), tools=tools)
-        yield Conversation(TextSpeaker(player, show), tools, harness.reward, target.spec.seed)
+        watch = ShownTurn(show, partial(find_any_call, tools=harness.tools.descriptions))
+        player = replace(player_of(harness.greedy if greedy else harness.evaluation), tools=tools, watch=watch)
+        yield Conversation(TextSpeaker(player), tools, harness.reward, target.spec.seed)
 
 
 def save(scored: Scored, target: Target, runs_folder: Path, command: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from rlf.rollout.by_text import TextPlay, TextPlayer
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Limits, Prefix, Rollout
 from rlf.types import CallRecord, Message, Task, ToolCall, ToolDescription, ToolInvoker, ToolResult, Trajectory
-from rlf.types.policy import Host, Sample, SampleRequest
+from rlf.types.policy import Finish, Host, Sample, SampleRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,15 @@ class Returned:
     record: CallRecord
 
 
-Shown = Said | Called | Returned
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """The model wrote what is no call that can be run, and is answered so."""
+
+    written: str
+    correction: str
+
+
+Shown = Said | Called | Returned | Corrected
 Show = Callable[[Shown], None]
 
 
@@ -117,29 +125,49 @@ class ShownHost:
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Samples one turn, showing the text up to its first call."""
-        shown = 0
-
-        def watch(sample: Sample, *, is_over: bool = False) -> None:
-            nonlocal shown
-            text = visible_part(self.chat, self.chat.decode(sample.tokens), is_over=is_over)
-            if len(text) > shown:
-                self.show(Said(text[shown:]))
-                shown = len(text)
-
-        sample = await self.host.sample(request, watch)
-        watch(sample, is_over=True)
+        turn = ShownTurn(self.show, self.chat.find_call)
+        sample = await self.host.sample(request, lambda sample: turn.grow(self._text(sample)))
+        turn.grow(self._text(sample), is_over=True)
+        chat, is_cut = self.chat.after(request.tokens), sample.finish is Finish.LENGTH
+        parsed = chat.parse(self.chat.decode(sample.tokens), truncated=is_cut)
+        for failure in parsed.failures if parsed.answer is None else ():
+            turn.correct(failure.raw, failure.message)
         return sample
+
+    def _text(self, sample: Sample) -> str:
+        """A turn's text, without the token that ends it."""
+        text = self.chat.decode(sample.tokens)
+        for ending in (self.chat.decode([token]) for token in self.chat.stop_token_ids):
+            text = text.removesuffix(ending)
+        return text
+
+
+@dataclass(slots=True)
+class ShownTurn:
+    """Turns that are shown as they come, each up to its first call: a `TurnWatch`."""
+
+    show: Show
+    find_call: Callable[[str], int | None]
+    _num_shown: int = 0
+
+    def grow(self, text: str, *, is_over: bool = False) -> None:
+        """Shows what is new of a turn."""
+        text = visible_part(text, self.find_call(text), is_over=is_over)
+        if len(text) > self._num_shown:
+            self.show(Said(text[self._num_shown :]))
+        self._num_shown = 0 if is_over else max(self._num_shown, len(text))
+
+    def correct(self, written: str, correction: str) -> None:
+        """Shows what is no call that can be run."""
+        self.show(Corrected(written, correction))
 
 
 _HELD = 16
 """Characters that may be the beginning of a call's mark."""
 
 
-def visible_part(chat: ChatFormat, text: str, *, is_over: bool) -> str:
-    """What of a turn's text is shown: neither calls, nor the token that ends it, nor half a character."""
-    for ending in (chat.decode([token]) for token in chat.stop_token_ids):
-        text = text.removesuffix(ending)
-    call = chat.find_call(text)
+def visible_part(text: str, call: int | None, *, is_over: bool) -> str:
+    """What of a turn's text is shown: neither its first call and what follows, nor half a character."""
     if call is not None:
         return text[:call].rstrip()
     if is_over:
@@ -208,10 +236,9 @@ class TokenSpeaker:
 
 @dataclass(frozen=True, slots=True)
 class TextSpeaker:
-    """A model behind a server: it is sent the messages so far, and each of its turns is shown when it is over."""
+    """A model behind a server: it is sent the messages so far."""
 
     player: TextPlayer
-    show: Show
 
     async def answer(self, before: Spoken | None, task: Task, seed: int, *, again: bool) -> Spoken:
         """Lets the model answer."""
@@ -219,8 +246,6 @@ class TextSpeaker:
         turns = () if before is None else before.trajectory.turns
         playing = TextPlay(self.player, Rollout(f"chat/{seed}", task, 0, seed), earlier, turns)
         trajectory = playing.trajectory(await playing.run())
-        if trajectory.answer:
-            self.show(Said(trajectory.answer))
         first = task if before is None else before.trajectory.task
         return Spoken(replace(trajectory, task=first), playing.messages)
 
