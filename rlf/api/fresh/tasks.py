@@ -11,7 +11,7 @@ from typing import Any
 from rlf.api.python.specs import Check, check
 from rlf.api.python.tools import ShownTool, Tool
 from rlf.api.tools import load, trials
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, SpecError
 
 _MAX_ROWS = 1_000
 """Rows of a dataset that are looked at for lengths and duplicates."""
@@ -54,8 +54,23 @@ class DataPage:
 
 
 def check_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> Check:
-    """`rlf check` of a spec whose text may not be saved."""
+    """`rlf check` of a spec whose text may not be saved; of a tool file or a reward file what its own part of it says."""
+    part = path.partition("/")[0]
+    if part in ("tool_specs", "reward_specs"):
+        return _check_part(part, Path(path), text)
     return check([path], list(overrides), texts=None if text is None else {path: text}, runs_folder=runs)
+
+
+def _check_part(part: str, file: Path, text: str | None) -> Check:
+    from rlf.api.rewards.scoring import load_rewards
+    from rlf.spec.reading.layers import absolute
+
+    texts = {} if text is None else {absolute(file, Path.cwd()): text}
+    try:
+        load.load_tools([file], texts) if part == "tool_specs" else load_rewards([file], texts)
+    except SpecError as error:
+        return Check(error.faults)
+    return Check((), name=file.stem)
 
 
 def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,8 +63,11 @@ class RewardFile:
     seed: int
 
 
-def load_rewards(files: Sequence[Path]) -> list[RewardFile]:
+def load_rewards(files: Sequence[Path], texts: Mapping[Path, str] | None = None) -> list[RewardFile]:
     """The terms of specs and reward files; of every file in `reward_specs` when none is named.
+
+    Args:
+        texts: what is read in place of files, by absolute path.
 
     Raises:
         SpecError: with every fault of every file.
@@ -74,7 +77,7 @@ def load_rewards(files: Sequence[Path]) -> list[RewardFile]:
     found, faults = list[RewardFile](), list[Fault]()
     for file in files or sorted(FOLDER.glob("*.yaml")):
         try:
-            found.append(_load_file(file))
+            found.append(_load_file(file, texts or {}))
         except SpecError as error:
             faults += error.faults
     if faults:
@@ -84,14 +87,14 @@ def load_rewards(files: Sequence[Path]) -> list[RewardFile]:
     return found
 
 
-def _load_file(file: Path) -> RewardFile:
-    reading = Reading()
+def _load_file(file: Path, texts: Mapping[Path, str]) -> RewardFile:
+    reading = Reading(texts)
     root = reading.read(absolute(file, Path.cwd()), "reward", None)
     if root is None:
         raise SpecError(reading.faults)
     if "kind" in root.mapping:
         return RewardFile(file, (_term(root),), (), 0)
-    spec = compile_plan(load_spec([file])).spec
+    spec = compile_plan(load_spec([file], (), texts)).spec
     return RewardFile(file, spec.rewards, spec.tools, spec.seed)
 
 

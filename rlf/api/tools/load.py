@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -30,30 +30,35 @@ _FOLDER = Path("tool_specs")
 _TOOL_KEYS = ("inputSchema", "target")
 
 
-def load_tools(files: Sequence[Path]) -> list[ToolDeclaration]:
+def load_tools(files: Sequence[Path], texts: Mapping[Path, str] | None = None) -> list[ToolDeclaration]:
     """The tools of specs and tool files, each once; of every file in `tool_specs` when none is named.
+
+    Args:
+        texts: what is read in place of files, by absolute path.
 
     Raises:
         SpecError: with every fault of every file.
         RlfError: no tool is found.
     """
-    return [tool for _, tool in tools_of_files(files)]
+    return [tool for _, tool in tools_of_files(files, texts)]
 
 
-def tools_of_files(files: Sequence[Path]) -> list[tuple[Path, ToolDeclaration]]:
+def tools_of_files(
+    files: Sequence[Path], texts: Mapping[Path, str] | None = None
+) -> list[tuple[Path, ToolDeclaration]]:
     """The same, each with the file that was named for it. What imported modules print goes to stderr."""
     forget_edited()
     with redirect_stdout(sys.stderr):
-        return _tools_of_files(files)
+        return _tools_of_files(files, texts or {})
 
 
-def _tools_of_files(files: Sequence[Path]) -> list[tuple[Path, ToolDeclaration]]:
+def _tools_of_files(files: Sequence[Path], texts: Mapping[Path, str]) -> list[tuple[Path, ToolDeclaration]]:
     found: list[tuple[Path, ToolDeclaration]] = []
     faults: list[Fault] = []
     for file in files or sorted(_FOLDER.glob("*.yaml")):
         try:
             known = [tool for _, tool in found]
-            found += [(file, tool) for tool in _load_file(file) if tool not in known]
+            found += [(file, tool) for tool in _load_file(file, texts) if tool not in known]
         except SpecError as error:
             faults += error.faults
     if faults:
@@ -87,9 +92,9 @@ def holds_spec(file: Path) -> bool:
     return root is not None and not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root)
 
 
-def _load_file(file: Path) -> Sequence[ToolDeclaration]:
+def _load_file(file: Path, texts: Mapping[Path, str]) -> Sequence[ToolDeclaration]:
 
-    reading = Reading()
+    reading = Reading(texts)
     root = reading.read(absolute(file, Path.cwd()), "tool", None)
     if root is None:
         raise SpecError(reading.faults)
@@ -100,7 +105,7 @@ def _load_file(file: Path) -> Sequence[ToolDeclaration]:
         return _declared(root)
     if names_server(root):
         return _declared(root)
-    return load_spec([file]).spec.tools
+    return load_spec([file], (), texts).spec.tools
 
 
 def _declared(root: Node) -> list[ToolDeclaration]:

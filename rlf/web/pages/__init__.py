@@ -1,5 +1,5 @@
 """The HTML of each place, from the functions that commands use."""
 
-from rlf.web.pages import compare, runs, shared, trajectories
+from rlf.web.pages import compare, runs, shared, specs, trajectories
 
-ROUTERS = tuple(module.router for module in (shared, runs, trajectories, compare))
+ROUTERS = tuple(module.router for module in (shared, runs, trajectories, compare, specs))
