@@ -18,7 +18,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qq
 BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install -y bubblewrap || { $(APT) update && $(APT) install -y bubblewrap; }; } >/dev/null 2>&1; }
 
-.PHONY: run test coverage mutation lint embedded reference docs clean
+.PHONY: run test coverage mutation lint embedded reference docs vendor clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
@@ -26,7 +26,7 @@ run: .venv/installed  ## Trains the embedded model: the main job.
 # Tests wait for processes and servers more than they compute: one worker more than there are cores, up to five.
 WORKERS = -n $$(( $$(nproc 2>/dev/null || echo 1) + 1 )) --maxprocesses 5
 # Environments that tests use.
-TESTED := .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready .venv/worlds/ready
+TESTED := .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready .venv/worlds/ready .venv/browser/ready
 
 test: $(TESTED)  ## Passes the tests, on several cores.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal
@@ -65,6 +65,9 @@ docs: .venv/docs/ready  ## Builds the documentation as a site in build/site, to 
 	@test -x .venv/docs/bin/python || $(PYTHON) -m venv .venv/docs
 	.venv/docs/bin/pip --disable-pip-version-check install --quiet zensical==0.0.73
 	touch $@
+
+vendor: .venv/installed  ## Bundles the page's browser code of others again from its lock file; needs npm.
+	$(BIN)/python -m rlf.web.vendor.build
 
 clean:
 	rm -rf .venv build
@@ -122,6 +125,21 @@ TEXT_WORLDS := textarena==0.7.4 reasoning-gym==0.1.25
 	@$(UV) $(WORLDS)/verifiers/bin/python verifiers==0.4.0 uv \
 		|| echo "verifiers was not installed; its tests will be skipped"
 	touch $@
+
+# A browser for the tests of pages: Playwright drives the system's Chromium, had as bubblewrap is, and axe-core looks for
+# what keeps people out. Tests skip and say so where it cannot be had.
+BROWSER := .venv/browser
+CHROMIUM := command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq install -y --no-install-recommends chromium; } >/dev/null 2>&1
+.venv/browser/ready: .venv/installed
+	@test -x $(BROWSER)/bin/python || $(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(BROWSER) \
+		|| $(PYTHON) -m venv $(BROWSER)
+	@$(UV) $(BROWSER)/bin/python playwright==1.65.2 || $(BROWSER)/bin/pip install --quiet playwright==1.65.2 \
+		|| echo "Playwright was not installed; tests of pages will be skipped"
+	@$(CHROMIUM) || echo "Chromium was not installed; tests of pages will be skipped"
+	@npm install --silent --no-audit --no-fund --prefix $(BROWSER) axe-core@4.14.1 \
+		|| echo "axe-core was not installed; pages will not be held against it"
+	@mkdir -p $(BROWSER) && touch $@
 
 # Where it cannot be made, the tests of OpenRLHF's job skip and say so.
 .venv/rehearsals: .venv/installed-dev

@@ -54,7 +54,7 @@ class DataPage:
 
 
 def check_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> Check:
-    """`rlf check` of a spec whose text may not be saved; of a tool file or a reward file what its own part of it says."""
+    """`rlf check` of a spec whose text may not be saved; of a tool or reward file the faults of that file alone."""
     part = path.partition("/")[0]
     if part in ("tool_specs", "reward_specs"):
         return _check_part(part, Path(path), text)

@@ -26,3 +26,8 @@ def site_of(request: Request) -> Site:
 def lineage(request: Request) -> AbstractContextManager[Reader]:
     """The lineage that the server shows. Raises RlfError where there is none."""
     return site_of(request).reader()
+
+
+def is_part(request: Request) -> bool:
+    """Whether htmx asks for the content of a page that stands already: what takes long is found for it alone."""
+    return "hx-request" in request.headers

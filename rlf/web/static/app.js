@@ -1,5 +1,5 @@
 // What every page has: theme, keys, copying, dialogs, requests, and the islands that a page asks for.
-import {post} from "./request.js";
+import {post, request} from "./request.js";
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -45,12 +45,13 @@ async function run(button, work) {
 document.addEventListener("click", event => {
   const button = event.target.closest("button");
   if (!button) return;
-  const {act, copy, open, post: address, words} = button.dataset;
+  const {act, copy, open, post: address, delete: stopped, to, words} = button.dataset;
   if (act && ACTS[act]) ACTS[act]();
   if (copy) navigator.clipboard.writeText(copy).then(() => toast("copied"), () => toast(copy));
   if (open) document.getElementById(open).showModal();
   if ("close" in button.dataset) button.closest("dialog").close();
-  if (address) run(button, async () => { follow(await post(address, {}), words); });
+  if (address) run(button, async () => { const answer = await post(address, {}); if (to) location = to; else follow(answer, words); });
+  if (stopped) run(button, async () => { await request("DELETE", stopped); dispatchEvent(new Event("rlf:changed")); });
 });
 
 // A job that was started has a run to look at, or a job.
@@ -86,7 +87,7 @@ document.addEventListener("submit", event => {
 
 // --- keys ---
 const PLACES = {r: "/runs", c: "/compare", s: "/specs", t: "/tools", w: "/rewards", d: "/data", j: "/jobs"};
-let going = 0;
+let going = -Infinity;
 function rows() { return $$(".list tbody tr:not(.more)"); }
 function move(step) {
   const walk = $(`[data-walk="${step > 0 ? "next" : "previous"}"]`);
@@ -118,7 +119,7 @@ document.addEventListener("keydown", event => {
     if (event.key === "Escape" && event.target.matches("input[type=search]")) event.target.blur();
     return;
   }
-  if (event.timeStamp - going < 1200 && PLACES[event.key]) { going = 0; location = PLACES[event.key]; event.preventDefault(); return; }
+  if (event.timeStamp - going < 1200 && PLACES[event.key]) { going = -Infinity; location = PLACES[event.key]; event.preventDefault(); return; }
   if (event.key === "g") { going = event.timeStamp; return; }
   const act = KEYS[event.key];
   if (act) { act(); event.preventDefault(); }

@@ -144,7 +144,7 @@ function open(place) {
     extensions: [
       cm.EditorView.cspNonce.of(document.body.dataset.nonce || ""), cm.lineNumbers(), cm.lintGutter(), cm.history(), cm.drawSelection(), cm.highlightActiveLine(),
       cm.indentUnit.of("  "), cm.bracketMatching(), cm.closeBrackets(), cm.yaml(), cm.syntaxHighlighting(style), cm.search({top: true}), cm.highlightSelectionMatches(),
-      cm.autocompletion({override: [complete], icons: false}), cm.EditorState.readOnly.of(readOnly), cm.EditorView.contentAttributes.of({"aria-label": path}),
+      cm.autocompletion({override: [complete], icons: false}), cm.EditorState.readOnly.of(readOnly), cm.EditorView.contentAttributes.of({"aria-label": path, tabindex: "0"}),
       cm.EditorView.updateListener.of(update => update.docChanged && changed()),
       cm.keymap.of([
         {key: "Mod-Enter", run: () => { clearTimeout(timer); check(); return true; }}, {key: "Mod-s", preventDefault: true, run: () => { if (!readOnly) save(); return true; }},

@@ -1,0 +1,107 @@
+"""Tools, rewards, data, jobs, the machine and projects: what is declared and done, beside forms that try it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from rlf.api.projects import templates
+from rlf.core.errors import RlfError
+from rlf.web.pages.render import is_part, lineage, page, site_of
+
+router = APIRouter(include_in_schema=False)
+_PER_PAGE = 50
+_SLOW_S = 90
+_NUM_RUNS = 30
+
+
+@router.get("/tools")
+@router.get("/tools/{file}")
+def show_tools(request: Request, file: str = "", tool: str = "", spec: str = "") -> HTMLResponse:
+    """Every tool, and one of them with a form to call it and the prompt as a spec's model reads it."""
+    site, files = site_of(request), _files(request, "tool_specs")
+    declared = site.fresh.call("list_tools", files=files) if files else []
+    path = f"tool_specs/{file}"
+    mine = [one for one in declared if one["file"] == path]
+    chosen = next((one for one in mine if one["tool"] and tool in ("", one["tool"]["name"])), mine[0] if mine else None)
+    shown, fault = None, ""
+    if spec and chosen and chosen["tool"]:
+        site.files.path(spec)
+        try:
+            name = chosen["tool"]["name"]
+            shown = site.fresh.call("show_tool", file=path, name=name, spec=spec, deadline_s=_SLOW_S)
+        except RlfError as error:
+            fault = str(error)
+    values = {"declared": declared, "chosen": chosen, "specs": _files(request, "specs"), "spec": spec}
+    return page(request, "tools.html", file or "Tools", place="tools", file=file, shown=shown, fault=fault, **values)
+
+
+@router.get("/rewards")
+def show_rewards(request: Request, run: str = "", phase: str = "train", step: int | None = None) -> HTMLResponse:
+    """Every term; with a run its terms as weights to move, over one of its steps."""
+    site, files, fault = site_of(request), _files(request, "reward_specs"), ""
+    terms: list[dict[str, Any]] = []
+    for name in files:
+        try:
+            terms += site.fresh.call("list_rewards", files=[name])
+        except RlfError as error:
+            fault += f"{error}\n"
+    chosen, weights = None, list[tuple[str, float]]()
+    runs: list[Any] = []
+    if site.has_lineage:
+        with lineage(request) as reader:
+            runs = [one for one in reader.list_runs() if one.last_step][:_NUM_RUNS]
+            chosen = reader.get_run(run) if run else None
+    if chosen is not None:
+        declared = chosen.record.plan.get("spec", {}).get("rewards", ())
+        weights = [(term["name"], float(term.get("weight") or 0.0)) for term in declared]
+    values = {"terms": terms, "fault": fault, "runs": runs, "run": chosen, "weights": weights}
+    return page(request, "rewards.html", "Rewards", place="rewards", phase=phase, step=step, **values)
+
+
+@router.get("/data")
+@router.get("/data/{which}/{spec:path}")
+def show_data(
+    request: Request, which: Literal["train", "eval"] = "train", spec: str = "", begin: int = 0
+) -> HTMLResponse:
+    """Rows of a spec's data as tasks, their lengths, what repeats, and the first prompt; the frame comes first."""
+    site, found, prompt, fault = site_of(request), None, None, ""
+    if spec and is_part(request):
+        site.files.path(spec)
+        asked = {"spec": spec, "overrides": [], "deadline_s": _SLOW_S}
+        try:
+            found = site.fresh.call("show_data", which=which, begin=max(0, begin), limit=_PER_PAGE, **asked)
+            prompt = site.fresh.call("show_prompt", **asked) if not begin else None
+        except RlfError as error:
+            fault = str(error)
+    about = {"which": which, "spec": spec, "begin": begin, "per_page": _PER_PAGE}
+    values = {"found": found, "prompt": prompt, "fault": fault, "specs": _files(request, "specs")}
+    return page(request, "data.html", "Data", place="data", **about, **values)
+
+
+@router.get("/jobs")
+def show_jobs(request: Request) -> HTMLResponse:
+    """Commands that pages started, the newest first."""
+    return page(request, "jobs.html", "Jobs", place="jobs", jobs=site_of(request).jobs.list())
+
+
+@router.get("/doctor")
+def show_machine(request: Request) -> HTMLResponse:
+    """What this machine can do; the frame comes first."""
+    site, found = site_of(request), None
+    if is_part(request):
+        found = site.fresh.call("examine", runs=str(site.runs_folder), deadline_s=_SLOW_S)
+    return page(request, "doctor.html", "Doctor", place="doctor", found=found)
+
+
+@router.get("/projects")
+def show_projects(request: Request) -> HTMLResponse:
+    """This project, and a form that makes another one beside it."""
+    return page(request, "projects.html", "Projects", place="projects", templates=templates())
+
+
+def _files(request: Request, folder: str) -> list[str]:
+    found = (file.path for file in site_of(request).files.list())
+    return [path for path in found if path.startswith(f"{folder}/") and path.endswith((".yaml", ".yml"))]

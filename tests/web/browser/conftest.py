@@ -1,0 +1,129 @@
+"""One browser and one server for all checks of pages: Debian's Chromium, driven by Playwright from `.venv/browser`.
+
+`make .venv/browser/ready` has both. Where they cannot be had, every test here is skipped and says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import uvicorn
+
+from rlf.lineage import Recorder, open_store, start_run
+from rlf.web.app import create_app
+from rlf.web.settings import WebSettings
+
+from ...reports.synthetic import events, run_record
+
+ENVIRONMENT = Path(__file__).parents[3] / ".venv" / "browser"
+AXE = ENVIRONMENT / "node_modules" / "axe-core" / "axe.min.js"
+HOSTILE = '<script>window.attacked = true</script></textarea><img src=x onerror="window.attacked = true">\u202e\x1b[31m'
+SPEC = """name: search
+model: {path: builtin:tiny}
+data:
+  train: {path: builtin:encyclopedia/train, prompt: question, answer: answer, kind: kind}
+  eval: {path: builtin:encyclopedia/heldout, prompt: question, answer: answer, kind: kind}
+tools: [../tool_specs/search.yaml]
+rewards:
+  - {use: ../reward_specs/exact_match.yaml, weight: 1.0}
+train:
+  algorithm: reinforce_baseline
+  learning_rate: 3e-4
+  steps: 2
+  prompts_per_step: 2
+rollout: {num_generations: 2, max_turns: 2, max_total_tokens: 128}
+eval: {every: 2, limit: 4}
+engine: {kind: local}
+"""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[object]:
+    """The browser."""
+    for packages in ENVIRONMENT.glob("lib/python3.*/site-packages"):
+        sys.path.append(str(packages))
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip("Playwright is not in .venv/browser: `make .venv/browser/ready` installs it")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("there is no Chromium: `apt-get install chromium`, or `make .venv/browser/ready` as root")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a spec that has one fault, a tool, a reward and two runs."""
+    root, shipped = tmp_path_factory.mktemp("browser") / "project", Path(__file__).parents[3]
+    for folder in ("specs", "tool_specs", "reward_specs"):
+        (root / folder).mkdir(parents=True)
+    (root / "specs" / "search.yaml").write_text(SPEC)
+    (root / "specs" / "broken.yaml").write_text(SPEC.replace("learning_rate", "learning_rat"))
+    for file in ("tool_specs/search.yaml", "reward_specs/exact_match.yaml"):
+        shutil.copy(shipped / file, root / file)
+    with open_store(root / "runs" / "rlf.db") as store:
+        for place, seed in enumerate((0, 1)):
+            record = run_record(f"20260102-03040{place}-abc{place}")
+            start_run(store, record)
+            with Recorder(store, record.id) as recorder:
+                for event in events(num_steps=4, eval_every=2, num_questions=12, seed=seed):
+                    recorder(event)
+    return root
+
+
+@pytest.fixture(scope="session")
+def server(project: Path, chromium: object) -> Iterator[SimpleNamespace]:
+    """The page on a port of its own; `address` is where."""
+    settings = WebSettings(project=project, runs_folder=project / "runs")
+    served = uvicorn.Server(uvicorn.Config(create_app(settings), port=0, log_level="error"))
+    thread = threading.Thread(target=served.run)
+    thread.start()
+    while not served.started:
+        thread.join(0.02)
+    port = served.servers[0].sockets[0].getsockname()[1]
+    yield SimpleNamespace(address=f"http://127.0.0.1:{port}", runs=["20260102-030401-abc1", "20260102-030400-abc0"])
+    served.should_exit = True
+    served.force_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
+    """Opens pages in a context of their own, without any other host; what goes wrong in them fails the test."""
+    faults, contexts = list[str](), []
+
+    def open_page(path: str, **settings: object):
+        context = chromium.new_context(**({"viewport": {"width": 1280, "height": 800}} | settings))
+        contexts.append(context)
+        if AXE.exists():
+            context.add_init_script(path=AXE)
+        context.route("**/*", lambda route: _let_through(route, server.address, faults))
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(server.address + path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def _let_through(route, address: str, faults: list[str]) -> None:
+    if route.request.url.startswith((address, "data:")):
+        route.continue_()
+    else:
+        faults.append(f"another host was asked: {route.request.url}")
+        route.abort()

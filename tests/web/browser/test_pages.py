@@ -1,0 +1,52 @@
+"""Every page in a browser: nothing from other hosts, no error, readable by all, on a phone too."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import AXE
+
+RUN = "/runs/20260102-030400-abc0"
+PAGES = {
+    "runs": "/runs",
+    "run": RUN,
+    "plan": f"{RUN}/plan",
+    "files": f"{RUN}/files",
+    "trajectories": f"{RUN}/t",
+    "turns": f"{RUN}/t/sampled/4/0",
+    "tokens": f"{RUN}/t/sampled/4/0?view=tokens",
+    "time": f"{RUN}/t/sampled/4/0?view=time",
+    "question": f"{RUN}/questions/heldout-0000",
+    "choose": "/compare",
+    "compare": "/compare?a=20260102-030400-abc0&a=20260102-030401-abc1",
+    "specs": "/specs",
+    "spec": "/specs/specs/search.yaml",
+    "tools": "/tools/search.yaml",
+    "rewards": "/rewards?run=20260102-030400-abc0",
+    "data": "/data/train/specs/search.yaml",
+    "jobs": "/jobs",
+    "projects": "/projects",
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_asks_no_other_host_and_axe_finds_nothing_serious_in_it(visit, name):
+    page = visit(PAGES[name])
+    page.wait_for_load_state()
+    assert page.locator("main").count() == 1
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        if AXE.exists():
+            assert _violations(page) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def _violations(page) -> list[str]:
+    """What axe calls serious or critical, each with the first element that has it."""
+    found = page.evaluate("() => axe.run({resultTypes: ['violations']}).then(found => found.violations)")
+    return [
+        f"{one['id']}: {one['nodes'][0]['html'][:200]} {one['nodes'][0]['failureSummary'][:300]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]

@@ -1,0 +1,82 @@
+"""What people do on the pages, by mouse and by keys."""
+
+from __future__ import annotations
+
+import re
+
+RUN = "/runs/20260102-030400-abc0"
+
+
+def test_a_run_is_found_chosen_and_compared_with_the_keyboard_alone(visit):
+    page = visit("/runs")
+    page.keyboard.press("/")
+    page.keyboard.type('seed == 0 and status == "finished"')
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("q=seed"))
+    for _ in range(2):
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+    assert page.locator("[data-count]").inner_text() == "2"
+    page.keyboard.press("c")
+    page.wait_for_url(re.compile("/compare"))
+    assert page.locator(".verdict").count() == 1
+    page.locator(".plot canvas").nth(2).wait_for()
+
+
+def test_a_chosen_run_stays_chosen_when_the_page_is_loaded_again(visit):
+    page = visit("/runs")
+    page.locator("[data-choose]").first.check()
+    page.reload()
+    assert page.locator("[data-choose]").first.is_checked()
+
+
+def test_j_and_k_walk_the_trajectories_and_an_address_names_a_turn(visit):
+    page = visit(f"{RUN}/t/sampled/4/1")
+    page.keyboard.press("j")
+    page.wait_for_url(re.compile(r"/sampled/4/2"))
+    page.keyboard.press("k")
+    page.wait_for_url(re.compile(r"/sampled/4/1"))
+    page.keyboard.press("]")
+    assert page.url.endswith("#turn-1")
+
+
+def test_the_view_of_tokens_marks_what_was_sampled_and_arrow_keys_read_it(visit):
+    page = visit(f"{RUN}/t/sampled/4/0?view=tokens")
+    sampled = page.locator(".legend-tokens").inner_text()
+    assert f"({page.locator('.tokens .in-loss').count()} of {page.locator('.tokens span').count()})" in sampled
+    page.locator(".tokens").focus()
+    page.keyboard.press("ArrowRight")
+    assert "token 0" in page.locator("#token-readout").inner_text()
+
+
+def test_the_theme_is_switched_and_kept(visit):
+    page = visit("/runs", color_scheme="light")
+    ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="switch between light and dark").click()
+    page.reload()
+    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") != ground
+
+
+def test_a_fault_is_marked_while_one_types_fixed_by_a_button_and_saved(visit, project):
+    page = visit("/specs/specs/broken.yaml")
+    page.locator("#checked", has_text="1 fault").wait_for()
+    assert "learning_rat" in page.locator("#faults").inner_text()
+    assert page.locator(".cm-lintRange-error").inner_text() == "learning_rat"
+    page.locator("[data-fix]").click()
+    page.locator("#checked", has_text="ok").wait_for()
+    page.locator("#plan dl").wait_for()
+    before = sorted(path for path in project.rglob("*") if "runs" not in path.parts)
+    page.locator("#save").click()
+    page.locator("#saved", has_text=re.compile("^saved$")).wait_for()
+    assert "learning_rate: 3e-4" in (project / "specs" / "broken.yaml").read_text()
+    assert sorted(path for path in project.rglob("*") if "runs" not in path.parts) == before
+
+
+def test_keys_of_the_schema_are_offered_where_one_types(visit):
+    page = visit("/specs/specs/search.yaml")
+    page.locator("#checked.status").wait_for()
+    page.locator(".cm-content").click()
+    page.locator(".cm-line", has_text="prompts_per_step").click()
+    page.keyboard.press("End")
+    page.keyboard.type("\nwarm")
+    assert "warmup_steps" in page.locator(".cm-tooltip-autocomplete").inner_text()
