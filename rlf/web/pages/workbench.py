@@ -70,7 +70,7 @@ def show_data(
     site, found, prompt, fault = site_of(request), None, None, ""
     if spec and is_part(request):
         site.files.path(spec)
-        asked = {"spec": spec, "overrides": [], "deadline_s": _SLOW_S}
+        asked: dict[str, Any] = {"spec": spec, "overrides": [], "deadline_s": _SLOW_S}
         try:
             found = site.fresh.call("show_data", which=which, begin=max(0, begin), limit=_PER_PAGE, **asked)
             prompt = site.fresh.call("show_prompt", **asked) if not begin else None
