@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from rlf.core import Registry
 from rlf.core.kinds import Kind
+from rlf.core.meter import Meter
 from rlf.core.models import StrictModel
 from rlf.environments.world import World
 from rlf.tools.limits import Limits
@@ -59,6 +60,16 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
     keep_state: bool = False
     """Whether the lineage keeps the final state whole, where the world shows one; hashes it always has."""
     _described: tuple[ToolDescription, ...] | None = PrivateAttr(default=None)
+    _meter: Meter = PrivateAttr(default_factory=Meter)
+
+    @property
+    def meter(self) -> Meter:
+        """Counts what worlds spend."""
+        return self._meter
+
+    def charge_to(self, meter: Meter) -> None:
+        """Has a meter count what worlds spend from here on."""
+        self._meter = meter
 
     @property
     def speaks(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import PrivateAttr
 
 from rlf.core import RlfError, derive_seed
+from rlf.core.meter import Meter
 from rlf.core.timers import Timers
 from rlf.environments.episode import WorldEpisode
 from rlf.environments.kind import EnvSpec, WorldMaker
@@ -32,13 +33,18 @@ class WorldPool:
     To be entered before the executor that has its `declarations`.
     """
 
-    def __init__(self, spec: EnvSpec, *, seed: int, redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, spec: EnvSpec, *, seed: int, redact: Callable[[str], str] = str, meter: Meter | None = None
+    ) -> None:
         """Takes the kind; nothing is opened yet.
 
         Args:
             seed: the run's. A world's own follows from it and its task: rollouts of one task begin equal.
             redact: strikes secrets out of what worlds say.
+            meter: counts what worlds spend.
         """
+        if meter is not None:
+            spec.charge_to(meter)
         self.spec = spec
         self._seed = seed
         self._redact = redact

@@ -117,7 +117,7 @@ def build_harness(
     if spec.env is not None:
         if traffic.replay is not None:
             raise RlfError("env: a recording holds results of calls and no worlds, so that it cannot be played back.")
-        worlds = WorldPool(spec.env, seed=spec.seed, redact=traffic.redact)
+        worlds = WorldPool(spec.env, seed=spec.seed, redact=traffic.redact, meter=traffic.meter)
     tools = Executor(
         (*spec.tools, *(() if worlds is None else worlds.declarations)),
         seed=spec.seed,

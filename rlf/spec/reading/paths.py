@@ -77,7 +77,7 @@ def _resolve_env_files(env: Node) -> Node:
     kind = env.get("kind")
     if kind is None or kind.value not in ENV_KINDS.names():
         return env
-    env = edit(env, ("server",), _resolve_server)
+    env = edit(edit(env, ("server",), _resolve_server), ("world",), _resolve_env_files)
     for key in ENV_KINDS.get(str(kind.value)).FILES:
         env = edit(
             env, (key,), lambda node: _each(node, _absolute) if isinstance(node.value, list) else _absolute(node)
@@ -100,14 +100,16 @@ def _resolve_server(server: Node) -> Node:
     return replace(server, value={**server.mapping, **changed})
 
 
-def env_files(env: EnvSpec | None) -> Iterator[tuple[KeyPath, str]]:
-    """Files that a world's kind names, each with the key that names it."""
+def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[KeyPath, str]]:
+    """Files that a world's kind names, each with the key that names it; also of a world within it."""
     for key in () if env is None else env.FILES:
         value = getattr(env, key)
         if isinstance(value, str):
-            yield ("env", key), value
+            yield (*path, key), value
         elif value is not None:
-            yield from ((("env", key, place), file) for place, file in enumerate(value))
+            yield from (((*path, key, place), file) for place, file in enumerate(value))
+    if (inner := getattr(env, "world", None)) is not None:
+        yield from env_files(inner, (*path, "world"))
 
 
 def _resolve_judge_files(item: Node) -> Node:

@@ -1,0 +1,180 @@
+"""`env: {kind: model}`: a user that another model plays, over a world of its own or over none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from rlf.core.hashing import hash_json
+from rlf.core.meter import Meter
+from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec
+from rlf.endpoints.template import Template, TemplateText
+from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.world import Step, World
+from rlf.tools.failure import ToolFailure
+from rlf.types import Outcome, Task, ToolCall, ToolDescription
+
+if TYPE_CHECKING:
+    from rlf.endpoints.pool import EndpointPool
+
+
+class ModelEnv(EnvSpec):
+    """A user that another model plays: it answers each turn of the policy that calls nothing.
+
+    The model is told by `system` whom it plays and what that person wants; the policy never sees it. With `world`, that
+    world's tools and scores are there too, and the user does not see what they do. Scores beside the world's are
+    `turns`, the number of the user's answers, and `ended`, 1 where the user ended the conversation. A server that does
+    not answer is the world's failure.
+    """
+
+    kind: Literal["model"] = "model"
+    endpoints: tuple[EndpointSpec, ...] = Field(min_length=1)
+    """Servers of the model; the least busy one is asked, and another one where it fails."""
+    system: TemplateText
+    """Jinja2 text over the row's columns: who the user is, what they know and want, and to write `stop` at the end."""
+    greeting: str | None = None
+    """What the user is greeted with, so that it says the first words; None: the row's prompt is its first words."""
+    stop: str = Field("###STOP###", min_length=1)
+    """What the user writes to end the conversation; the policy does not see it."""
+    max_replies: int = Field(16, ge=1)
+    """Answers of the user, after which the conversation ends."""
+    sampling: SamplingSpec = SamplingSpec()
+    """Its seed, where it has one, is added to the world's."""
+    world: EnvSpec | None = None
+    """What the policy works in meanwhile, which says nothing itself; its limits count for nothing."""
+
+    @property
+    def speaks(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def score_names(self) -> tuple[str, ...] | None:
+        """The world's, and the user's."""
+        inner = () if self.world is None else self.world.score_names
+        return None if inner is None else (*inner, "turns", "ended")
+
+    def describe_tools(self) -> Sequence[ToolDescription]:
+        """The world's."""
+        return () if self.world is None else self.world.tools
+
+    def static_complaints(self) -> list[str]:
+        """The world's."""
+        return [] if self.world is None else self._of_world(self.world.static_complaints())
+
+    def complaints(self) -> list[str]:
+        """The world's, and that of one that speaks too."""
+        if self.world is None:
+            return []
+        if self.world.speaks:
+            return ["world: it answers turns without calls itself, as the user does; take one of the two"]
+        return self._of_world(self.world.complaints())
+
+    def _of_world(self, complaints: Sequence[str]) -> list[str]:
+        return [f"world: {complaint}" for complaint in complaints]
+
+    def missing_columns(self, columns: Collection[str]) -> list[str]:
+        """Names in `system` that no column has, and what the world needs."""
+        missing = sorted(Template(self.system).names - {*columns, "task"})
+        return [*missing, *(() if self.world is None else self.world.missing_columns(columns))]
+
+    def source_hash(self) -> str:
+        """Covers what the model is told and which one is asked where, not its weights; and the world."""
+        said = self.model_dump(mode="json", include={"system", "greeting", "stop", "max_replies", "sampling"})
+        models = [[endpoint.url, endpoint.model] for endpoint in self.endpoints]
+        return hash_json([said, models, None if self.world is None else self.world.source_hash()])
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[WorldMaker]:
+        """Looks whether any of the endpoints answers, and opens the world."""
+        from rlf.endpoints.pool import open_pool
+
+        async with AsyncExitStack() as stack:
+            pool = await open_pool(self.endpoints)
+            stack.push_async_callback(pool.close)
+            inner = None if self.world is None else await stack.enter_async_context(self.world.open())
+            yield _Maker(self, pool, inner, self.meter)
+
+
+class _Maker:
+    """Makes conversations with one model, each over a world of its own."""
+
+    def __init__(self, spec: ModelEnv, pool: EndpointPool, inner: WorldMaker | None, meter: Meter) -> None:
+        self.spec, self.pool, self.meter, self._inner = spec, pool, meter, inner
+
+    async def make(self) -> World:
+        """A conversation that has not begun."""
+        return _ModelWorld(self, None if self._inner is None else await self._inner.make())
+
+
+class _ModelWorld(World):
+    """One conversation."""
+
+    def __init__(self, maker: _Maker, inner: World | None) -> None:
+        self._maker, self._spec, self._inner = maker, maker.spec, inner
+        self._messages: list[Mapping[str, Any]] = []
+        """As the model that plays the user sees it: the policy's words are its user's."""
+        self._seed = 0
+        self._num_replies = 0
+        self._is_ended = False
+        self.ends_when_cancelled = inner is None or inner.ends_when_cancelled
+        self.shows_state = inner is not None and inner.shows_state
+
+    async def reset(self, task: Task, seed: int) -> str | None:
+        said = None if self._inner is None else await self._inner.reset(task, seed)
+        self._seed = seed % 2**31
+        system = Template(self._spec.system).render({"task": task.id, **task.columns})
+        self._messages = [{"role": "system", "content": system}]
+        if self._spec.greeting is None:
+            first = next((message.content for message in reversed(task.messages) if message.role == "user"), "")
+            self._messages.append({"role": "assistant", "content": first})
+            return said
+        words = await self._ask(self._spec.greeting)
+        return "\n\n".join(part for part in (said, words) if part)
+
+    async def call(self, call: ToolCall) -> Step:
+        assert self._inner is not None, "a call of a world that has no tools"
+        return await self._inner.call(call)
+
+    async def reply(self, text: str) -> Step:
+        words = await self._ask(text)
+        self._num_replies += 1
+        return Step(words or None, done=self._is_ended or self._num_replies >= self._spec.max_replies)
+
+    async def _ask(self, said: str) -> str:
+        """What the user says next. Raises ToolFailure where no server answers."""
+        from rlf.endpoints.pool import Caller
+
+        self._messages.append({"role": "user", "content": said})
+        spec = self._spec
+        sampling = spec.sampling
+        if sampling.seed is not None:
+            sampling = sampling.model_copy(update={"seed": (sampling.seed + self._seed) % 2**31})
+        try:
+            answer = await self._maker.pool.chat(
+                self._messages, Caller(spec.limits.step_s, self._maker.meter), sampling=sampling
+            )
+        except EndpointFailure as failure:
+            words = f"the model that plays the user: {failure.outcome}: {failure.text}"
+            raise ToolFailure(Outcome.INFRA, words) from failure
+        self._messages.append({"role": "assistant", "content": answer.text})
+        words, stop, _ = answer.text.partition(spec.stop)
+        self._is_ended = bool(stop)
+        return words.strip()
+
+    async def score(self) -> Mapping[str, float]:
+        inner = {} if self._inner is None else await self._inner.score()
+        return {**inner, "turns": float(self._num_replies), "ended": float(self._is_ended)}
+
+    async def state(self) -> Any:
+        return None if self._inner is None else await self._inner.state()
+
+    async def gold(self) -> Sequence[ToolCall | str] | None:
+        return None if self._inner is None else await self._inner.gold()
+
+    async def close(self) -> None:
+        if self._inner is not None:
+            await self._inner.close()
