@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, tuple_
+from sqlalchemy import Boolean, ColumnElement, Connection, Select, Table, func, literal_column, select, tuple_
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
@@ -407,8 +407,8 @@ def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
         if (asked := getattr(wanted, name)) is not None:
             yield columns[name] == asked
     if wanted.succeeded is not None:
-        succeeded = func.coalesce(columns.success, 0.0) >= 1.0
-        yield succeeded if wanted.succeeded else ~succeeded
+        failed = literal_column(tables.FAILED, Boolean)
+        yield func.coalesce(columns.success, 0.0) >= 1.0 if wanted.succeeded else failed
     if wanted.after_step is not None:
         yield columns.step > wanted.after_step
     if wanted.best_first:
@@ -417,7 +417,11 @@ def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
         calls = tables.tool_calls.c
         of_it = () if wanted.tool is None else (calls.name == wanted.tool,)
         ended = (calls.outcome.in_(wanted.outcomes),) if wanted.outcomes else ()
-        yield select(calls.name).where(calls.trajectory_ref == columns.id, *of_it, *ended).exists()
+        if wanted.outcomes and Outcome.OK not in wanted.outcomes:
+            ended += (literal_column(tables.CALL_FAILED, Boolean),)
+            yield columns.id.in_(select(calls.trajectory_ref).where(*of_it, *ended))
+        else:
+            yield select(calls.name).where(calls.trajectory_ref == columns.id, *of_it, *ended).exists()
     if wanted.failure is not None:
         failures = tables.parse_failures.c
         yield (

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData(
@@ -61,6 +62,16 @@ def _values(kind: Any, *names: str) -> list[Column[Any]]:
 
 def _optional(kind: Any, *names: str) -> list[Column[Any]]:
     return [Column(name, kind) for name in names]
+
+
+FAILED = "coalesce(success, 0.0) < 1.0"
+"""Of a trajectory that did not succeed, or could not be scored; in these very words, so that its index serves."""
+CALL_FAILED = "outcome <> 'ok'"
+
+
+def _where(condition: str) -> dict[str, Any]:
+    """An index of the rows for which a condition holds."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
 
 runs = Table(
@@ -147,6 +158,10 @@ trajectories = Table(
     *_values(Float, "duration_s"),
     *_optional(String, "task_sha256"),
     UniqueConstraint("run_id", "phase", "step", "k"),
+    Index(None, "run_id", "reward"),
+    Index(None, "run_id", "advantage"),
+    Index(None, "run_id", "task_id", "step"),
+    Index("ix_trajectories_failed", "run_id", "phase", "step", "k", **_where(FAILED)),
 )
 
 payloads = Table("payloads", metadata, _trajectory_key(), *_values(LargeBinary, "data"))
@@ -164,6 +179,7 @@ tool_calls = Table(
     *_optional(String, "text_sha256", "original_sha256"),
     *_optional(Boolean, "coerced"),
     *_optional(Text, "usage", "structured", "images", "inner"),
+    Index("ix_tool_calls_failed", "name", "outcome", **_where(CALL_FAILED)),
 )
 
 scores = Table(
