@@ -415,13 +415,13 @@ def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
         yield columns.advantage.is_not(None)
     if wanted.tool is not None or wanted.outcomes:
         calls = tables.tool_calls.c
-        of_it = () if wanted.tool is None else (calls.name == wanted.tool,)
-        ended = (calls.outcome.in_(wanted.outcomes),) if wanted.outcomes else ()
-        if wanted.outcomes and Outcome.OK not in wanted.outcomes:
-            ended += (literal_column(tables.CALL_FAILED, Boolean),)
-            yield columns.id.in_(select(calls.trajectory_ref).where(*of_it, *ended))
+        of_it: list[ColumnElement[bool]] = [] if wanted.tool is None else [calls.name == wanted.tool]
+        of_it += [calls.outcome.in_(wanted.outcomes)] if wanted.outcomes else []
+        if wanted.outcomes and Outcome.OK not in wanted.outcomes:  # few: found by their index, in any run
+            failed = literal_column(tables.CALL_FAILED, Boolean)
+            yield columns.id.in_(select(calls.trajectory_ref).where(*of_it, failed))
         else:
-            yield select(calls.name).where(calls.trajectory_ref == columns.id, *of_it, *ended).exists()
+            yield select(calls.name).where(calls.trajectory_ref == columns.id, *of_it).exists()
     if wanted.failure is not None:
         failures = tables.parse_failures.c
         yield (
