@@ -28,9 +28,6 @@ UNFINISHED = {
     "rlf/api",
     "rlf/builder",
     "rlf/engines",
-    "rlf/environments",
-    "rlf/sandbox",
-    "rlf/serving",
 }
 
 

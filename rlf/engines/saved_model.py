@@ -45,7 +45,7 @@ def load_saved(folder: Path) -> PreTrainedModel:
 
 
 def auto_model(config: Any) -> Any:
-    """The class of transformers that OpenRLHF trains a model as: the one for pictures where it sees any."""
+    """The class of transformers that OpenRLHF trains a model as: the one for images where it sees any."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     return AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM

@@ -197,7 +197,7 @@ def freeze(*values: Any) -> bytes | None:
 
 
 class PlayedGame:
-    """One game as a class of a world: what is said to it are its actions. Its random numbers are its own."""
+    """One game as a class of a world: messages to it are its actions. Its random numbers are its own."""
 
     def __init__(self, make: str, args: Mapping[str, Any]) -> None:
         self._make = find_game(make, args)

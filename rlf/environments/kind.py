@@ -83,7 +83,7 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
 
     @property
     def tools(self) -> tuple[ToolDescription, ...]:
-        """What the model is told of the world's tools. Raises RlfError where it cannot be known."""
+        """The world's tools as the model sees them. Raises RlfError where it cannot be known."""
         if self._described is None:
             self._described = tuple(self.describe_tools())
         return self._described

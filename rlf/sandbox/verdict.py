@@ -86,7 +86,7 @@ def _own_word(told: Mapping[str, Any], *, trusted: bool) -> tuple[Outcome, str |
     except (KeyError, ValueError, TypeError):
         return Outcome.KILLED, "the process answered with something else"
     if outcome not in _OWN_WORD and not trusted:
-        return Outcome.KILLED, f"the process said of itself {outcome.value!r}"
+        return Outcome.KILLED, f"the process reported {outcome.value!r}"
     return outcome, error
 
 

@@ -73,7 +73,7 @@ class Agent:
                 raise Refusal(400, f"{key}: this server plays the tools of its own spec. Leave the key out.", key=key)
         checked = [checked_message(message, at) for at, message in enumerate(asked.messages)]
         if any(message["role"] == "tool" or message.get("tool_calls") for message in checked):
-            raise Refusal(400, "messages: this server calls its tools itself; send what was said alone", key="messages")
+            raise Refusal(400, "messages: this server calls its tools itself; send the messages alone", key="messages")
         messages = [Message(message["role"], message["content"]) for message in checked]
         if self._system is not None and messages[0].role != "system":
             messages.insert(0, Message("system", self._system))

@@ -84,7 +84,7 @@ class Dialogue:
         return decode(self.tokenizer, [token for token in tokens if token not in self._special])
 
     def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: Sampled) -> None:
-        """Keeps the tokens of a turn, for the conversation that goes on from it."""
+        """Keeps the tokens of a turn, for the conversation that continues from it."""
         checked = [checked_message(message, at) for at, message in enumerate([*messages, answer])]
         self.memory.put(_key(checked, tools), sampled)
 

@@ -50,7 +50,7 @@ class Delta:
     """Of each token, as it was sampled."""
     tops: Sequence[dict[int, float]] = ()
     finish: str | None = None
-    """`stop`, `length` or `tool_calls`; None while it goes on."""
+    """`stop`, `length` or `tool_calls`; None while it continues."""
     stop: str | None = None
     """The stop string that ended it."""
     report: Json | None = None

@@ -25,7 +25,7 @@ from rlf.types.policy import Sample, Sampling
 
 _T = TypeVar("_T")
 _LARGE_CHARS = 50_000
-"""Text above which tokens are made on a thread: other requests go on meanwhile."""
+"""Text above which tokens are made on a thread: other requests continue meanwhile."""
 
 
 class ServedModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Refusal(Exception):
-    """A request that is not answered, with its status. The message is for whoever sent it."""
+    """A request that is not answered, with its status. The message is for its sender."""
 
     def __init__(
         self, status: int, message: str, *, key: str | None = None, code: str | None = None, retry_s: int | None = None

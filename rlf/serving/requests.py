@@ -118,7 +118,7 @@ class SampledRequest(StrictModel):
 
 
 class Function(StrictModel):
-    """A tool, as the model is told of it."""
+    """A tool, as the model sees it."""
 
     name: str = Field(min_length=1, max_length=256, pattern=r"^[\w.:-]+$")
     description: str | None = None

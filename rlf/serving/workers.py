@@ -125,7 +125,7 @@ class Worker:
         last, first = said.rpartition("\n")[2], _ERROR.search(said)
         if first is not None and last not in first[0]:
             last = f"{first[0]}\n{last}"
-        return last[:_MAX_SAID_CHARS] if last else "it said nothing"
+        return last[:_MAX_SAID_CHARS] if last else "it printed nothing"
 
 
 async def _first(*waiting: asyncio.Future[Any]) -> None:

@@ -95,7 +95,7 @@ class Site:
         return "RLF_DB" in os.environ or (self.settings.runs_folder / "rlf.db").exists()
 
     def close(self) -> None:
-        """Closes the lineage and ends the zygote; jobs go on."""
+        """Closes the lineage and ends the zygote; jobs continue."""
         self._open.close()
         self.fresh.close()
 

@@ -94,7 +94,7 @@ def test_what_is_taken_back_was_never_said_and_another_seed_says_it_otherwise():
         talk.undo()
         assert len(talk.trajectory.task.messages) == 1
         assert talk.undo().content == QUESTION and talk.trajectory is None
-        with pytest.raises(RlfError, match="nothing was said yet"):
+        with pytest.raises(RlfError, match="the conversation is still empty"):
             talk.undo()
         assert first.task.messages[0].content == QUESTION
 
@@ -206,7 +206,7 @@ def test_every_command_of_a_conversation_answers(trained, tmp_path, monkeypatch)
     for words in (
         "/retry",
         "calculator",
-        "nothing was said yet",
+        "the conversation is still empty",
         "there is no /nothing",
         "none.png",
         "reward",
@@ -281,7 +281,7 @@ def test_ctrl_c_stops_an_answer_and_twice_the_program_and_the_terminal_is_left_c
     terminal.interrupt_until("Ctrl-C again")
     terminal.read_until("> ")
     terminal.write("/undo\n")
-    terminal.read_until("nothing was said yet")
+    terminal.read_until("the conversation is still empty")
     terminal.read_until("> ")
     terminal.interrupt_until("Ctrl-C again")
     for _ in range(20):

@@ -60,7 +60,7 @@ def test_adapters_of_a_model_that_sees_are_refused_without_pictures_too(tmp_path
     overrides = ["engine.kind=openrlhf", f"model.path={tmp_path}", "+model.lora={rank: 8}"]
     loaded = load_spec([SEARCH], overrides)
     (fault,) = [str(fault) for fault in engine_of(loaded.spec).look(loaded, [], [])]
-    assert "model.lora: got adapters" in fault and "sees pictures" in fault
+    assert "model.lora: got adapters" in fault and "sees images" in fault
 
 
 def test_rows_with_more_pictures_than_a_trajectory_may_hold_are_a_fault_with_the_number(tmp_path):

@@ -1,4 +1,4 @@
-"""A conversation: what was said, taken back, said again, scored and saved."""
+"""A conversation: messages that are sent, taken back, sent again, scored and saved."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Conversation:
 
     @property
     def trajectory(self) -> Trajectory | None:
-        """All that was said; None before the first answer."""
+        """The whole conversation; None before the first answer."""
         return self._exchanges[-1].after.trajectory if self._exchanges else None
 
     async def say(self, text: str, images: Sequence[str] = ()) -> Trajectory:
-        """Says something, and lets the model answer. Cancelled, or where it breaks, nothing was said.
+        """Sends a message, and lets the model answer. Where it is cancelled or fails, the conversation stays as it was.
 
         Raises:
             RlfError: the conversation is full, or the model cannot be shown an image.
@@ -52,7 +52,7 @@ class Conversation:
     async def retry(self) -> Trajectory:
         """Lets the model answer the last message again, with another seed."""
         if not self._exchanges:
-            raise RlfError("nothing was said yet.")
+            raise RlfError("the conversation is still empty.")
         last = self._exchanges[-1]
         self.undo()
         try:
@@ -64,18 +64,18 @@ class Conversation:
     def undo(self) -> Message:
         """Takes the last message and its answer back. Raises RlfError where there is none."""
         if not self._exchanges:
-            raise RlfError("nothing was said yet.")
+            raise RlfError("the conversation is still empty.")
         self._is_stale = True
         return self._exchanges.pop().message
 
     def begin(self, system: str) -> None:
-        """Begins anew with a system message."""
+        """Starts over with a system message."""
         self.system, self._exchanges, self._is_stale = system, [], True
 
     async def score(self, gold: str | None) -> Scored:
         """The conversation by the reward terms of the spec. Args: gold: the answer that terms may compare with."""
         if self.trajectory is None:
-            raise RlfError("nothing was said yet.")
+            raise RlfError("the conversation is still empty.")
         trajectory = self.trajectory
         trajectory = replace(trajectory, task=replace(trajectory.task, answer=gold))
         return await self.reward.score(trajectory, step=0, group_size=1)

@@ -211,7 +211,7 @@ class TokenSpeaker:
         size = len(sampled) + len(heard)
         if size >= self.setting.limits.max_total_tokens:
             most = self.setting.limits.max_total_tokens
-            raise RlfError(f"the conversation is full: {size} of {most} tokens. /undo takes back, /system begins anew.")
+            raise RlfError(f"the conversation is full: {size} of {most} tokens. /undo takes back, /system starts over.")
         return replace(
             trajectory,
             tokens=[*sampled, *heard],
@@ -222,7 +222,7 @@ class TokenSpeaker:
         )
 
     def _limits(self, earlier: Trajectory) -> Limits:
-        """Those of one answer, counted from the end of what was said before."""
+        """Those of one answer, counted from the end of the conversation before."""
         limits, turns = self.setting.limits, earlier.turns
         num_failed = sum(bool(turn.failures and not turn.calls) for turn in turns)
         calls = None if limits.max_tool_calls is None else limits.max_tool_calls + len(earlier.calls)

@@ -195,6 +195,6 @@ def _clear_when_full(temporary: Path) -> Iterator[None]:
         if full or "No space left" in str(error) or "unexpected pos" in str(error):
             raise RunError(
                 f"no space left on the disk of {temporary.parent}; the checkpoint was not written. "
-                "Make room, then `rlf resume` the run: it goes on from its last complete checkpoint."
+                "Make room, then `rlf resume` the run: it continues from its last complete checkpoint."
             ) from error
         raise

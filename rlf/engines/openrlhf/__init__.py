@@ -45,7 +45,7 @@ class OpenRlhf(OpenRlhfSettings):
     ESTIMATORS: ClassVar[tuple[str, ...] | None] = tuple(ESTIMATOR_NAMES)
     LOSSES: ClassVar[tuple[str, ...] | None] = tuple(LOSS_NAMES)
     LACKS: ClassVar[Mapping[Feature, str]] = {
-        Feature.TURN_REWARDS: "OpenRLHF has one reward for a trajectory, so that no turn is told from another",
+        Feature.TURN_REWARDS: "OpenRLHF has one reward for a trajectory, so that turns are not distinguished",
         Feature.FORKED_HISTORY: "OpenRLHF trains one sequence for each sample",
         Feature.OBSERVATIONS_IN_LOSS: "vLLM gives no probabilities of tokens that it did not sample",
         Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap alone",
@@ -53,7 +53,7 @@ class OpenRlhf(OpenRlhfSettings):
         Feature.LOGICAL_SCHEDULE: "vLLM samples as its load allows, so that a seed does not give the same tokens again",
         Feature.ONE_SCORER: "engine openrlhf scores in several processes",
         Feature.EVALUATION_BUDGET: "OpenRLHF evaluates in processes that do not know of each other's cost",
-        Feature.ROLLBACK: "OpenRLHF goes on from the newest of its own checkpoints",
+        Feature.ROLLBACK: "OpenRLHF continues from the newest of its own checkpoints",
         Feature.RECORDED_CALLS: "engine openrlhf calls tools in other processes",
         Feature.BRANCHES: "DeepSpeed's shards hold the optimizer's state for one job's processes and options",
         Feature.CHECKPOINT_MODELS: "DeepSpeed's shards hold the weights for one job's processes",

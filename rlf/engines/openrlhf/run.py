@@ -45,7 +45,7 @@ _LOADED = "Episode [1/1]:"
 _KEPT_LINES = 2_000
 """Of the job's output, for the words of its error."""
 _LATE_S = 60.0
-"""Time that trajectories of a step may take to come from the nodes before that is told."""
+"""Time that trajectories of a step may take to come from the nodes before a warning."""
 
 
 _STAGES = {
@@ -99,7 +99,7 @@ class OpenRlhfRun:
         self._harness: Harness = build_harness(plan.spec, tokenizer, self._notify)
         self.step = 0
         self._checkpoint: Path | None = None
-        """Where it goes on from."""
+        """Where it continues from."""
         self._last_recorded: int | None = None
         """The last step that the lineage has of an earlier launch; None in a new run."""
         self._goes_on = False
@@ -179,7 +179,7 @@ class OpenRlhfRun:
                 raise
 
     async def _new_launch(self) -> Attempt:
-        """Writes what the next launch of the job reads; tells what an earlier one left."""
+        """Writes what the next launch of the job reads; reports what an earlier one left."""
         number = 1
         if self._last_recorded is not None:
             number = self._catch_up(self._last_recorded) + 1
@@ -196,7 +196,7 @@ class OpenRlhfRun:
         return attempt
 
     def _catch_up(self, recorded: int) -> int:
-        """Tells what an earlier driver did not live to tell, up to the checkpoint; returns that launch's number."""
+        """Reports what a killed driver had not reported, up to the checkpoint; returns that launch's number."""
         attempt = read_attempt(self.job)
         ingest = Ingest(
             self._plan.spec, self.job, attempt, emit=self._emit, after=min(recorded, self.step), until=self.step
@@ -205,7 +205,7 @@ class OpenRlhfRun:
         return attempt.number
 
     async def _try_parts(self) -> None:
-        """Opens tools and rewards once: what is wrong with them is told before anything is started."""
+        """Opens tools and rewards once: what is wrong with them is reported before anything is started."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._harness.tools)
             await stack.enter_async_context(self._harness.reward)
@@ -228,14 +228,14 @@ class OpenRlhfRun:
         name = submission_id(self.job, number)
         if not self._goes_on:
             await self._cluster.submit(name, self.job, [*ENTRY, *options], told)
-        done = "goes on" if self._goes_on else "is submitted"
+        done = "continues" if self._goes_on else "is submitted"
         self._emit(Notice("info", f"job {name} {done} on {self._cluster.address}", {"job": name}))
         log = self.job.log(number)
         async with self._cluster.followed(name, log, stops=lambda: not self._leaves_job) as process:
             yield process
 
     async def _settle(self) -> list[CheckpointSaved]:
-        """Has the nodes send what they have left, and tell their checkpoints. Raises RunError."""
+        """Has the nodes send what they have left, and report their checkpoints. Raises RunError."""
         assert self._cluster is not None, "a cluster without an address"
         name = f"{submission_id(self.job, read_attempt(self.job).number)}-nodes-{secrets.token_hex(2)}"
         log = self.job.folder / "logs" / f"{name}.log"
@@ -266,7 +266,7 @@ class OpenRlhfRun:
                 yield process
 
     async def _follow(self, process: asyncio.subprocess.Process, ingest: Ingest, log: Path) -> None:
-        """Tells events until the job is over. Raises RunError when it failed."""
+        """Reports events until the job is over. Raises RunError when it failed."""
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
         loaded, patience = False, _Patience()
         ended = asyncio.ensure_future(process.wait())
@@ -315,7 +315,7 @@ class _Patience:
         self._awaited, self._since = "", time.monotonic()
 
     def ends(self, awaited: str) -> bool:
-        """Whether that has been waited for too long, told once."""
+        """Whether that has been waited for too long, reported once."""
         if awaited != self._awaited:
             self._awaited, self._since = awaited, time.monotonic()
         late = bool(awaited) and time.monotonic() - self._since > _LATE_S

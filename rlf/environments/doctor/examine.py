@@ -165,7 +165,7 @@ async def _close(subject: Subject) -> tuple[Sign, str]:
 
 
 async def _snapshot(subject: Subject) -> tuple[Sign, str]:
-    """A world that was restored goes on as the one that it was taken from."""
+    """A world that was restored continues as the one that it was taken from."""
     async with subject.bench.spec.open() as maker:
         world, twin = await maker.make(), await maker.make()
         try:

@@ -60,7 +60,7 @@ def _repeat(tool: ToolDescription) -> Policy:
 
 
 def _heard(scene: Scene) -> str:
-    """All that was said so far: the prompt, the first words, every result."""
+    """The whole conversation so far: the prompt, the first words, every result."""
     texts = [message.content for message in scene.task.messages]
     texts += [text for text in (scene.observation, *(step.said for step in scene.past)) if text]
     return "\n".join(texts)[-_MAX_ECHO_CHARS:]

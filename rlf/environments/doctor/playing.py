@@ -18,7 +18,7 @@ from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, StateChange, Task, ToolCall, ToolDescription, WorldFailure
 
 Action = ToolCall | str
-"""A call, or what is said in a turn without calls."""
+"""A call, or the text of a turn without calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class VerifiersEnv(EnvSpec):
         except (OSError, subprocess.SubprocessError) as fault:
             return [f"python: {self.command[0]} cannot be run: {fault}"]
         except ValueError:
-            return [f"the taskset's process said nothing: {done.stderr[-300:].strip()}"]
+            return [f"the taskset's process printed nothing: {done.stderr[-300:].strip()}"]
         return [f"the taskset cannot be loaded: {found['error']}"] if "error" in found else []
 
     def source_hash(self) -> str:

@@ -1,4 +1,4 @@
-"""An answer as a sequence of blocks, as the newer protocols write it: what was thought, what is said, calls."""
+"""An answer as a sequence of blocks, as the newer protocols write it: thinking, text, calls."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Chat(_OpenAi):
         }
 
     def _chunk_choices(self, delta: Delta) -> Iterator[Json]:
-        """What is said, with all that belongs to its tokens; calls, each by its name first; why it ended."""
+        """The text, with all that belongs to its tokens; calls, each by its name first; why it ended."""
         said: Json = {"content": delta.text} if delta.text else {}
         if delta.reasoning:
             said["reasoning_content"] = delta.reasoning

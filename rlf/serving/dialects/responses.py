@@ -229,7 +229,7 @@ def _part(block: Block, text: str) -> Json:
 
 
 def _joined(items: Sequence[Json]) -> Iterator[Json]:
-    """Items as messages; what a model said and the calls it made beside that are one. Raises Refusal."""
+    """Items as messages; a model's text and the calls it made with it are one. Raises Refusal."""
     said: Json | None = None
     for at, item in enumerate(items):
         kind = item.get("type", "message")

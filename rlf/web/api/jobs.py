@@ -34,7 +34,7 @@ def routes(site: Site) -> Area:
 
     @area.act("POST", "/runs/{run}/stop")
     def stop(run: str, force: Flag = False) -> Stopped:
-        """Stops a run, whoever started it on this machine, so that it can be resumed."""
+        """Stops a run of this machine so that it can be resumed."""
         with site.reader() as reader:
             return stop_run(reader, run, force=force)
 

@@ -23,7 +23,7 @@ def test_an_agent_that_cannot_be_imported_there(tmp_path):
     broken.parent.mkdir()
     broken.write_text("raise ImportError('pydantic is half installed')\n")
     there = place().model_copy(update={"paths": (str(broken.parent), *place().paths)})
-    with pytest.raises(RlfError, match="cannot tell what it has: ImportError: pydantic is half installed"):
+    with pytest.raises(RlfError, match="cannot report what it has: ImportError: pydantic is half installed"):
         start(tmp_path / "runs", at=there)
     assert list(tmp_path.glob("runs/*/job")) == []
 
@@ -33,7 +33,7 @@ def test_a_model_whose_processor_does_not_load_there(tmp_path):
     model = make_tiny_llava(tmp_path / "model")
     (model / "processor_config.json").unlink()
     extra = [f"model.path={model}", "+rollout.max_images=1", "+engine.packing=false"]
-    with pytest.raises(RlfError, match=r"cannot tell what it has: model\.path: "):
+    with pytest.raises(RlfError, match=r"cannot report what it has: model\.path: "):
         start(tmp_path / "runs", extra=extra)
     assert list(tmp_path.glob("runs/*/job")) == []
 

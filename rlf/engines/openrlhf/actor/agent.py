@@ -325,7 +325,7 @@ class _Parts:
         return by_purpose[purpose]
 
     def prompt_tokens(self, task: Task) -> list[int]:
-        """A task's prompt; one token when not even that can be made, or when it would lack its pictures."""
+        """A task's prompt; one token when not even that can be made, or when it would lack its images."""
         if task.images:
             return list(self.harness.chat.stop_token_ids[:1])
         tools = tuple(tool for tool in self.harness.tools.descriptions if task.may_use(tool.name))

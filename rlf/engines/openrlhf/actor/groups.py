@@ -1,4 +1,4 @@
-"""Groups and steps as an agent sees them: OpenRLHF tells its agents neither.
+"""Groups and steps as an agent sees them: OpenRLHF reports neither to its agents.
 
 The samples of a row are started together on one actor, so that their order gives each its position. Which step a row
 is for follows from how many groups are complete: OpenRLHF draws `prompts_per_step` rows, waits for all of them, and
@@ -22,7 +22,7 @@ _GRID = 2**14
 
 
 def as_told(reward: float) -> float:
-    """A reward as OpenRLHF is told it: to the nearest multiple of 2^-14.
+    """A reward as OpenRLHF gets it: rounded to the nearest multiple of 2^-14.
 
     Its group mean of equal float32 rewards such as 0.1 is off by a rounding, which `group_norm` divides by a standard
     deviation of the same size: advantages near 1 for a group in which all did equally well. Multiples of 2^-14 below
@@ -32,7 +32,7 @@ def as_told(reward: float) -> float:
 
 
 def filler(rewards: Sequence[float]) -> float:
-    """What OpenRLHF is told for a trajectory that does not count: the mean of its group's others; 0 without others."""
+    """OpenRLHF's reward of a trajectory that does not count: the mean of its group's others; 0 without others."""
     return as_told(fmean(rewards)) if rewards else 0.0
 
 
@@ -67,12 +67,12 @@ class Group:
 
     @property
     def filler(self) -> float:
-        """What OpenRLHF is told for those that do not count, once the group is over."""
+        """The reward that OpenRLHF gets for those that do not count, once the group is over."""
         return filler(self._rewards)
 
     @property
     def scores(self) -> list[float]:
-        """What OpenRLHF is told of the whole group."""
+        """The rewards that OpenRLHF gets for the whole group."""
         return self._rewards + [self.filler] * (self._size - len(self._rewards))
 
 
@@ -92,7 +92,7 @@ class Tally:
         return self._num_complete
 
     def claim(self) -> bool:
-        """True for whoever asks first."""
+        """True for the first caller."""
         first, self._claimed = not self._claimed, True
         return first
 

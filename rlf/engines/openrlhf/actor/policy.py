@@ -42,7 +42,7 @@ class EnginePolicy:
         self._engine = engine
         self._params = type(template)
         self.vision: Vision | None = None
-        """What reads pictures, for a policy that sees."""
+        """The processor of images, for a vision-language model."""
         self._logprobs_processed = template.logprobs is not None
         """Whether vLLM was started to report probabilities as sampled; else it reports those at temperature 1."""
         self._wants_logprobs = self._logprobs_processed or record_logprobs
@@ -79,13 +79,13 @@ class EnginePolicy:
         return self._read(output.outputs[0], request)
 
     def _without_marks(self) -> dict[str, Any]:
-        """Keeps a policy that sees from sampling tokens behind which vLLM and the trainer look for a picture."""
+        """Keeps a policy that sees from sampling tokens behind which vLLM and the trainer look for an image."""
         return {} if self.vision is None else {"logit_bias": dict.fromkeys(self.vision.never_sampled, -100.0)}
 
     async def _pictures(self, request: SampleRequest) -> dict[str, Any] | None:
         if not request.images:
             return None
-        assert self.vision is not None, f"trajectory {request.trajectory_id} has pictures and nothing reads them"
+        assert self.vision is not None, f"trajectory {request.trajectory_id} has images and nothing reads them"
         await self.vision.prepare(request.images)
         return {"image": [self.vision.picture(reference).image for reference in request.images]}
 

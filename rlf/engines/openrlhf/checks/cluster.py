@@ -34,7 +34,7 @@ def find_cluster_warnings(loaded: LoadedSpec, address: str) -> Iterator[Fault]:
 
 
 def _complaint(path: KeyPath, text: str) -> str | None:
-    """Why a text may mean nothing on a node, and the mend; None where it means the same everywhere."""
+    """Why a text may mean nothing on a node, and the fix; None where it means the same everywhere."""
     file, _, _ = text.rpartition(".py:")
     match path[-1]:
         case "url" if "://" not in text:
@@ -57,7 +57,7 @@ def _complaint(path: KeyPath, text: str) -> str | None:
 
 
 def _own(url: str) -> str | None:
-    """The host of a URL that names whoever uses it, else None."""
+    """The host of a URL that names its own user, else None."""
     try:
         host = urlsplit(url).hostname or ""
         address = ipaddress.ip_address(host)

@@ -95,15 +95,13 @@ def _images_are_seen(loaded: LoadedSpec) -> Iterator[Fault]:
     if spec.rollout.max_images == 0:
         return
     if spec.train.algorithm.needs_critic:
-        message = "got gae with rollout.max_images; OpenRLHF's critic sees no pictures. Write e.g. reinforce_baseline."
+        message = "got gae with rollout.max_images; OpenRLHF's critic sees no images. Write e.g. reinforce_baseline."
         yield loaded.fault(("train", "algorithm"), message)
     if engine.packing:
-        message = "got true with rollout.max_images; in packed rows OpenRLHF loses which picture is whose. Write false."
+        message = "got true with rollout.max_images; OpenRLHF cannot assign images in packed rows. Write false."
         yield loaded.fault(("engine", "packing"), message)
     if engine.zero_stage == 3 and Layout.of(spec).num_ranks > 1:
-        message = (
-            "got 3 with rollout.max_images; a GPU whose rows hold no picture gathers no weights of what sees, and "
-        )
+        message = "got 3 with rollout.max_images; a GPU whose rows hold no image gathers no weights of what sees, and "
         yield loaded.fault(("engine", "zero_stage"), f"{message}the others would wait for it. Write 2.")
     if spec.model.lora is not None:
         message = "got adapters with rollout.max_images; vLLM's names of the weights of models that see are others. "

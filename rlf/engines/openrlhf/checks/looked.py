@@ -45,5 +45,5 @@ def _find_adapted_sight(loaded: LoadedSpec) -> Iterator[Fault]:
     """Adapters of a model that sees, whether it is shown anything or not."""
     lora, folder = loaded.spec.model.lora, folder_on_disk(loaded.spec.model.path)
     if lora is not None and folder is not None and "vision_config" in read_config(folder):
-        message = f"got adapters; {shown_path(folder)} sees pictures, and vLLM's names of the weights of such models "
+        message = f"got adapters; {shown_path(folder)} sees images, and vLLM's names of the weights of such models "
         yield loaded.fault(("model", "lora"), f"{message}are others. Remove it.")

@@ -454,4 +454,4 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "of losses and estimators that are refused",
     ),
 )
-"""Keys that are no options, with what becomes of them."""
+"""Keys that are no options, with what uses them."""

@@ -55,7 +55,7 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
         evaluation: those of `data.eval` that are tried; empty without.
 
     Raises:
-        RlfError: a row holds what JSON cannot carry to the agent, or a picture that cannot be read.
+        RlfError: a row holds what JSON cannot carry to the agent, or an image that cannot be read.
     """
     options, shared = argv(plan.spec, job), openrlhf_settings(plan.spec).ingest is None
     job.train.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The advantages that a step's trajectories had, computed as OpenRLHF computes them from the rewards it was told."""
+"""The advantages that a step's trajectories had, computed as OpenRLHF computes them from the rewards it got."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
 
 
 def _told(records: Sequence[Record]) -> list[float]:
-    """The rewards that OpenRLHF was told."""
+    """The rewards that OpenRLHF got."""
     rewards: defaultdict[int, list[float]] = defaultdict(list)
     for record in records:
         if counts(record.scored) and record.scored.reward is not None:

@@ -64,14 +64,14 @@ class Ingest:
         self._order = _evaluation_order(job)
         older = [path for path in whole_checkpoints(job) if until is None and step_of(path) < attempt.first_step]
         self._checkpoints = set(older)
-        """Those that are told, or of a launch before."""
+        """Those that are reported, or of a launch before."""
         self._growing: dict[Path, str] = {}
         """What others were when last looked at."""
         self.step = attempt.first_step - 1
         """The last step that is over."""
 
     def poll(self, *, last: bool = False) -> list[str]:
-        """Tells everything that has come since the last call; returns the new lines of OpenRLHF's output.
+        """Reports everything that has come since the last call; returns the new lines of OpenRLHF's output.
 
         Args:
             last: whether nothing more will come, so that nothing is waited for.
@@ -94,7 +94,7 @@ class Ingest:
         return lines
 
     def tell_left(self) -> None:
-        """Tells the trajectories of the steps and evaluations that a stop of the job cut off."""
+        """Reports the trajectories of the steps and evaluations that a stop of the job cut off."""
         evaluating = [*self._first_evaluation, *self._evaluating]
         training = [record for step in sorted(self._training) for record in self._training[step]]
         for step, records in ((self.step, evaluating), (self.step + 1, training)):
@@ -173,7 +173,7 @@ class Ingest:
             self._first_evaluation = []
 
     def _next_evaluation(self) -> list[Record]:
-        """The trajectories of the oldest evaluation that is not told yet: they follow each other, one row each."""
+        """The trajectories of the oldest evaluation that is not reported yet: they follow each other, one row each."""
         self._evaluating.sort(key=lambda record: record.time)
         size = len(self._order)
         records, self._evaluating = self._evaluating[:size], self._evaluating[size:]
@@ -195,7 +195,7 @@ class Ingest:
             self._emit(EvaluationFinished(step, str(purpose), metrics, scored))
 
     def _tell_checkpoints(self, *, last: bool) -> None:
-        """Tells those that are new, each after its step and when it grows no more: not all processes write as fast."""
+        """Reports new ones, each after its step and when it grows no more: not all processes write as fast."""
         for path in whole_checkpoints(self._job):
             if path not in self._checkpoints and step_of(path) <= self.step:
                 sha256 = checkpoint_hash(path)
@@ -205,7 +205,7 @@ class Ingest:
                 self._growing[path] = sha256
 
     def tell_checkpoint(self, saved: CheckpointSaved) -> None:
-        """Tells of one, unless it is told."""
+        """Reports one, unless it is reported already."""
         if Path(saved.path) not in self._checkpoints:
             self._checkpoints.add(Path(saved.path))
             self._emit(saved)

@@ -100,7 +100,7 @@ def find_error(lines: Iterable[str]) -> str | None:
 
 
 def _find_death(lines: Iterable[str]) -> str | None:
-    """Words about the actor whose process ended, which leaves no error of its own; None where Ray tells of none."""
+    """Words about the actor whose process ended, which leaves no error of its own; None where Ray reports none."""
     died = [match[1] for line in lines if (match := _DIED.match(line))]
     if not died:
         return None

@@ -1,4 +1,4 @@
-"""One launch of a job: what differs between the first and those that go on after a stop.
+"""One launch of a job: what differs between the first and those that continue after a stop.
 
 The driver writes `attempt.json` into the job folder before each launch; the agents read it beside their `agent.py`.
 """
@@ -19,7 +19,7 @@ class Attempt(StrictModel):
     number: int
     """Counts from 1."""
     first_step: int
-    """The step that it begins with: 1, or the one after the checkpoint that it goes on from."""
+    """The step that it begins with: 1, or the one after the checkpoint that it continues from."""
     spool: str
     """Folder of the agents' records."""
     evaluate_first: bool

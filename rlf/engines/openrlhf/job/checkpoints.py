@@ -37,7 +37,7 @@ def whole_checkpoints(job: Job) -> list[Path]:
 
 
 def point_to(job: Job, checkpoint: Path | None) -> None:
-    """Lets DeepSpeed go on from a checkpoint: it may else look for one that was taken away.
+    """Lets DeepSpeed continue from a checkpoint: it may else look for one that was taken away.
 
     None: from the start. What a stop left half-written is removed, since OpenRLHF takes its folder for a checkpoint.
     """
@@ -67,7 +67,7 @@ def checkpoint_hash(folder: Path) -> str:
 
 
 def is_whole(checkpoint: Path, sha256: str) -> bool:
-    """Whether the shards are those that were told, and what each holds has the checksums that it was written with."""
+    """Whether the shards are those that were recorded, and the content of each has the checksums of its writing."""
     try:
         return checkpoint_hash(checkpoint) == sha256 and all(map(_reads_back, _shards(checkpoint)))
     except OSError:

@@ -6,7 +6,7 @@
     plan.json      the plan, as `rlf.plan.plan_to_json` writes it
     env.json       environment variables: values that the job sets, and names of the secrets that it needs
     data/          train.jsonl and, with an evaluation set, eval.jsonl (`job.dataset`)
-    images/        the pictures that they name, each once (`job.images`), unless every node sees them in `output`
+    images/        the images that they name, each once (`job.images`), unless every node sees them in `output`
     spool/         one file per process: trajectories, tool calls and scores, written by the agents, or copies of such
                    files on the nodes (`engine.ingest`)
     ckpt/          DeepSpeed checkpoints in `_actor` and `_critic`, Hugging Face folders in `global_stepN_hf`

@@ -1,4 +1,4 @@
-"""The pictures of the job's rows: files by their content, so that one that many rows show is there once."""
+"""The images of the job's rows: files by their content, so that one that many rows show is there once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _FOLDER = "images"
 
 
 def keep_images(tasks: Sequence[Task], job: Job, *, shared: bool) -> list[Task]:
-    """Copies the pictures of tasks to where every node finds them; the tasks with the copies' names.
+    """Copies the images of tasks to where every node finds them; the tasks with the copies' names.
 
     Args:
-        shared: whether the nodes see `job.output`, where pictures then lie under their whole names. Else they lie in
+        shared: whether the nodes see `job.output`, where images then lie under their whole names. Else they lie in
             the job folder, which travels to the nodes, and are named from there.
 
     Raises:
-        RlfError: a picture cannot be read.
+        RlfError: an image cannot be read.
     """
     names = {reference: "" for task in tasks for reference in task.images}
     top = job.output if shared else job.folder
@@ -36,12 +36,12 @@ def keep_images(tasks: Sequence[Task], job: Job, *, shared: bool) -> list[Task]:
 
 
 def found_images(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """The paths of pictures by their names in a row, where the job folder, or its copy on this node, is `folder`."""
+    """The paths of images by their names in a row, where the job folder, or its copy on this node, is `folder`."""
     return tuple(str(folder / name) for name in names)
 
 
 def _renamed(task: Task, names: Mapping[str, str]) -> Task:
-    """A task with other names for its pictures."""
+    """A task with other names for its images."""
     if not task.images:
         return task
     messages = [Message(m.role, m.content, tuple(names[image] for image in m.images)) for m in task.messages]

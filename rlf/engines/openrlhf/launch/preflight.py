@@ -32,7 +32,7 @@ for name in sys.argv[1:]:
         except PackageNotFoundError:
             pass
 if found["openrlhf"]:
-    # In a rollout actor a fault of this import is told after minutes, as a time-out.
+    # In a rollout actor a fault of this import is reported after minutes, as a time-out.
     import rlf.engines.openrlhf.actor.agent
 print(json.dumps(found))
 """
@@ -89,5 +89,5 @@ def _answer(place: Place, source: str, *arguments: str) -> str:
     if done.returncode != 0:
         why = done.stderr.strip().splitlines()[-1:]
         said = "".join(why).removeprefix(f"{RlfError.__module__}.{RlfError.__name__}: ")
-        raise RlfError(f"engine.kind: openrlhf: {place.python} cannot tell what it has: {said}")
+        raise RlfError(f"engine.kind: openrlhf: {place.python} cannot report what it has: {said}")
     return done.stdout.splitlines()[-1]

@@ -50,7 +50,7 @@ def _state(client: Any, job: str) -> str:
 
 
 async def _follow(client: Any, job: str) -> int:
-    """Goes on after a lost connection: the output is sent from its beginning then, and what is known left out."""
+    """Continues after a lost connection: the output is sent from its beginning then, and what is known left out."""
     num_printed, seen = 0, time.monotonic()
     while True:
         try:

@@ -43,7 +43,7 @@ if not _has_ops():
         _named.define(_name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 """
 """Added to torchvision's `extension.py`. A build for CUDA cannot load its operators beside torch for CPUs, and its
-import ends where two that do not exist are described. Pictures need none of them.
+import ends where two that do not exist are described. Images need none of them.
 """
 
 
@@ -74,8 +74,8 @@ class RehearsalEnvironment:
 
     @property
     def takes_pictures(self) -> bool:
-        """Whether processors of pictures and videos load in it; without, models of text can be rehearsed."""
-        return _marker(self.folder, "pictures").is_file()
+        """Whether processors of images and videos load in it; without, models of text can be rehearsed."""
+        return _marker(self.folder, "images").is_file()
 
     def variables(self) -> dict[str, str]:
         """What every process of a job needs on a machine without a GPU."""
@@ -129,9 +129,9 @@ class RehearsalEnvironment:
             self._install_torchvision()
         except RunError:
             self._pip("uninstall", "-y", "torchvision")
-            tell(f"{TORCHVISION} cannot be installed, so models that see pictures cannot be rehearsed; see {self.log}")
+            tell(f"{TORCHVISION} cannot be installed, so models that see images cannot be rehearsed; see {self.log}")
         else:
-            _marker(self.folder, "pictures").touch()
+            _marker(self.folder, "images").touch()
 
     def _install_torchvision(self) -> None:
         self._pip("install", "--no-deps", TORCHVISION)
@@ -155,7 +155,7 @@ class RehearsalEnvironment:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
             raise RunError(
                 f"the rehearsal environment cannot be made; its last words:\n{tail}\nAll of them: {self.log}. "
-                "Mend what they name (a network, room on the disk, a C++ compiler), then run `rlf rehearse --setup`."
+                "Fix what they name (a network, room on the disk, a C++ compiler), then run `rlf rehearse --setup`."
             )
 
 

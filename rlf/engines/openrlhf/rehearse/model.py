@@ -1,6 +1,6 @@
 """A tiny model of a given architecture: random weights, the given model's own tokenizer, template and processor.
 
-A model that sees keeps what decides how many tokens a picture becomes: the sizes of pictures and patches, and how
+A model that sees keeps what decides how many tokens an image becomes: the sizes of images and patches, and how
 patches are merged.
 """
 
@@ -109,7 +109,7 @@ def _head_size(part: Any) -> int:
 
 
 def _in_proportion(sections: list[int], old: int, new: int) -> list[int]:
-    """How many of a head's numbers tell time, height and width, as shares of a smaller head; none is left without."""
+    """How many of a head's numbers encode time, height and width, as shares of a smaller head; none is left without."""
     total = sum(sections) * new // old
     cut = [max(1, section * new // old) for section in sections]
     return [cut[0] + total - sum(cut), *cut[1:]]

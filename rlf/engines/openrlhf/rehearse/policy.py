@@ -27,11 +27,11 @@ class OpeningCalls:
         self._call = calls[number // 2 % len(calls)] if calls and number % 2 == 0 else None
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
-        """Tells the policy behind."""
+        """Passes it to the policy behind."""
         self._policy.open(trajectory_ids)
 
     def release(self, trajectory_id: str) -> None:
-        """Tells the policy behind."""
+        """Passes it to the policy behind."""
         self._policy.release(trajectory_id)
 
     async def sample(self, request: SampleRequest) -> Sample:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rlf.engines.openrlhf.spool.send import Sender
 
 _LEFT_OUT: Any = {"trajectory": {"images": True, "turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}}}}
-"""Pictures of results: the lineage keeps none."""
+"""Images of results: the lineage keeps none."""
 
 
 @dataclass(frozen=True, slots=True)

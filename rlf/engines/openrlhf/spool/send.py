@@ -68,7 +68,7 @@ class Sender:
             await asyncio.gather(self._sending, return_exceptions=True)
 
     async def _send_all(self) -> None:
-        """Sends whatever comes, and goes on trying while nobody takes it."""
+        """Sends whatever comes, and keeps trying while nobody takes it."""
         pause_s = _FIRST_PAUSE_S
         async with session() as http:
             while True:
@@ -100,7 +100,7 @@ class Sender:
         self._release(self._written)
 
     def _release(self, size: int) -> None:
-        """Lets those go on that wait for no more than `size` bytes."""
+        """Lets those continue that wait for no more than `size` bytes."""
         for wanted, taken in self._waiting:
             if wanted <= size and not taken.done():
                 taken.set_result(None)
