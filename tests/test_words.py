@@ -24,11 +24,7 @@ REFUSED = re.compile("|".join(rf"\b{pattern}(?!\w)" for pattern in NEVER), re.IG
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 MODULES = sorted((ROOT / "rlf").rglob("*.py"))
 # Packages and pages whose sentences still use refused words. It only shrinks.
-UNFINISHED = {
-    "rlf/api",
-    "rlf/builder",
-    "rlf/engines",
-}
+UNFINISHED = {}
 
 
 def read_sentences(module: Path):

@@ -33,7 +33,7 @@ def _find(reader: Reader, thing: str) -> tuple[Graph, str]:
     except RlfError as error:
         raise RlfError(
             f"{thing}: neither a checkpoint nor an exported model of the lineage, nor a run. `rlf runs show RUN` "
-            "tells a run's checkpoints."
+            "shows a run's checkpoints."
         ) from error
     return read_graph(reader, run_id), f"run:{run_id}"
 

@@ -124,7 +124,7 @@ def check_draft(draft: Draft, scenario: Scenario, shape: Shape) -> None:
         if named != set(step.needs):
             raise ValueError(
                 f"sub-question {number} lists {sorted(step.needs)} in `needs` and names {sorted(named)} as {{n}}: a "
-                "chain where nothing is handed on is forced"
+                "chain that passes nothing on is forced"
             )
         for earlier in draft.steps[:number]:
             if holds_word(step.question, str(earlier.answer)):

@@ -293,7 +293,7 @@ class OpenRlhfRun:
         address = f"http://{self._ingest.host}:{self._ingest.port}"
         return (
             f"{awaited} is over and its trajectories do not come from the nodes. Can they reach {address}? They keep "
-            "them, and go on trying."
+            "them, and keep trying."
         )
 
     async def _take_the_rest(self, ingest: Ingest) -> None:
