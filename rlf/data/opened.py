@@ -7,12 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core.hashing import hash_json
-from rlf.core.remember import MIN_BYTES, read_note, remember, stamp_file
+from rlf.core.remember import read_note, remember, stamp_file
 from rlf.data.tasks import dataset_hash, load_tasks
 from rlf.types import Task
 
 T = TypeVar("T")
+
+MIN_BYTES = 20_000
+"""Rows of a smaller file are read again faster than what was found in them is looked up."""
 
 
 class OpenedTasks(Sequence[Task]):
@@ -85,7 +89,8 @@ def _key_of(argument: Any) -> Any:
 
 def _stamp_files(source: Mapping[str, Any]) -> list[Any] | None:
     """What all files of a dataset are known by; None where that is not known, or not worth it."""
-    path = Path(source["path"])
+    name = source["path"]
+    path = builtin_path(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else Path(name)
     least = 0 if path.suffix == ".parquet" else MIN_BYTES  # the reader of parquet takes longer to load than small files
     if source["images"] is not None or not path.is_absolute() or stamp_file(path, least) is None:
         return None

@@ -51,6 +51,13 @@ def test_a_dataset_that_was_sound_is_not_read_again(tmp_path, reads):
     assert reads == [source["path"]]
 
 
+def test_a_builtin_dataset_is_read_once_too(reads):
+    source = DataSource(path="builtin:encyclopedia/heldout", prompt="question").model_dump()
+    first, second = (recall(longest, open_tasks(source, ())) for _ in range(2))
+    assert first == second == longest(load_tasks(**source))
+    assert reads == [source["path"]]
+
+
 def test_its_rows_are_those_of_the_file(tmp_path):
     source = write(tmp_path / "rows.jsonl")
     expected = load_tasks(**source)
