@@ -8,10 +8,9 @@ from rlf.api.lineage import open_lineage
 from rlf.api.running.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
 from rlf.api.specs.plans import check_members
 from rlf.core import RlfError, SpecError
-from rlf.data import load_tasks
+from rlf.data import load_tasks, opened
 from rlf.lineage import Reader
 from rlf.reports.sweep import read_sweep
-from rlf.spec.looking import inputs
 from rlf.types import RunStatus, StepFinished
 
 TINY = ["train.prompts_per_step=1", "rollout.num_generations=4", "eval.limit=2", "eval.greedy=false"]
@@ -117,9 +116,10 @@ def test_an_interrupt_stops_the_sweep_and_resume_runs_what_is_left(spec, tmp_pat
     assert (first.last_step, second.last_step, second.record.parent_id) == (2, 2, sweep.record.id)
 
 
-def test_members_with_the_same_data_read_it_once(spec, monkeypatch):
+def test_members_with_the_same_data_read_it_once(spec, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     read = []
-    monkeypatch.setattr(inputs, "load_tasks", lambda path, **keys: read.append(path) or load_tasks(path, **keys))
+    monkeypatch.setattr(opened, "load_tasks", lambda path, **keys: read.append(path) or load_tasks(path, **keys))
     checked = check_members(spec[0], [], [("seed=1",), ("seed=2",), ("seed=3",)])
     assert len(checked) == 3
-    assert len(read) == len(set(read))
+    assert len(read) == len(set(read)) == 2
