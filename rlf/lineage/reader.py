@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, Connection, Select, Table, func, literal_column, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, func, select, text, tuple_
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
@@ -64,6 +64,8 @@ _ANY = TrajectoryFilter()
 _IS_WHOLE = tables.runs.c.status != IMPORTING
 _ROWS = 200
 """Rows of calls that are read at once."""
+_FEW = 500
+"""Runs whose ids a question may hold; databases bound the parameters of a statement."""
 _SHOWN = 5
 """Runs that a message names."""
 
@@ -74,11 +76,13 @@ class Reader:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def list_runs(self) -> list[Run]:
-        """Every run, newest first."""
+    def list_runs(self, run_ids: Collection[str] | None = None) -> list[Run]:
+        """Every run, or those of some ids, newest first."""
         newest_first = (
             select(tables.runs).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), tables.runs.c.id.desc())
         )
+        if run_ids is not None:
+            newest_first = newest_first.where(tables.runs.c.id.in_(run_ids))
         with self.store.read() as connection:
             return self._runs(connection, newest_first)
 
@@ -99,14 +103,36 @@ class Reader:
         with self.store.read() as connection:
             return _files(connection, [run_id])[run_id]
 
-    def run_lines(self, parent_id: str | None = None, run_id: str | None = None) -> list[RunLine]:
-        """Every run, those of a parent, or one, newest first, without what they were made from."""
+    def num_runs(self) -> int:
+        """How many runs there are."""
+        with self.store.read() as connection:
+            return int(connection.execute(select(func.count()).select_from(tables.runs).where(_IS_WHOLE)).scalar_one())
+
+    def run_lines(
+        self,
+        parent_id: str | None = None,
+        run_id: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[RunLine]:
+        """Runs, newest first, without what they were made from.
+
+        Args:
+            parent_id: those of a parent alone.
+            run_id: one alone.
+            after: those behind a run in this order.
+            limit: so many of them.
+        """
         table = tables.runs
         skipped = {"plan", "host", "packages", "command", "folder", "home", "cwd", "code_version", "patch_sha256"}
         columns = (column for column in table.c if column.name not in skipped)
         query = select(*columns).where(_IS_WHOLE).order_by(table.c.started.desc(), table.c.id.desc())
         for name, asked in (("parent_id", parent_id), ("id", run_id)):
             query = query if asked is None else query.where(table.c[name] == asked)
+        if after is not None:
+            last = select(table.c.started, table.c.id).where(table.c.id == after)
+            query = query.where(tuple_(table.c.started, table.c.id) < last.scalar_subquery())
+        query = query.limit(limit)
         return [run_line(row, self.store.lease_folder) for row in self._all(query)]
 
     def owner(self, run_id: str) -> Process | None:
@@ -166,12 +192,13 @@ class Reader:
         rows = self._all(_of_run(tables.notes, run_id).order_by(tables.notes.c.id))
         return [Note(row.time, row.text) for row in rows]
 
-    def latest_evaluations(self) -> dict[str, Evaluation]:
-        """Each run's latest sampled evaluation, or its latest of any mode, by run."""
+    def latest_evaluations(self, run_ids: Collection[str] | None = None) -> dict[str, Evaluation]:
+        """Each run's latest sampled evaluation, or its latest of any mode, by run; of some runs, or of all."""
         table = tables.evaluations
         last_first = ((table.c.mode == "sampled").desc(), table.c.step.desc())
         place = func.row_number().over(partition_by=table.c.run_id, order_by=last_first).label("place")
-        ordered = select(table, place).subquery()
+        asked = select(table, place)
+        ordered = (asked if run_ids is None else asked.where(table.c.run_id.in_(run_ids))).subquery()
         rows = self._all(select(ordered).where(ordered.c.place == 1))
         return {row.run_id: _evaluation(row) for row in rows}
 
@@ -378,8 +405,7 @@ def _some(ids: list[str]) -> str:
 def _files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRecord]]:
     table = tables.files
     by_run: dict[str, list[FileRecord]] = defaultdict(list)
-    few = len(run_ids) == 1
-    query = select(table).where(table.c.run_id == run_ids[0]) if few else select(table)
+    query = select(table).where(table.c.run_id.in_(run_ids)) if len(run_ids) <= _FEW else select(table)
     for row in connection.execute(query.order_by(table.c.role, table.c.path)):
         by_run[row.run_id].append(FileRecord(row.role, row.path, row.sha256, row.text_sha256))
     return by_run
@@ -401,14 +427,13 @@ def _ordered(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) ->
     return query.order_by(by if order is TrajectoryOrder.WORST else by.desc(), columns.id)
 
 
-def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
+def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool] | TextClause]:
     columns = tables.trajectories.c
     for name in ("phase", "step", "task_id", "stop"):
         if (asked := getattr(wanted, name)) is not None:
             yield columns[name] == asked
     if wanted.succeeded is not None:
-        failed = literal_column(tables.FAILED, Boolean)
-        yield func.coalesce(columns.success, 0.0) >= 1.0 if wanted.succeeded else failed
+        yield func.coalesce(columns.success, 0.0) >= 1.0 if wanted.succeeded else text(tables.FAILED)
     if wanted.after_step is not None:
         yield columns.step > wanted.after_step
     if wanted.best_first:
@@ -418,8 +443,7 @@ def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool]]:
         of_it: list[ColumnElement[bool]] = [] if wanted.tool is None else [calls.name == wanted.tool]
         of_it += [calls.outcome.in_(wanted.outcomes)] if wanted.outcomes else []
         if wanted.outcomes and Outcome.OK not in wanted.outcomes:  # few: found by their index, in any run
-            failed = literal_column(tables.CALL_FAILED, Boolean)
-            yield columns.id.in_(select(calls.trajectory_ref).where(*of_it, failed))
+            yield columns.id.in_(select(calls.trajectory_ref).where(*of_it, text(tables.CALL_FAILED)))
         else:
             yield select(calls.name).where(calls.trajectory_ref == columns.id, *of_it).exists()
     if wanted.failure is not None:

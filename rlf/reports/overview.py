@@ -70,6 +70,8 @@ class OverviewPage:
 
 def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: str | None, limit: int) -> OverviewPage:
     """The runs that `rlf runs list` shows for a filter and an order, from behind a run's id on."""
+    if wanted is None and sort is None:
+        return _newest(reader, after, limit)
     every = read_overviews(reader)
     found = chosen(every, wanted, sort)
     ids = [item.run_id for item in found]
@@ -77,6 +79,15 @@ def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: 
     page = found[begin : begin + limit]
     following = page[-1].run_id if begin + limit < len(found) else None
     return OverviewPage(tuple(page), len(found), len(every), following)
+
+
+def _newest(reader: Reader, after: str | None, limit: int) -> OverviewPage:
+    """A page of all runs, for which nothing else is read."""
+    lines, num_runs = reader.run_lines(after=after, limit=limit + 1), reader.num_runs()
+    shown = lines[:limit]
+    latest, tags = reader.latest_evaluations([line.id for line in shown]), reader.tags()
+    page = tuple(_overview(line, latest.get(line.id), tags.get(line.id, ())) for line in shown)
+    return OverviewPage(page, num_runs, num_runs, shown[-1].id if len(lines) > limit else None)
 
 
 def _overview(run: RunLine, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:

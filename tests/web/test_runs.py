@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from rlf.lineage import open_store, start_run
+
 from ..reports.synthetic import run_record
 
 
@@ -24,3 +28,17 @@ def test_an_empty_folder_has_no_runs(clients, tmp_path):
 
 def test_a_part_for_htmx_has_no_frame(client):
     assert "<html" not in client.get("/runs", headers={"HX-Request": "true"}).text
+
+
+def test_pages_of_runs_hold_each_of_them_once_with_and_without_an_order(clients, tmp_path):
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        for number in range(7):
+            start_run(store, replace(run_record(), id=f"run-{number}", started=1000.0 + number // 2))
+    client = clients(runs_folder=tmp_path / "runs")
+    for asked in ({}, {"sort": "started"}, {"q": "step >= 0"}):
+        ids, after = [], ""
+        while after is not None:
+            page = client.get("/api/v1/runs", params={"limit": 2, "after": after, **asked}).json()
+            assert (page["num_wanted"], page["num_runs"]) == (7, 7)
+            ids, after = ids + [run["run_id"] for run in page["runs"]], page["next"]
+        assert sorted(ids) == [f"run-{number}" for number in range(7)] and ids[0] == "run-6"

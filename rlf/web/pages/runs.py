@@ -81,7 +81,7 @@ def show_runs(request: Request, q: str = "", sort: str = "", after: str = "", on
 
 
 def _run_rows(reader: Reader, shown: Sequence[Overview]) -> list[RunRow]:
-    runs = {run.record.id: run for run in reader.list_runs()}
+    runs = {run.record.id: run for run in reader.list_runs([item.run_id for item in shown])}
     return [_run_row(reader, item, runs[item.run_id]) for item in shown if item.run_id in runs]
 
 
