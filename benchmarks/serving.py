@@ -3,10 +3,10 @@
     python benchmarks/serving.py speed        # 64 clients at once: tokens/s in process, served, served as streams
     python benchmarks/serving.py equal -n 512 # greedy answers with tools to held-out questions, in process and served
 
-`speed` also takes `--other NAME URL MODEL PID` of other servers of the same model, asked the same. `--natural` lets
-answers end where the model ends them, for servers without `ignore_eos`. Rounds of each sort take turns, and the median
-counts. Tokens per second of this machine's clock say little where others use it too; tokens per second of the CPU time
-that a server's processes took say more.
+`speed` also takes `--other NAME URL MODEL PID` of other servers of the same model, asked the same. `--natural` asks for
+greedy answers that end where the model ends them, for servers without `ignore_eos`. Rounds of each sort take turns, and
+the median counts. Tokens per second of the clock say little where others use the machine too; tokens per second of the
+CPU time that a server's processes took say more.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ async def sample_here(
     host: PolicyHost, chat: ChatFormat, tasks: list[Task], max_tokens: int, *, natural: bool
 ) -> Round:
     """So many conversations at once by the sampler itself, their prompts rendered and their answers read."""
-    sampling = Sampling(stop_token_ids=tuple(chat.stop_token_ids) if natural else ())
+    sampling = Sampling(temperature=0.0, stop_token_ids=tuple(chat.stop_token_ids)) if natural else Sampling()
     started, cpu_s = time.perf_counter(), time.process_time()
     limit = asyncio.Semaphore(CLIENTS)
 
@@ -127,8 +127,8 @@ async def ask_served(
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(1200)) as session:
 
         async def ask(at: int, task: Task) -> int:
-            keys: dict[str, Any] = {"max_tokens": max_tokens, "seed": at, "temperature": 1}
-            keys |= {"tools": tools, "stream": stream} | ({} if natural else {"ignore_eos": True})
+            keys: dict[str, Any] = {"max_tokens": max_tokens, "tools": tools, "stream": stream}
+            keys |= {"temperature": 0} if natural else {"temperature": 1, "seed": at, "ignore_eos": True}
             if stream:
                 keys["stream_options"] = {"include_usage": True}
             async with limit, session.post(f"{url}/chat/completions", json=body_of(task, model, **keys)) as response:

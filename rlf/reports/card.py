@@ -82,7 +82,7 @@ def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[Tried]:
         if not is_of_model or record.plan_hash in known:
             continue
         known.add(record.plan_hash)
-        where = visible(record.plan["spec"]["data"]["eval"]["path"])
+        where = visible(_without_folders(record.plan["spec"]["data"]["eval"]["path"]))
         for found in reader.evaluations(record.id):
             if found.mode != CHAT:
                 yield _tried(reader, record.id, f"step {step}, {where} ({record.id})", found)
@@ -138,8 +138,7 @@ def _usage(card: Card) -> Iterator[str]:
 
 
 def _base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
-    adapters, base = spec["model"].get("lora"), spec["model"]["path"]
-    base = Path(base).name if Path(base).is_absolute() else base
+    adapters, base = spec["model"].get("lora"), _without_folders(spec["model"]["path"])
     how = f"adapters of rank {adapters['rank']}, merged" if adapters else "all weights"
     rows = [
         ("base", f"`{visible(base)}`"),
@@ -151,8 +150,12 @@ def _base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
 
 
 def _file(file: FileRecord) -> str:
-    name = Path(file.path).name if Path(file.path).is_absolute() else file.path
-    return f"`{visible(name)}`, hash in the lineage `{file.sha256}`"
+    return f"`{visible(_without_folders(file.path))}`, hash in the lineage `{file.sha256}`"
+
+
+def _without_folders(path: str) -> str:
+    """A path as it may be read elsewhere: without the folders of the machine that it is on."""
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 _ROLES = {"model": "weights", "tokenizer": "tokenizer", "template": "chat template", "data": "data"}

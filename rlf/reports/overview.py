@@ -110,7 +110,7 @@ def _overview(run: RunLine, latest: Evaluation | None, tags: tuple[str, ...]) ->
 NAMES = {
     "run_id": "the run's id",
     "spec": "the spec's name",
-    "engine": "the engine's kind, or sweep",
+    "engine": "the engine's kind; `sweep` and `evaluation` for those",
     "status": "running, finished, failed or interrupted",
     "step": "last finished step",
     "seed": "seed",
@@ -157,20 +157,24 @@ def _facts(item: Overview) -> dict[str, Any]:
 
 _HEADERS = {"run_id": "run", "spec": "name", "success": "held-out"}
 """Of columns that are not headed by their name."""
-_GIVE_WAY = ("tags", "parent", "seed", "time", "step", "success", "status", "spec")
+_GIVE_WAY = ("tags", "parent", "seed", "time", "step", "engine", "success", "status", "spec")
 _PADDING = 2
 _NUMBERS = ("step", "seed", "time", "success", "started")
 
 
 def shown_columns(overviews: Sequence[Overview], wanted: str | None) -> list[str]:
-    """The columns of a table: those named, by commas; else all that are short and not empty.
+    """The columns of a table: those named, by commas; else all that are short and say something.
 
     Raises:
         RlfError: there is no such name.
     """
     if wanted is None:
-        named = ["run_id", "spec", "status", "step", "seed", "time", "success", "parent", "tags"]
-        empty = {"parent": not any(o.parent_id for o in overviews), "tags": not any(o.tags for o in overviews)}
+        named = ["run_id", "spec", "engine", "status", "step", "seed", "time", "success", "parent", "tags"]
+        empty = {
+            "engine": len({o.engine for o in overviews}) < 2,
+            "parent": not any(o.parent_id for o in overviews),
+            "tags": not any(o.tags for o in overviews),
+        }
         return [name for name in named if not empty.get(name, False)]
     named = [name.strip() for name in wanted.split(",") if name.strip()]
     for name in named:

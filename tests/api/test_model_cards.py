@@ -64,6 +64,9 @@ def test_runs_tagged_control_stand_beside_the_model(trained, tmp_path):
 
     runs, run_id = trained
     own = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids[0]
+    (tmp_path / "mine.jsonl").write_text('{"question": "Where was Bednox born?", "answer": "Rinkux", "kind": "one"}\n')
+    data = str(tmp_path / "mine.jsonl")
+    other = tried(runs, run_id, asked=Asked(overrides=("eval.greedy=false",), data=data)).run_ids[0]
     control = tried(runs, "builtin:tiny", asked=Asked(files=(ROOT / "specs/search.yaml",), overrides=FEW)).run_ids[0]
     with open_reader(runs) as reader:
         tag(reader, control, ["control"], remove=False)
@@ -72,6 +75,7 @@ def test_runs_tagged_control_stand_beside_the_model(trained, tmp_path):
     card = (tmp_path / "model" / "README.md").read_text()
     assert f"| search | {control} | sampled, step 0 |" in card
     assert f"| step 2, builtin:encyclopedia/heldout ({own}) | sampled |" in card
+    assert f"| step 2, mine.jsonl ({other}) | sampled |" in card and str(tmp_path) not in card
 
 
 def test_the_licence_is_the_one_that_the_bases_own_card_names(tmp_path):

@@ -177,3 +177,11 @@ def test_an_overview_has_one_line_per_run(reader: Reader) -> None:
     assert RUN in lines[1]
     assert "finished" in lines[1]
     assert "93.3 %" in lines[1]
+
+
+def test_an_overview_names_evaluations_where_there_are_some(reader: Reader) -> None:
+    overviews = read_overviews(reader)
+    assert "engine" not in shown_columns(overviews, None)
+    overviews.append(replace(overviews[0], engine="evaluation"))
+    lines = rendered(overview_table(overviews, shown_columns(overviews, None)), 120).splitlines()
+    assert "engine" in lines[0] and "evaluation" in lines[2] and "evaluation" not in lines[1]
