@@ -82,7 +82,7 @@ class ModelEnv(EnvSpec):
         return [*missing, *(() if self.world is None else self.world.missing_columns(columns))]
 
     def source_hash(self) -> str:
-        """Covers what the model is told and which one is asked where, not its weights; and the world."""
+        """Covers what the model is shown and which one is asked where, not its weights; and the world."""
         said = self.model_dump(mode="json", include={"system", "greeting", "stop", "max_replies", "sampling"})
         models = [[endpoint.url, endpoint.model] for endpoint in self.endpoints]
         return hash_json([said, models, None if self.world is None else self.world.source_hash()])
