@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class ModelEnv(EnvSpec):
     """A user that another model plays: it answers each turn of the policy that calls nothing.
 
-    The model is told by `system` whom it plays and what that person wants; the policy never sees it. With `world`, that
+    `system` describes the person that the model plays, with goals; the policy never sees it. With `world`, that
     world's tools and scores are there too, and the user does not see what they do. Scores beside the world's are
     `turns`, the number of the user's answers, and `ended`, 1 where the user ended the conversation. A server that does
     not answer is the world's failure.
