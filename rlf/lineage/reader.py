@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, case, func, select, text, tuple_
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
@@ -35,6 +35,7 @@ from rlf.lineage.records import (
     FoundCall,
     LoggedEvent,
     Note,
+    Pay,
     Run,
     RunLine,
     Step,
@@ -258,10 +259,40 @@ class Reader:
         query = select(table).where(table.c.run_id == run_id, *_conditions(wanted))
         with self.store.read() as connection:
             last = None if after is None else _trajectory_row(connection, run_id, after[2], after[1], after[0])
-            rows = connection.execute(_ordered(query, order, last).limit(limit)).all()
-            blobs = read_blobs(connection, {row.task_sha256 for row in rows if row.task_sha256 is not None})
-        questions = {name: decode_task(data, "", None).messages[-1].content for name, data in blobs.items()}
-        return [Asked(summary(row), questions.get(row.task_sha256, "")) for row in rows]
+            return _asked(connection, connection.execute(_ordered(query, order, last).limit(limit)).all())
+
+    def pay(self, run_id: str, phase: str) -> list[Pay]:
+        """Reward and success of the trajectories of each step that have a reward, in order."""
+        table = tables.trajectories.c
+        right = func.coalesce(table.success, 0.0) >= 1.0
+        query = (
+            select(
+                table.step,
+                func.avg(table.reward).label("reward"),
+                func.avg(func.coalesce(table.success, 0.0)).label("success"),
+                func.sum(case((right, 1), else_=0)).label("num_right"),
+                func.sum(case((right, 0), else_=1)).label("num_wrong"),
+                func.sum(case((right, table.reward), else_=0.0)).label("right_reward"),
+            )
+            .where(table.run_id == run_id, table.phase == phase, table.reward.is_not(None))
+            .group_by(table.step)
+            .order_by(table.step)
+        )
+        return [value(Pay, row) for row in self._all(query)]
+
+    def paid_by_step(self, run_id: str, phase: str, threshold: float) -> dict[int, int]:
+        """How many trajectories of each step did not succeed and have at least a reward."""
+        table = tables.trajectories.c
+        query = select(table.step, func.count().label("number")).where(*_paid(run_id, phase, threshold))
+        return {row.step: row.number for row in self._all(query.group_by(table.step))}
+
+    def paid(self, run_id: str, phase: str, threshold: float, limit: int) -> list[Asked]:
+        """Those trajectories, the best paid and then the latest first."""
+        table = tables.trajectories
+        query = select(table).where(*_paid(run_id, phase, threshold))
+        with self.store.read() as connection:
+            rows = connection.execute(query.order_by(table.c.reward.desc(), table.c.step.desc()).limit(limit)).all()
+            return _asked(connection, rows)
 
     def neighbours(
         self, run_id: str, wanted: TrajectoryFilter, place: tuple[str, int, int]
@@ -409,6 +440,18 @@ def _files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRec
     for row in connection.execute(query.order_by(table.c.role, table.c.path)):
         by_run[row.run_id].append(FileRecord(row.role, row.path, row.sha256, row.text_sha256))
     return by_run
+
+
+def _asked(connection: Connection, rows: Sequence[AnyRow]) -> list[Asked]:
+    """Trajectories with their questions, of which each is read once."""
+    blobs = read_blobs(connection, {row.task_sha256 for row in rows if row.task_sha256 is not None})
+    questions = {name: decode_task(data, "", None).messages[-1].content for name, data in blobs.items()}
+    return [Asked(summary(row), questions.get(row.task_sha256, "")) for row in rows]
+
+
+def _paid(run_id: str, phase: str, threshold: float) -> tuple[ColumnElement[bool] | TextClause, ...]:
+    table = tables.trajectories.c
+    return (table.run_id == run_id, table.phase == phase, table.reward >= threshold, text(tables.FAILED))
 
 
 def _ordered(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) -> Select[Any]:

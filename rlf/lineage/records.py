@@ -306,6 +306,21 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Pay:
+    """What the trajectories of a step that have a reward were paid."""
+
+    step: int
+    reward: float
+    """Their mean."""
+    success: float
+    """Their mean, 0 where there is none."""
+    num_right: int
+    num_wrong: int
+    right_reward: float
+    """Sum over those that succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepTotals:
     """What the trajectories of one training step add up to."""
 

@@ -42,3 +42,9 @@ def test_pages_of_runs_hold_each_of_them_once_with_and_without_an_order(clients,
             assert (page["num_wanted"], page["num_runs"]) == (7, 7)
             ids, after = ids + [run["run_id"] for run in page["runs"]], page["next"]
         assert sorted(ids) == [f"run-{number}" for number in range(7)] and ids[0] == "run-6"
+
+
+def test_what_is_paid_and_not_right_is_one_page(client):
+    found = client.get(f"/api/v1/runs/{run_record().id}/paid").json()
+    assert found["threshold"] is not None and found["num_paid"] == 0
+    assert [step["step"] for step in found["steps"]] == [1, 2]

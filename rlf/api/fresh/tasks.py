@@ -217,6 +217,13 @@ def _histogram(values: Sequence[int], num_bars: int = 20) -> tuple[tuple[int, in
     return tuple(counts.items())
 
 
+def explain_advantage(run: str, runs: str, step: int, k: int) -> Any:
+    """Why a trajectory was trained with its advantage."""
+    from rlf.api.runs.why import explain_advantage
+
+    return explain_advantage(run, Path(runs), step, k)
+
+
 def examine(runs: str) -> Any:
     """`rlf doctor`."""
     from rlf.api.doctor.findings import examine
@@ -238,6 +245,7 @@ TASKS: dict[str, Callable[..., Any]] = {
         rescore,
         show_prompt,
         show_data,
+        explain_advantage,
         examine,
     )
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
+from rlf.api.runs.paid import PaidNotRight, find_paid
 from rlf.api.runs.trace import wanted_trajectories
 from rlf.api.runs.trajectories import (
     Answers,
@@ -23,6 +24,7 @@ from rlf.types import Outcome, StopReason
 from rlf.web.site import Area, Site
 
 _FAILED = "failed"
+_WHY_S = 90
 
 
 def read_filter(
@@ -97,6 +99,21 @@ def routes(site: Site) -> Area:
         """The tokens of a trajectory, which of them were sampled, and with what probability."""
         with site.reader() as reader:
             return read_tokens(reader, run, (phase, step, k), site.openings, begin, min(end, begin + 8192))
+
+    @area.read("/runs/{run}/why/{step}/{k}")
+    def explain_advantage(run: str, step: int, k: int) -> Any:
+        """Why a training trajectory has its advantage: scores, weights, group and tokens, against what is stored."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+        return site.fresh.call(
+            "explain_advantage", run=run_id, runs=str(site.runs_folder), step=step, k=k, deadline_s=_WHY_S
+        )
+
+    @area.read("/runs/{run}/paid")
+    def find_paid_trajectories(run: str, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> PaidNotRight:
+        """Training trajectories that are paid as the right ones are, and are not right."""
+        with site.reader() as reader:
+            return find_paid(reader, run, limit)
 
     @area.read("/runs/{run}/groups/{step}/{task:path}")
     def show_group(run: str, step: int, task: str, phase: str = "train") -> Answers:

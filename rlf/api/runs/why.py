@@ -1,0 +1,147 @@
+"""Why a trajectory was trained with its advantage: the arithmetic from scores to tokens, against what was stored."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlf.api.lineage import open_reader
+from rlf.api.running.restoring import Places, restore_plan
+from rlf.core.errors import RlfError
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectoryFilter
+from rlf.spec.models import TrainSpec
+from rlf.training.advantages import find_missing, mean_advantages
+from rlf.training.counting import counts
+
+TOLERANCE = 1e-6
+"""Difference of what is stored and what is recomputed from which they do not agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermPart:
+    """What a term adds to the reward."""
+
+    term: str
+    value: float | None
+    weight: float
+    contribution: float
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """An answer to the same question."""
+
+    k: int
+    reward: float | None
+    advantage: float | None
+    """As it was stored."""
+    counts: bool
+    """Whether it is in the group's statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageReason:
+    """The arithmetic of one trajectory's advantage."""
+
+    run_id: str
+    step: int
+    k: int
+    algorithm: str
+    formula: str
+    """What the estimator computes, in its own words."""
+    terms: tuple[TermPart, ...]
+    reward: float | None
+    group: tuple[GroupMember, ...]
+    group_mean: float | None
+    group_std: float | None
+    stored: float | None
+    recomputed: float | None
+    """None where it cannot be: `missing` says why."""
+    missing: str
+    agrees: bool | None
+    """Whether the two are the same to 1e-6; None where one is not there."""
+    tokens: tuple[float | None, ...]
+    """Advantage of each token; None for those that the policy did not sample. Empty where they cannot be recomputed."""
+
+
+def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> AdvantageReason:
+    """Recomputes the advantages of a step from its stored scores. Loads torch.
+
+    Raises:
+        RlfError: there is no such trajectory.
+    """
+    with open_reader(runs_folder) as reader:
+        record = reader.get_run(name).record
+        stored = _step(reader, record.id, step)
+        train = restore_plan(record, Places.of(record, reader.store)).spec.train
+    place = next((at for at, one in enumerate(stored) if one.summary.k == k), None)
+    if place is None:
+        raise RlfError(f"run {record.id}: no training trajectory {k} of step {step} is kept.")
+    mean, tokens, missing = _recompute(stored, place, train)
+    one = stored[place]
+    members = [
+        GroupMember(other.summary.k, other.summary.reward, other.summary.advantage, counts(other.scored))
+        for other in stored
+        if other.summary.task_id == one.summary.task_id
+    ]
+    rewards = [member.reward for member in members if member.counts and member.reward is not None]
+    group_mean = sum(rewards) / len(rewards) if rewards else None
+    kept = one.summary.advantage
+    return AdvantageReason(
+        run_id=record.id,
+        step=step,
+        k=k,
+        algorithm=type(train.algorithm).__module__.rpartition(".")[2],
+        formula=inspect.cleandoc(type(train.algorithm).__doc__ or ""),
+        terms=tuple(
+            TermPart(score.term, score.value, score.weight, score.contribution, str(score.state), score.reason)
+            for score in one.scored.scores
+        ),
+        reward=one.summary.reward,
+        group=tuple(members),
+        group_mean=group_mean,
+        group_std=None if group_mean is None else _std(rewards, group_mean),
+        stored=kept,
+        recomputed=mean,
+        missing=missing,
+        agrees=None if kept is None or mean is None else abs(kept - mean) <= TOLERANCE * max(1.0, abs(kept)),
+        tokens=tokens,
+    )
+
+
+def _std(rewards: Sequence[float], mean: float) -> float | None:
+    """The sample's standard deviation, as group estimators take it."""
+    return None if len(rewards) < 2 else (sum((one - mean) ** 2 for one in rewards) / (len(rewards) - 1)) ** 0.5
+
+
+def _step(reader: Reader, run_id: str, step: int) -> list[StoredTrajectory]:
+    """The trajectories of a training step that are kept whole."""
+    heads = reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN, step=step))
+    return [stored for head in heads if (stored := reader.whole(run_id, head)) is not None]
+
+
+def _recompute(
+    stored: Sequence[StoredTrajectory], place: int, train: TrainSpec
+) -> tuple[float | None, tuple[float | None, ...], str]:
+    """Mean and tokens of a trajectory's advantages; or why there are none."""
+    from rlf.training.batch import make_batch
+
+    missing = find_missing(train.algorithm)
+    if missing is not None:
+        return None, (), missing
+    if not counts(stored[place].scored):
+        return None, (), "it is unscorable, and so in no group and in no loss"
+    used = [one for one in stored if counts(one.scored)]
+    batch = make_batch([one.scored for one in used])
+    asked = batch.advantage_input(train.reward_clip)
+    advantages_BT = train.algorithm.advantages(asked).advantages_BT
+    row = next(at for at, one in enumerate(used) if one is stored[place])
+    mean = mean_advantages(advantages_BT, asked.action_mask_BT)[row]
+    num_tokens = len(stored[place].scored.trajectory.tokens)
+    values, mask = advantages_BT[row].tolist()[:num_tokens], asked.action_mask_BT[row].tolist()[:num_tokens]
+    return mean, tuple(value if sampled else None for value, sampled in zip(values, mask, strict=True)), ""
