@@ -18,7 +18,7 @@ from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
-from rlf.engines.openrlhf.spool.records import Record, from_line, to_line
+from rlf.engines.openrlhf.spool.frames import Record, read_frames, to_frame
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Notice, RunStatus, Score, Scored, ScoreUsage, StepFinished
@@ -112,7 +112,7 @@ def test_agents_of_other_processes_tell_what_judges_took() -> None:
     usage = ScoreUsage(3, 1, 220, 0.5, 0.25)
     trajectory = TrajectoryFacts(question="Q", answer="A").trajectory("t")
     scored = Scored(trajectory, (Score("good", 1.0, 1.0, usage=usage),), reward=1.0, success=1.0)
-    read = from_line(to_line(Record(Purpose.TRAIN, 0, 0, 1, 0.0, scored), Redactor({})))
+    ((read, _),) = read_frames(to_frame(Record(Purpose.TRAIN, 0, 0, 1, 0.0, scored), Redactor({})))
     assert isinstance(read, Record) and read.scored.scores[0].usage == usage
 
 

@@ -7,9 +7,10 @@ import json
 import logging
 import math
 import secrets
+import shutil
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ class OpenRlhfRun:
         folder: Path,
         *,
         emit: EventSink,
+        flush: Callable[[], None] = lambda: None,
         place: Place | None = None,
         opening_calls: bool = False,
     ) -> None:
@@ -74,6 +76,7 @@ class OpenRlhfRun:
         Args:
             folder: the run's; the job folder lies in it.
             emit: takes every event, in order.
+            flush: returns when every event emitted so far is safe.
             place: where it runs, unless it ran somewhere before; None: here.
             opening_calls: whether every other trajectory opens with a written tool call.
 
@@ -82,7 +85,7 @@ class OpenRlhfRun:
         """
         self._plan, self._engine = plan, openrlhf_settings(plan.spec)
         self._inputs = inputs
-        self._emit = emit
+        self._emit, self._flush = emit, flush
         self.job = Job.of_run(folder, self._engine.output)
         self._place = read_place(self.job) or place or Place()
         self._opening_calls = opening_calls
@@ -177,6 +180,15 @@ class OpenRlhfRun:
                 self.step = max(self.step, ingest.step)
                 ingest.tell_left()
                 raise
+            await asyncio.to_thread(self._drop_records)
+
+    def _drop_records(self) -> None:
+        """Removes the agents' records of a job that is over, once the lineage has all of them.
+
+        With `ingest` these are the copies on this machine; the nodes keep their own.
+        """
+        self._flush()
+        shutil.rmtree(self.job.spool if self._ingest is None else self.job.folder / "spool", ignore_errors=True)
 
     async def _new_launch(self) -> Attempt:
         """Writes what the next launch of the job reads; reports what an earlier one left."""
@@ -272,7 +284,7 @@ class OpenRlhfRun:
         ended = asyncio.ensure_future(process.wait())
         while not ended.done():
             await asyncio.wait([ended], timeout=_POLL_S)
-            new = ingest.poll()
+            new = await asyncio.to_thread(ingest.poll)
             lines += new
             self.step = max(self.step, ingest.step)
             if not loaded and any(_LOADED in line for line in new):

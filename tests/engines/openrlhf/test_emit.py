@@ -159,3 +159,16 @@ def test_the_script_stops_without_its_secrets(load, tmp_path):
     done = subprocess.run(["bash", str(job.launch)], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
     assert done.returncode != 0
     assert "WANDB_API_KEY: set it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "column", ["Who?", [{"role": "system", "content": "Search."}, {"role": "user", "content": "Who?"}]]
+)
+def test_a_row_holds_its_prompt_once(column):
+    messages = (Message("system", "Search."), Message("user", "Who?"))
+    columns = {"first": 1, "prompt": column, "last": None}
+    row = Row(Purpose.TRAIN, 0, Task("q", messages, answer="Ann", columns=columns))
+    label = json.loads(write_row(row))["label"]
+    assert label.count("Who?") == 1
+    assert read_label(label, JOB.folder) == row
+    assert list(read_label(label, JOB.folder).task.columns) == list(columns)

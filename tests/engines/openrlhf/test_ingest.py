@@ -14,7 +14,7 @@ from rlf.engines.openrlhf.follow.log import EvaluationLine, StepLine, find_error
 from rlf.engines.openrlhf.job.attempt import new_attempt
 from rlf.engines.openrlhf.job.dataset import Purpose, Row, write_row
 from rlf.engines.openrlhf.job.folder import Job
-from rlf.engines.openrlhf.spool.records import Record, to_line
+from rlf.engines.openrlhf.spool.frames import Record, to_frame
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.types import (
@@ -44,12 +44,12 @@ def record(purpose, row, sample, step, time):
 
 
 def history():
-    """What agents write and OpenRLHF prints, in order: (`spool` or `log`, text); an evaluation after each step."""
+    """What agents write and OpenRLHF prints, in order: (`spool` or `log`, bytes); an evaluation after each step."""
     clock = iter(range(10_000))
     lines = []
 
     def spool(purpose, row, sample, step):
-        lines.append(("spool", to_line(record(purpose, row, sample, step, float(next(clock))), Redactor({}))))
+        lines.append(("spool", to_frame(record(purpose, row, sample, step, float(next(clock))), Redactor({}))))
 
     for row in range(QUESTIONS):
         spool(Purpose.SAMPLED, row, 0, 0)
@@ -57,10 +57,14 @@ def history():
         for row in (2 * step, 2 * step + 1):
             for sample in range(4):
                 spool(Purpose.TRAIN, row, sample, step)
-        lines.append(("log", f"(PPOTrainer pid=1) INFO ✨ Global step {step}: {{'policy_loss': {step}.0, 'kl': nan}}"))
+        lines.append(
+            ("log", f"(PPOTrainer pid=1) INFO ✨ Global step {step}: {{'policy_loss': {step}.0, 'kl': nan}}\n".encode())
+        )
         for row in range(QUESTIONS):
             spool(Purpose.SAMPLED, row, 0, None)
-        lines.append(("log", f"INFO ✨ Evaluation completed in 0:00:01, global_step {step}, eval_metrics: {{}}"))
+        lines.append(
+            ("log", f"INFO ✨ Evaluation completed in 0:00:01, global_step {step}, eval_metrics: {{}}\n".encode())
+        )
     return lines
 
 
@@ -84,11 +88,11 @@ def test_what_a_stop_cut_off_is_told_apart_from_what_counts(spec, tmp_path):
     events = []
     ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=events.append)
     lines = history()
-    last = next(place for place in reversed(range(len(lines))) if "Global step" in lines[place][1])
-    for kind, text in lines[: last - 2]:
-        path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.jsonl"
-        with path.open("a") as file:
-            file.write(f"{text}\n")
+    last = next(place for place in reversed(range(len(lines))) if b"Global step" in lines[place][1])
+    for kind, written in lines[: last - 2]:
+        path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.spool"
+        with path.open("ab") as file:
+            file.write(written)
     ingest.poll(last=True)
     ingest.tell_left()
     assert [told(event) for event in events[:-1]] == WHOLE[:-2]
@@ -127,11 +131,11 @@ def test_however_the_files_grow_the_events_are_the_same(data, spec, tmp_path_fac
     job = new_job(tmp_path_factory.mktemp("job"))
     events = []
     ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=lambda event: events.append(told(event)))
-    actors = [job.spool / "attempt-1" / f"node-{number}.jsonl" for number in range(3)]
-    for kind, text in history():
+    actors = [job.spool / "attempt-1" / f"node-{number}.spool" for number in range(3)]
+    for kind, written in history():
         path = job.log(1) if kind == "log" else data.draw(st.sampled_from(actors))
         with path.open("ab") as file:
-            file.write(f"{text}\n".encode())
+            file.write(written)
         if data.draw(st.booleans()):
             ingest.poll()
     ingest.poll()
@@ -142,10 +146,10 @@ def test_however_the_files_grow_the_events_are_the_same(data, spec, tmp_path_fac
 @pytest.mark.parametrize(("after", "until"), [(0, 3), (1, 2), (0, 0), (2, 2), (3, 3)])
 def test_an_earlier_driver_is_caught_up_with_up_to_the_checkpoint(after, until, spec, tmp_path):
     job = new_job(tmp_path / "job")
-    for kind, text in history():
-        path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.jsonl"
-        with path.open("a") as file:
-            file.write(f"{text}\n")
+    for kind, written in history():
+        path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.spool"
+        with path.open("ab") as file:
+            file.write(written)
     events = []
     attempt = new_attempt(job, 1, first_step=1)
     Ingest(spec, job, attempt, emit=lambda e: events.append(told(e)), after=after, until=until).poll()
@@ -176,10 +180,10 @@ def test_a_checkpoint_is_told_once_and_after_its_step(spec, tmp_path):
     (folder.parent / "latest").write_text("global_step1")
     ingest.poll()
     assert events == []
-    for kind, text in history()[:11]:
-        path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.jsonl"
-        with path.open("a") as file:
-            file.write(f"{text}\n")
+    for kind, written in history()[:11]:
+        path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.spool"
+        with path.open("ab") as file:
+            file.write(written)
     ingest.poll()
     ingest.poll()
     (saved,) = [event for event in events if isinstance(event, CheckpointSaved)]
@@ -200,25 +204,25 @@ def late(spec, folder):
     job.received(1).mkdir(parents=True, exist_ok=True)
     lines = history()
     log = next(place for place, (kind, _) in enumerate(lines) if kind == "log")
-    job.log(1).write_text(f"{lines[log][1]}\n")
+    job.log(1).write_bytes(lines[log][1])
     ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=events.append)
     ingest.poll()
-    return ingest, events, job.received(1) / "a.jsonl", [text for _, text in lines[QUESTIONS:log]]
+    return ingest, events, job.received(1) / "a.spool", [frame for _, frame in lines[QUESTIONS:log]]
 
 
 def test_a_step_waits_for_what_comes_late_over_http(spec_apart, tmp_path):
     ingest, events, copy, records = late(spec_apart, tmp_path / "r" / "job")
-    for text in records:
+    for frame in records:
         assert (events, ingest.awaits) == ([], "step 1")
-        with copy.open("a") as file:
-            file.write(f"{text}\n")
+        with copy.open("ab") as file:
+            file.write(frame)
         ingest.poll()
     assert ([type(event) for event in events], ingest.awaits) == ([StepFinished], "")
 
 
 def test_what_never_comes_is_counted_in_a_warning(spec_apart, tmp_path):
     ingest, events, copy, records = late(spec_apart, tmp_path / "r" / "job")
-    copy.write_text("".join(f"{text}\n" for text in records[:-3]))
+    copy.write_bytes(b"".join(records[:-3]))
     ingest.poll(last=True)
     warning, step = events
     assert warning.text.startswith("step 1: 3 of 8 trajectories did not come from the nodes")

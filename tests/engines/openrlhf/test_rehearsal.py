@@ -20,6 +20,8 @@ from rlf.api.specs.rehearsals import rehearse
 from rlf.builtin.encyclopedia import search
 from rlf.core import RlfError
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+from rlf.engines.openrlhf.spool.records import SpoolReader
+from rlf.types import Notice
 
 ROOT = Path(__file__).parents[3]
 FAULTS = Path(__file__).with_name("faults.yaml")
@@ -173,12 +175,13 @@ def test_the_real_job_waits_for_a_search_server_that_is_killed_and_comes_back(tm
         try:
             wait_until(lambda: "tool 'search' has been down" in spooled(runs), job)
             with search_server(port):
+                wait_until(lambda: "tool 'search' answers again after" in spooled(runs), job)
                 out, words = job.communicate(timeout=600)
         finally:
             job.kill()
     assert job.returncode == 0, words
     assert json.loads(out.splitlines()[-1])["data"]["status"] == "finished"
-    assert "tool 'search' answers again after" in spooled(runs)
+    assert [*runs.glob("*/job/spool")] == []
     assert left_over() == []
 
 
@@ -192,8 +195,9 @@ def wait_until(holds, job):
 
 
 def spooled(runs):
-    """What the job's agents have recorded."""
-    return "".join(path.read_text() for path in runs.glob("*/job/spool/*/*.jsonl"))
+    """What the job's agents have reported."""
+    lines = [line for folder in runs.glob("*/job/spool/*") for line in SpoolReader(folder).read()]
+    return "\n".join(line.text for line in lines if isinstance(line, Notice))
 
 
 @needs_environment

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
 import signal
+import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,8 @@ from hypothesis import strategies as st
 from rlf.core import RunError
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
-from rlf.engines.openrlhf.spool.records import Record, SpoolReader, SpoolWriter, from_line, to_line
+from rlf.engines.openrlhf.spool.frames import Record, read_frames, to_frame
+from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
 from rlf.types import (
     Attempt,
     CallRecord,
@@ -32,6 +37,7 @@ from rlf.types import (
     Trajectory,
     Turn,
 )
+from rlf.types.written import write as written
 
 TEXTS = st.text(st.characters(), max_size=30)
 
@@ -68,48 +74,92 @@ def write(folder, items):
 @given(TEXTS, st.integers(2, 40), st.none() | st.integers(0, 9))
 def test_a_record_is_read_as_it_was_written(text, tokens, step):
     before = record(text=text, tokens=tokens, step=step)
-    after = from_line(to_line(before, Redactor({})))
-    assert after == before
+    frame = to_frame(before, Redactor({}))
+    assert list(read_frames(frame)) == [(before, len(frame))]
 
 
 def test_a_notice_is_read_as_it_was_written():
     notice = Notice("warning", "the judge answers slowly", {"seconds": 3})
-    assert from_line(to_line(notice, Redactor({}))) == notice
+    ((found, _),) = read_frames(to_frame(notice, Redactor({})))
+    assert found == notice
 
 
-def test_a_secret_is_in_no_line(monkeypatch, tmp_path):
+def test_a_secret_is_in_no_record(monkeypatch, tmp_path):
     monkeypatch.setenv("SEARCH_KEY", "s3cr3t-value")
     path = write(tmp_path, [record(text="the key is s3cr3t-value.")])
-    assert b"s3cr3t" not in path.read_bytes()
+    ((found, _),) = read_frames(path.read_bytes())
+    assert found.scored.trajectory.answer == "the key is [redacted]."
 
 
-def test_every_line_is_read_once(tmp_path):
+def test_every_record_is_read_once(tmp_path):
     reader = SpoolReader(tmp_path)
     path = write(tmp_path, [record(sample) for sample in range(3)])
     assert [item.sample for item in reader.read()] == [0, 1, 2]
     assert reader.read() == []
-    with path.open("a") as file:
-        file.write(to_line(record(3), Redactor({})) + "\n")
+    with path.open("ab") as file:
+        file.write(to_frame(record(3), Redactor({})))
     assert [item.sample for item in reader.read()] == [3]
 
 
 @given(data=st.data())
-def test_however_a_file_grows_the_reader_gets_the_same_lines(data, tmp_path_factory):
+def test_however_a_file_grows_the_reader_gets_the_same_records(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("spool")
-    whole = "".join(to_line(record(sample), Redactor({})) + "\n" for sample in range(4)).encode()
+    whole = b"".join(to_frame(record(sample), Redactor({})) for sample in range(4))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
     reader, read = SpoolReader(folder), []
     for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
-        with (folder / "a.jsonl").open("ab") as file:
+        with (folder / "a.spool").open("ab") as file:
             file.write(whole[start:end])
         read += reader.read()
     assert [item.sample for item in read] == [0, 1, 2, 3]
 
 
-def test_a_torn_last_line_is_left_alone(tmp_path):
+def test_a_torn_last_record_is_left_alone(tmp_path):
     path = write(tmp_path, [record(0), record(1)])
     path.write_bytes(path.read_bytes()[:-20])
     assert [item.sample for item in SpoolReader(tmp_path).read()] == [0]
+
+
+def test_numbers_are_the_very_same_bits_also_where_nothing_was_measured(tmp_path):
+    before = record(tokens=4)
+    numbers = {"tokens": [0, 151_935, 7, 2**31 - 1], "rollout_logprobs": [0.0, -0.1, math.nan, -math.pi]}
+    before = replace(before, scored=replace(before.scored, trajectory=replace(before.scored.trajectory, **numbers)))
+    ((after, _),) = read_frames(to_frame(before, Redactor({})))
+    assert after.scored.trajectory.tokens == numbers["tokens"]
+    assert struct.pack("4d", *after.scored.trajectory.rollout_logprobs) == struct.pack(
+        "4d", *numbers["rollout_logprobs"]
+    )
+
+
+def test_a_damaged_record_is_reported_and_never_read(tmp_path):
+    frame = bytearray(to_frame(record(), Redactor({})))
+    frame[-1] ^= 1
+    (tmp_path / "a.spool").write_bytes(frame)
+    with pytest.raises(RunError, match="a spool frame at byte 0 is damaged"):
+        SpoolReader(tmp_path).read()
+
+
+def test_files_from_before_frames_are_read(tmp_path):
+    before = record(tokens=3)
+    head = [4, "train", 0, 0, 1, 0.0, False]
+    line = json.dumps({"head": head, "scored": written(before.scored)})
+    (tmp_path / "a.jsonl").write_text(f"{line}\n{line}\n{line[:-9]}")
+    assert SpoolReader(tmp_path).read() == [before, before]
+
+
+def test_a_file_that_has_not_grown_is_not_opened(tmp_path, monkeypatch):
+    write(tmp_path, [record()])
+    reader = SpoolReader(tmp_path)
+    reader.read()
+    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("it is opened"))
+    assert reader.read() == []
+
+
+def test_a_record_of_2100_tokens_takes_less_than_a_third_of_its_json(tmp_path):
+    tokens = [hash(str(number)) % 150_000 for number in range(2_100)]
+    trajectory = replace(record(tokens=2_100).scored.trajectory, tokens=tokens)
+    before = replace(record(), scored=replace(record().scored, trajectory=trajectory))
+    assert len(to_frame(before, Redactor({}))) < len(json.dumps(written(before.scored))) / 3
 
 
 WRITER = """

@@ -34,7 +34,8 @@ from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
 from rlf.engines.openrlhf.settings import Mode, openrlhf_settings
-from rlf.engines.openrlhf.spool.records import Record, SpoolWriter
+from rlf.engines.openrlhf.spool.frames import Record
+from rlf.engines.openrlhf.spool.records import SpoolWriter
 from rlf.engines.openrlhf.spool.send import Sender
 from rlf.plan import plan_from_json
 from rlf.rollout.loop import play

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rlf.algo.estimator import AdvantageInput
 from rlf.engines.openrlhf.actor.groups import as_told, filler
-from rlf.engines.openrlhf.spool.records import Record
+from rlf.engines.openrlhf.spool.frames import Record
 from rlf.spec.models import KlPlace, TrainSpec
 from rlf.training.advantages import find_missing, recompute_advantages
 from rlf.training.counting import counts

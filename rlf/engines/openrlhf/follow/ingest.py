@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,8 @@ from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash, step_of, whole
 from rlf.engines.openrlhf.job.dataset import Purpose, read_label
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import openrlhf_settings
-from rlf.engines.openrlhf.spool.records import Record, SpoolReader
+from rlf.engines.openrlhf.spool.frames import Record
+from rlf.engines.openrlhf.spool.records import SpoolReader
 from rlf.spec.models import RunSpec
 from rlf.training.evaluation import evaluation_metrics
 from rlf.training.groups import is_kept
@@ -69,6 +71,8 @@ class Ingest:
         """What others were when last looked at."""
         self.step = attempt.first_step - 1
         """The last step that is over."""
+        self._polling = threading.Lock()
+        """One poll at a time: they run on a thread, and a stop makes the last one while another may be under way."""
 
     def poll(self, *, last: bool = False) -> list[str]:
         """Reports everything that has come since the last call; returns the new lines of OpenRLHF's output.
@@ -76,6 +80,10 @@ class Ingest:
         Args:
             last: whether nothing more will come, so that nothing is waited for.
         """
+        with self._polling:
+            return self._poll(last=last)
+
+    def _poll(self, *, last: bool) -> list[str]:
         lines = self._log.read()  # first: on a shared disk, what a line speaks of is in the spool by then
         self._lines += filter(None, map(parse_line, lines))
         for item in self._spool.read():

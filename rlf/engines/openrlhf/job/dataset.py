@@ -85,6 +85,9 @@ def write_row(row: Row) -> str:
         "columns": dict(task.columns),
         "tools": task.tools,
     }
+    if said := _columns_of_prompt(task):
+        label["columns"] |= dict.fromkeys(said)
+        label["said"] = said
     try:
         text = json.dumps(label)
     except TypeError as error:
@@ -104,7 +107,9 @@ def read_label(label: str, folder: Path) -> Row:
         folder: the job folder, or its copy on this node.
     """
     values: dict[str, Any] = json.loads(label)
-    tools = values["tools"]
+    tools, columns = values["tools"], values["columns"]
+    for name, is_text in values.get("said", {}).items():
+        columns[name] = values["messages"][-1]["content"] if is_text else values["messages"]
     task = Task(
         id=values["id"],
         messages=tuple(
@@ -113,7 +118,7 @@ def read_label(label: str, folder: Path) -> Row:
         ),
         answer=values["answer"],
         kind=values["kind"],
-        columns=values["columns"],
+        columns=columns,
         tools=None if tools is None else tuple(tools),
     )
     return Row(Purpose(values["purpose"]), values["index"], task)
@@ -127,6 +132,15 @@ def find_row_fault(tasks: Sequence[Task]) -> str | None:
         except RlfError as error:
             return str(error)
     return None
+
+
+def _columns_of_prompt(task: Task) -> dict[str, bool]:
+    """Columns that hold what the messages say, so that it need not be written twice: the question's text, or all."""
+    if not task.messages or task.images:
+        return {}
+    text, messages = task.messages[-1].content, [_message_json(message) for message in task.messages]
+    found = ((name, value == text) for name, value in task.columns.items() if value == text or value == messages)
+    return dict(found)
 
 
 def _message_json(message: Message) -> dict[str, Any]:

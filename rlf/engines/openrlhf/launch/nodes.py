@@ -26,6 +26,7 @@ from rlf.engines.openrlhf.job.checkpoints import (
 )
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import openrlhf_settings
+from rlf.engines.openrlhf.spool.frames import SUFFIX
 from rlf.engines.openrlhf.spool.send import NotTaken, send_files
 from rlf.plan import plan_from_json
 from rlf.types.events import CheckpointSaved
@@ -57,7 +58,7 @@ def settle(plan_text: str) -> list[tuple[int, str, str]]:
     attempt = read_attempt(Job(Path.cwd(), Path.cwd()))
     assert ingest is not None, "a disk that is seen from where rlf runs"
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, NotTaken):  # rlf tells what did not come
-        asyncio.run(send_files(sorted(Path(attempt.spool).glob("*.jsonl")), ingest, attempt))
+        asyncio.run(send_files(sorted(Path(attempt.spool).glob(f"*{SUFFIX}")), ingest, attempt))
     job = Job(Path.cwd(), Path(attempt.spool).parents[1])
     point_to(job, latest_checkpoint(job))
     return [(step_of(path), str(path), checkpoint_hash(path)) for path in whole_checkpoints(job)]

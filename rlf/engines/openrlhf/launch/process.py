@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import logging
 import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +18,10 @@ from rlf.core import supervise
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf.job.place import Place
 
+logger = logging.getLogger(__name__)
+
 _RAY_START_S = 120.0
+_PREFIX, _LOCK = "rlf-ray-", "owner.lock"
 _POLL_S = 0.1
 _LOOPBACK = "127.0.0.1"
 LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -63,7 +68,8 @@ async def local_ray(place: Place, *, log: Path, environment: Mapping[str, str], 
     Raises:
         RunError: it does not come up.
     """
-    temporary = Path(tempfile.mkdtemp(prefix="rlf-ray-"))  # short: sockets below it have paths of at most 107 bytes
+    remove_leftovers()
+    temporary = Path(tempfile.mkdtemp(prefix=_PREFIX))  # short: sockets below it have paths of at most 107 bytes
     port = _free_port()
     options = {"num-gpus": place.num_gpus, "num-cpus": place.num_cpus, "object-store-memory": place.object_store_bytes}
     command = [
@@ -72,11 +78,29 @@ async def local_ray(place: Place, *, log: Path, environment: Mapping[str, str], 
         *(f"--{name}={value}" for name, value in options.items() if value is not None),
     ]
     try:
-        async with supervised(command, log=log, environment=environment, folder=folder) as process:
-            await _started(process, log)
-            yield f"{_LOOPBACK}:{port}"
+        with _owned(temporary):
+            async with supervised(command, log=log, environment=environment, folder=folder) as process:
+                await _started(process, log)
+                yield f"{_LOOPBACK}:{port}"
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Holds a lock on a folder for as long as this process lives, whatever ends it."""
+    with (folder / _LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def remove_leftovers() -> None:
+    """Removes the folders of Ray whose owners died before they could: those whose locks nobody holds."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError), lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            logger.info("%s: left by a job that was killed; it is removed", lock.parent)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 async def _started(process: asyncio.subprocess.Process, log: Path) -> None:

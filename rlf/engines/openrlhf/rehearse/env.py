@@ -102,7 +102,7 @@ class RehearsalEnvironment:
             if not self.takes_pictures:
                 self._add_pictures(tell)
             if vllm and not self.is_ready(vllm=True):
-                tell(f"installing {VLLM}: about a minute and 2.5 GB")
+                tell(f"installing {VLLM}: 2.5 GB; a minute where they are cached, else as long as the download takes")
                 self._pip("install", VLLM)
                 self._pip("uninstall", "-y", *BROKEN_BY_VLLM)
                 self._add_pictures(tell)
@@ -112,7 +112,10 @@ class RehearsalEnvironment:
             self.command.chmod(0o755)
 
     def _make_base(self, tell: Callable[[str], None]) -> None:
-        tell(f"making an environment in {self.folder}: about 20 s and 0.3 GB")
+        tell(
+            f"making an environment in {self.folder}: 0.3 GB, half a minute where they are cached; the first job then "
+            "compiles DeepSpeed's optimiser once, two minutes on a free core and more on a busy one"
+        )
         shutil.rmtree(self.folder)
         venv.create(self.folder, with_pip=True, symlinks=True)
         layers = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]

@@ -86,10 +86,12 @@ class CpuPlace:
         return Fit(changes, tuple(notices), self)
 
     def _warn_of_standin(self) -> Notice:
-        text = (
-            f"vLLM ITSELF DOES NOT SAMPLE: it is not in {self.environment.folder}, and a stand-in takes its place. "
-            f"Install it with `{self.environment.command} rehearse --setup --vllm`."
-        )
+        if self.environment.is_ready(vllm=True):
+            why, advice = "`--vllm` was not given", "Add `--vllm` to sample with vLLM."
+        else:
+            why = f"it is not in {self.environment.folder}"
+            advice = f"Install it with `{self.environment.command} rehearse --setup --vllm`."
+        text = f"vLLM ITSELF DOES NOT SAMPLE: {why}, and a stand-in takes its place. {advice}"
         return Notice("warning", text, {"place": "cpu", "standin": True})
 
 

@@ -1,57 +1,28 @@
-"""Spool files: what agents did, appended line by line, read by the process that started the run.
+"""Spool files: what agents did, appended frame by frame, read by the process that started the run.
 
-Each agent process appends to a file of its own, so that no two ever write to one. A record is on disk before the
-trajectory that it tells of is handed to OpenRLHF: what a step was made from is known wherever the job stops. A line
-counts once its line break is there; a torn last one is left for later, and for good when its writer is gone.
+Each agent process appends to a file of its own, so that no two ever write to one. A record is on disk before OpenRLHF
+gets its trajectory: what a step was made from is known wherever the job stops. Text is redacted and compressed on the
+writer's thread, and the reader opens only files that have grown.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import platform
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.job.dataset import Purpose
+from rlf.engines.openrlhf.spool.frames import OLD_SUFFIX, SUFFIX, Line, Record, from_line, read_frames, to_frame
 from rlf.types.events import Notice
-from rlf.types.score import Scored
-from rlf.types.written import VERSION, read, write
 
 if TYPE_CHECKING:
     from rlf.engines.openrlhf.spool.send import Sender
-
-_LEFT_OUT: Any = {"trajectory": {"images": True, "turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}}}}
-"""Images of results: the lineage keeps none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One finished trajectory."""
-
-    purpose: Purpose
-    row: int
-    """`index` of the dataset's row: the group, in training."""
-    sample: int
-    """Position within the group."""
-    step: int | None
-    """Training: the step that it is for. Evaluation: 0 before training, else None, for the agent cannot know."""
-    time: float
-    """Seconds since 1970 at its end."""
-    scored: Scored
-    again: bool = False
-    """Training: whether something outside the policy broke it and it was played again: it is none of its group."""
-
-
-Line: TypeAlias = Record | Notice
-"""What a line of a spool file holds."""
 
 
 class SpoolWriter:
@@ -60,7 +31,7 @@ class SpoolWriter:
     def __init__(
         self, folder: Path, hidden: Collection[str] = (), sender: Callable[[Path], Sender] | None = None
     ) -> None:
-        """Opens a new file, `folder/<machine>-<pid>-<random>.jsonl`.
+        """Opens a new file, `folder/<machine>-<pid>-<random>.spool`.
 
         Args:
             folder: made when absent.
@@ -68,7 +39,7 @@ class SpoolWriter:
             sender: makes what copies the file to another machine. None: the file is read where it lies.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        self.path = folder / f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
         self._file = self.path.open("ab", buffering=0)
         self._size = 0
         self._sender = None if sender is None else sender(self.path)
@@ -126,7 +97,7 @@ class SpoolWriter:
 
     def _write(self, lines: list[Line]) -> OSError | None:
         try:
-            data = memoryview(b"".join(f"{to_line(line, self._redactor)}\n".encode() for line in lines))
+            data = memoryview(b"".join(to_frame(line, self._redactor) for line in lines))
             while data:
                 written = self._file.write(data)
                 self._size += written
@@ -142,40 +113,37 @@ class SpoolReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._offsets: dict[Path, int] = {}
-        """Bytes read of each file: always to the end of a line."""
+        self._offsets: dict[str, int] = {}
+        """Bytes read of each file: always to the end of a record."""
 
     def read(self) -> list[Line]:
         """What has come since the last call, file by file."""
-        return [line for path in sorted(self._folder.glob("*.jsonl")) for line in self._read_file(path)]
+        try:
+            with os.scandir(self._folder) as entries:
+                grown = [
+                    entry
+                    for entry in entries
+                    if entry.name.endswith((SUFFIX, OLD_SUFFIX))
+                    and entry.stat().st_size > self._offsets.get(entry.name, 0)
+                ]
+        except FileNotFoundError:
+            return []
+        return [line for entry in sorted(grown, key=lambda entry: entry.name) for line in self._read_file(entry)]
 
-    def _read_file(self, path: Path) -> Iterator[Line]:
-        with path.open("rb") as file:
-            file.seek(self._offsets.get(path, 0))
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                yield from_line(line)
+    def _read_file(self, entry: os.DirEntry[str]) -> Iterator[Line]:
+        start = self._offsets.get(entry.name, 0)
+        with Path(entry.path).open("rb") as file:
+            file.seek(start)
+            data = file.read()
+        lines = read_frames(data) if entry.name.endswith(SUFFIX) else _read_lines(data)
+        for line, end in lines:
+            self._offsets[entry.name] = start + end
+            yield line
 
 
-def to_line(line: Line, redactor: Redactor) -> str:
-    """A line as JSON, without secrets and without the line break."""
-    if isinstance(line, Notice):
-        return redactor.json({"notice": [line.level, line.text, dict(line.data)]})
-    record = line
-    scored = write(record.scored, without=_LEFT_OUT)
-    head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
-    return redactor.json({"head": head, "scored": scored})
-
-
-def from_line(text: str | bytes) -> Line:
-    """What `to_line` wrote. Raises ValueError for a record of another version."""
-    values = json.loads(text)
-    if "notice" in values:
-        return Notice(*values["notice"])
-    version, purpose, *place = values["head"]
-    if not 1 <= version <= VERSION:
-        raise ValueError(f"a spool record of version {version}; this rlf reads versions 1 to {VERSION}")
-    row, sample, step, time, *again = place  # version 1 has no `again`
-    return Record(Purpose(purpose), row, sample, step, time, read(Scored, values["scored"]), *again)
+def _read_lines(data: bytes) -> Iterator[tuple[Line, int]]:
+    """The whole lines that data begins with, each with the offset of its end."""
+    start = 0
+    while end := data.find(b"\n", start) + 1:
+        yield from_line(data[start:end]), end
+        start = end

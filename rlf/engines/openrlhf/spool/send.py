@@ -8,7 +8,7 @@ is lost while nobody takes it.
 from __future__ import annotations
 
 import asyncio
-import gzip
+import io
 import logging
 import os
 from collections.abc import Sequence
@@ -120,8 +120,7 @@ async def send_from(http: aiohttp.ClientSession, url: str, path: Path, offset: i
         NotTaken: somebody does, and says no.
     """
     data = await asyncio.to_thread(_chunk, path, offset)
-    query, headers = {"offset": str(offset)}, {"Content-Encoding": "gzip"}
-    async with http.post(url, params=query, data=data, headers=headers) as answer:
+    async with http.post(url, params={"offset": str(offset)}, data=io.BytesIO(data)) as answer:
         if answer.status != 200:
             raise NotTaken(f"{answer.status}: {(await answer.text())[:200]}")
         try:
@@ -147,4 +146,4 @@ def _url(path: Path, ingest: IngestSpec, attempt: Attempt) -> str:
 def _chunk(path: Path, offset: int) -> bytes:
     with path.open("rb") as file:
         file.seek(offset)
-        return gzip.compress(file.read(CHUNK_BYTES), compresslevel=1)
+        return file.read(CHUNK_BYTES)

@@ -1,0 +1,130 @@
+"""The written form of what agents record: frames of compressed JSON and numbers, one after the other in a file.
+
+A frame is its payload's size and CRC-32, four bytes each, little-endian, and the payload: zlib over a line of JSON and,
+behind it, a trajectory's numbers: token ids in four bytes, the action mask in one, log-probabilities in eight. A frame
+counts once it is whole; a torn last one is left for later. Older files, `*.jsonl`, hold lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from rlf.core.errors import RunError
+from rlf.core.redact import Redactor
+from rlf.engines.openrlhf.job.dataset import Purpose
+from rlf.types.events import Notice
+from rlf.types.score import Scored
+from rlf.types.written import NUMBERS, VERSION, read, write
+
+SUFFIX, OLD_SUFFIX = ".spool", ".jsonl"
+_HEAD = struct.Struct("<II")
+_LEVEL = 1
+"""Of zlib: higher ones take several times the CPU for a tenth of the bytes."""
+_TYPES = ("i", "b", "d")
+"""Of the numbers, in the order of NUMBERS."""
+_SIZES = tuple(array(code).itemsize for code in _TYPES)
+_LEFT_OUT: Any = {
+    "trajectory": {
+        **dict.fromkeys(NUMBERS, True),
+        "images": True,
+        "turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}},
+    }
+}
+"""Numbers, which follow, and images of results: the lineage keeps none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One finished trajectory."""
+
+    purpose: Purpose
+    row: int
+    """`index` of the dataset's row: the group, in training."""
+    sample: int
+    """Position within the group."""
+    step: int | None
+    """Training: the step that it is for. Evaluation: 0 before training, else None, for the agent cannot know."""
+    time: float
+    """Seconds since 1970 at its end."""
+    scored: Scored
+    again: bool = False
+    """Training: whether something outside the policy broke it and it was played again: it is none of its group."""
+
+
+Line: TypeAlias = Record | Notice
+"""What a frame holds."""
+
+
+def to_frame(line: Line, redactor: Redactor) -> bytes:
+    """A frame without secrets."""
+    if isinstance(line, Notice):
+        return _frame(redactor.json({"notice": [line.level, line.text, dict(line.data)]}), [])
+    record, trajectory = line, line.scored.trajectory
+    head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
+    numbers: list[Sequence[float]] = [getattr(trajectory, name) for name in NUMBERS]
+    text = redactor.json(
+        {"head": head, "num_tokens": len(trajectory.tokens), "scored": write(record.scored, without=_LEFT_OUT)}
+    )
+    return _frame(text, [array(code, values).tobytes() for code, values in zip(_TYPES, numbers, strict=True)])
+
+
+def _frame(text: str, numbers: Sequence[bytes]) -> bytes:
+    payload = zlib.compress(b"\n".join((text.encode(), b"".join(numbers))), _LEVEL)
+    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def read_frames(data: bytes) -> Iterator[tuple[Line, int]]:
+    """The whole frames that data begins with, each with the offset of its end.
+
+    Raises:
+        RunError: a frame is not what was written.
+    """
+    start = 0
+    while start + _HEAD.size <= len(data):
+        size, checksum = _HEAD.unpack_from(data, start)
+        body, end = start + _HEAD.size, start + _HEAD.size + size
+        if end > len(data):
+            return
+        payload = memoryview(data)[body:end]
+        if zlib.crc32(payload) != checksum:
+            raise RunError(f"a spool frame at byte {start} is damaged: its checksum is another.")
+        yield _read_payload(zlib.decompress(payload)), end
+        start = end
+
+
+def _read_payload(payload: bytes) -> Line:
+    text, _, numbers = payload.partition(b"\n")
+    values = json.loads(text)
+    if "notice" in values:
+        return Notice(*values["notice"])
+    record = _read_record(values, values["scored"]["trajectory"] | {name: [] for name in NUMBERS})
+    start, found, num = 0, dict[str, list[Any]](), values["num_tokens"]
+    for name, code, size in zip(NUMBERS, _TYPES, _SIZES, strict=True):
+        found[name] = array(code, numbers[start : start + num * size]).tolist()
+        start += num * size
+    found["action_mask"] = [value != 0 for value in found["action_mask"]]
+    trajectory = replace(record.scored.trajectory, **found)
+    return replace(record, scored=replace(record.scored, trajectory=trajectory))
+
+
+def from_line(text: str | bytes) -> Line:
+    """A line of a file from before frames. Raises ValueError for a record of another version."""
+    values = json.loads(text)
+    if "notice" in values:
+        return Notice(*values["notice"])
+    return _read_record(values, values["scored"]["trajectory"])
+
+
+def _read_record(values: dict[str, Any], trajectory: dict[str, Any]) -> Record:
+    version, purpose, *place = values["head"]
+    if not 1 <= version <= VERSION:
+        raise ValueError(f"a spool record of version {version}; this rlf reads versions 1 to {VERSION}")
+    row, sample, step, time, *again = place  # version 1 has no `again`
+    scored = read(Scored, values["scored"] | {"trajectory": trajectory})
+    return Record(Purpose(purpose), row, sample, step, time, scored, *again)

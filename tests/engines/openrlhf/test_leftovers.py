@@ -1,0 +1,27 @@
+"""What a job that was killed leaves in the folder for temporary files is removed by the next one."""
+
+import subprocess
+import sys
+import tempfile
+
+from rlf.engines.openrlhf.launch.process import _owned, remove_leftovers
+
+KILLED = """
+import os, pathlib, signal, sys
+from rlf.engines.openrlhf.launch.process import _owned
+with _owned(pathlib.Path(sys.argv[1])):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_folders_of_killed_jobs_go_and_those_of_others_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, alive, strange, starting = (tmp_path / name for name in ("rlf-ray-1", "rlf-ray-2", "ray", "rlf-ray-3"))
+    for folder in (dead, alive, strange, starting):
+        (folder / "session").mkdir(parents=True)
+    subprocess.run([sys.executable, "-c", KILLED, str(dead)], check=False)
+    assert dead.exists()
+    with _owned(alive):
+        remove_leftovers()
+        assert not dead.exists()
+        assert alive.exists() and strange.exists() and starting.exists()
