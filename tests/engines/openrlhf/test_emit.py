@@ -14,7 +14,7 @@ import pytest
 from rlf.core import RlfError
 from rlf.engines.openrlhf.compile.argv import argv
 from rlf.engines.openrlhf.compile.emit import launch_script, write_job
-from rlf.engines.openrlhf.job.dataset import Purpose, evaluation_rows, read_label, training_rows, write_row
+from rlf.engines.openrlhf.job.dataset import Purpose, Row, evaluation_rows, read_label, training_rows, write_row
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_from_json
