@@ -139,7 +139,7 @@ def _columns_of_prompt(task: Task) -> dict[str, bool]:
     if not task.messages or task.images:
         return {}
     text, messages = task.messages[-1].content, [_message_json(message) for message in task.messages]
-    found = ((name, value == text) for name, value in task.columns.items() if value == text or value == messages)
+    found = ((name, value == text) for name, value in task.columns.items() if value in (text, messages))
     return dict(found)
 
 
