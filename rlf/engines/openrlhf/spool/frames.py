@@ -104,12 +104,13 @@ def _read_payload(payload: bytes) -> Line:
     if "notice" in values:
         return Notice(*values["notice"])
     record = _read_record(values, values["scored"]["trajectory"] | {name: [] for name in NUMBERS})
-    start, found, num = 0, dict[str, list[Any]](), values["num_tokens"]
-    for name, code, size in zip(NUMBERS, _TYPES, _SIZES, strict=True):
-        found[name] = array(code, numbers[start : start + num * size]).tolist()
+    start, found, num = 0, list[list[Any]](), values["num_tokens"]
+    for code, size in zip(_TYPES, _SIZES, strict=True):
+        found.append(array(code, numbers[start : start + num * size]).tolist())
         start += num * size
-    found["action_mask"] = [value != 0 for value in found["action_mask"]]
-    trajectory = replace(record.scored.trajectory, **found)
+    tokens, mask, logprobs = found
+    action_mask = [value != 0 for value in mask]
+    trajectory = replace(record.scored.trajectory, tokens=tokens, action_mask=action_mask, rollout_logprobs=logprobs)
     return replace(record, scored=replace(record.scored, trajectory=trajectory))
 
 
