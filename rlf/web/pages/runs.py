@@ -115,11 +115,13 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         wanted = wanted_trajectories(phase=TRAIN, step=newest_step, best_first=True, limit=_NUM_NEWEST)
         newest = find(reader, run_id, wanted, None, _NUM_NEWEST) if newest_step is not None else []
         tags = reader.tags().get(run_id, ())
+        children = reader.run_lines(parent_id=run_id)
     courses = [Course("", [report.steps], [evaluations])]
     values = {
         "run": report.run,
         "report": report,
         "tags": tags,
+        "children": children,
         "overrides": overrides_of(report.run),
         "num_steps": num_steps(report.run),
         "status_words": status_words(report.run),

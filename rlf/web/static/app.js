@@ -1,5 +1,5 @@
 // What every page has: theme, keys, copying, dialogs, requests, and the islands that a page asks for.
-import {post, request} from "./request.js";
+import {post, read, request} from "./request.js";
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -50,16 +50,20 @@ document.addEventListener("click", event => {
   if (copy) navigator.clipboard.writeText(copy).then(() => toast("copied"), () => toast(copy));
   if (open) document.getElementById(open).showModal();
   if ("close" in button.dataset) button.closest("dialog").close();
-  if (address) run(button, async () => { const answer = await post(address, {}); if (to) location = to; else follow(answer, words); });
+  if (address) run(button, async () => { const answer = await post(address, {}); if (to) location = to; else await follow(answer, words); });
   if (stopped) run(button, async () => { await request("DELETE", stopped); dispatchEvent(new Event("rlf:changed")); });
 });
 
-// A job that was started has a run to look at, or a job.
-function follow(answer, words) {
+// What was started is a job: once it names its run, that is the page to see; one that ends before is seen among the jobs.
+export async function follow(answer, words) {
   if (words) toast(words);
-  const run = answer && (answer.run_id || (answer.job && answer.job.run_id));
-  if (run) location = `/runs/${run}`;
-  else dispatchEvent(new CustomEvent("rlf:changed"));
+  let job = answer;
+  if (!job?.action) { dispatchEvent(new Event("rlf:changed")); return; }
+  for (let tries = 0; !job.run_id && job.state === "running" && tries < 120; tries++) {
+    await new Promise(done => setTimeout(done, 400));
+    job = await read(`/api/v1/jobs/${job.id}`);
+  }
+  location = job.run_id ? `/runs/${job.run_id}` : `/jobs#job-${job.id}`;
 }
 
 document.addEventListener("change", event => {
@@ -74,14 +78,14 @@ document.addEventListener("submit", event => {
   const form = event.target, data = form.dataset;
   const fields = Object.fromEntries(new FormData(form));
   const done = work => { event.preventDefault(); run(event.submitter, async () => { await work(); form.closest("dialog")?.close(); }); };
-  if (data.fork) done(async () => follow(await post(`/api/v1/runs/${data.fork}/fork`, {step: Number(fields.step), overrides: fields.overrides.split("\n").map(line => line.trim()).filter(Boolean)}), "the fork has started"));
+  if (data.fork) done(async () => await follow(await post(`/api/v1/runs/${data.fork}/fork`, {step: Number(fields.step), overrides: fields.overrides.split("\n").map(line => line.trim()).filter(Boolean)}), "the fork has started"));
   if (data.tag) done(async () => {
     await post(`/api/v1/runs/${data.tag}/tags`, {tags: fields.tags.split(/\s+/).filter(Boolean)});
     if (fields.note.trim()) await post(`/api/v1/runs/${data.tag}/notes`, {text: fields.note.trim()});
     location.reload();
   });
   if (data.json) done(async () => {
-    follow(await post(data.json, fields), data.words);
+    await follow(await post(data.json, fields), data.words);
   });
 });
 

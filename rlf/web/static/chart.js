@@ -99,7 +99,9 @@ export function wake(force = false) {
     const folded = target.closest("details");
     if (folded && !folded.open) { folded.addEventListener("toggle", () => wake(), {once: true}); continue; }
     drawn.set(target, data.textContent);
-    draw(target, JSON.parse(data.textContent));
+    const charts = JSON.parse(data.textContent), section = target.closest("section");
+    if (charts.length && section) section.hidden = false;
+    draw(target, charts);
   }
 }
 addEventListener("rlf:theme", () => wake(true));

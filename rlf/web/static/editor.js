@@ -2,7 +2,7 @@
 import * as cm from "./vendor/codemirror.js";
 import {post, read, request} from "./request.js";
 import {keysOf, pathAt, schemasAt, valuesOf} from "./schema.js";
-import {toast} from "./app.js";
+import {follow, toast} from "./app.js";
 
 const CHECK_MS = 350;
 const $ = id => document.getElementById(id);
@@ -157,13 +157,14 @@ function open(place) {
   $("overrides")?.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, CHECK_MS); });
   $("start-form")?.addEventListener("submit", async event => {
     event.preventDefault();
-    const fields = Object.fromEntries(new FormData(event.target));
+    const fields = Object.fromEntries(new FormData(event.target)), button = event.submitter;
+    button.disabled = true;
     try {
       if (text() !== saved) await save();
       if (text() !== saved) return;
       const answer = await post("/api/v1/runs", {files: [path], overrides: [...overrides(), ...fields.overrides.split("\n").map(part => part.trim()).filter(Boolean)], action: fields.action});
-      location = answer.run_id ? `/runs/${answer.run_id}` : "/jobs";
-    } catch (error) { toast(error.message, true); }
+      await follow(answer, "starting…");
+    } catch (error) { toast(error.message, true); } finally { button.disabled = false; }
   });
   addEventListener("beforeunload", event => { if (text() !== saved) event.preventDefault(); });
   schema.then(check);

@@ -4,6 +4,7 @@ export function wake() {
   const box = document.querySelector(".tokens"), readout = document.getElementById("token-readout");
   if (!box || woken.has(box)) return;
   woken.add(box);
+  box.dataset.woken = "yes";
   let at = null;
   const show = token => {
     at?.classList.remove("at");

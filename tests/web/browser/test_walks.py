@@ -44,7 +44,7 @@ def test_the_view_of_tokens_marks_what_was_sampled_and_arrow_keys_read_it(visit)
     page = visit(f"{RUN}/t/sampled/4/0?view=tokens")
     sampled = page.locator(".legend-tokens").inner_text()
     assert f"({page.locator('.tokens .in-loss').count()} of {page.locator('.tokens span').count()})" in sampled
-    page.locator(".tokens").focus()
+    page.locator(".tokens[data-woken]").focus()
     page.keyboard.press("ArrowRight")
     assert "token 0" in page.locator("#token-readout").inner_text()
 
