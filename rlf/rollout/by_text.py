@@ -18,6 +18,7 @@ from rlf.core.image_file import read_image_file
 from rlf.core.meter import Meter
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.rollout.loop import with_observation
 from rlf.rollout.rollout import Limits, Rollout
 from rlf.tools.agent_text import TextCalls
 from rlf.types import (
@@ -33,7 +34,9 @@ from rlf.types import (
     ToolResult,
     Trajectory,
     Turn,
+    WorldFailure,
 )
+from rlf.types.world import Episode, Worlds
 
 
 class TurnWatch(Protocol):
@@ -67,6 +70,8 @@ class TextPlayer:
     usage: dict[str, dict[str, float]]
     """What the server counted, by trajectory: `prompt_tokens`, `completion_tokens`, `cost_usd`."""
     watch: TurnWatch | None = None
+    worlds: Worlds | None = None
+    """Where each trajectory's world comes from; None: there are only tools."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Nothing is kept of a trajectory before it is played."""
@@ -85,7 +90,11 @@ class TextPlayer:
                     cut_off(playing.trajectory(StopReason.CANCELLED))
                 raise
             finally:
-                await self.tools.end_trajectory(rollout.id)
+                try:
+                    await self.tools.end_trajectory(rollout.id)
+                finally:
+                    if playing.world is not None:
+                        await playing.world.close()
 
 
 class TextPlay:
@@ -105,6 +114,8 @@ class TextPlay:
         task = rollout.task
         self.messages = [*before, *(message_of(message) for message in task.messages)]
         """The conversation so far, in the OpenAI form."""
+        self._num_own = len(task.messages)
+        self.world = None if player.worlds is None else player.worlds.open(rollout.id, task)
         self._tools = [tool.as_openai() for tool in player.tools.descriptions if task.may_use(tool.name)]
         self._meter = Meter(player.meter)
         self._sampling = player.sampling.model_copy(update={"seed": rollout.seed % (1 << 31)})
@@ -116,11 +127,20 @@ class TextPlay:
 
     async def run(self) -> StopReason:
         """Plays turns until one ends the trajectory."""
-        while True:
-            stop = await self._turn()
-            self._player.usage[self._rollout.id] = dict(self._meter.usage)
-            if stop is not None:
-                return stop
+        try:
+            if self.world is not None:
+                shown = with_observation(self._rollout.task.messages, await self.world.reset())
+                self.messages[len(self.messages) - self._num_own :] = map(message_of, shown)
+            stop: StopReason | None = None
+            while stop is None:
+                stop = await self._turn()
+                self._player.usage[self._rollout.id] = dict(self._meter.usage)
+            if self.world is not None and stop is not StopReason.INFRA_FAILURE:
+                await self.world.score()
+        except WorldFailure as failure:
+            self._error = str(failure)
+            return StopReason.INFRA_FAILURE
+        return stop
 
     def trajectory(self, stop: StopReason) -> Trajectory:
         """What there is of it."""
@@ -136,6 +156,7 @@ class TextPlay:
             answer=self._answer,
             error=self._error,
             duration_s=time.perf_counter() - self._started,
+            world=None if self.world is None else self.world.record,
         )
 
     async def _turn(self) -> StopReason | None:
@@ -162,11 +183,33 @@ class TextPlay:
                 return StopReason.LENGTH
             self._answer = said.text.strip()
             self.messages.append(said.message())
-            return StopReason.ANSWERED
-        if len(self.turns) - self._num_before >= self._limits.max_turns:
+            return StopReason.ANSWERED if self.world is None else await self._answer_in_world(self.world)
+        if self._is_last_turn and self.world is None:
             self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), _NOT_RUN) for call in said.calls))
             return StopReason.MAX_TURNS
-        return await self._act_on(said, turn)
+        stop = await self._act_on(said, turn)
+        if self.world is None or stop is StopReason.INFRA_FAILURE:
+            return stop
+        step = self.world.take_step()
+        self.turns[-1] = replace(self.turns[-1], world=step)
+        if step.is_over:
+            return StopReason.ENV_DONE
+        return stop or (StopReason.MAX_TURNS if self._is_last_turn else None)
+
+    @property
+    def _is_last_turn(self) -> bool:
+        return len(self.turns) - self._num_before >= self._limits.max_turns
+
+    async def _answer_in_world(self, world: Episode) -> StopReason | None:
+        """Lets the world answer a turn that calls nothing. Raises WorldFailure."""
+        if world.speaks:
+            await world.reply(self._answer or "")
+        step = world.take_step()
+        self.turns[-1] = replace(self.turns[-1], world=step)
+        if step.is_over or step.reply is None:
+            return StopReason.ENV_DONE if step.is_over else StopReason.ANSWERED
+        self.messages.append({"role": "user", "content": step.reply})
+        return StopReason.MAX_TURNS if self._is_last_turn else None
 
     async def _read(self, said: Completion) -> tuple[Completion, tuple[ParseFailure, ...]]:
         """A completion with the calls that it writes as text, and those that could not be read."""
@@ -181,7 +224,7 @@ class TextPlay:
         self._num_failed_turns += 1
         if self._num_failed_turns > self._limits.max_parse_failures:
             return StopReason.PARSE_FAILURE_LIMIT
-        if len(self.turns) - self._num_before >= self._limits.max_turns:
+        if self._is_last_turn:
             return StopReason.MAX_TURNS
         words = "\n".join(failure.message for failure in failures)
         if self._player.watch is not None:
@@ -203,7 +246,7 @@ class TextPlay:
     async def _act_on(self, said: Completion, turn: Turn) -> StopReason | None:
         started = time.perf_counter()
         calls = [replace(call, id=call.id or f"call_{len(self.turns)}_{n}") for n, call in enumerate(said.calls)]
-        records = await asyncio.gather(*(self._run(call) for call in calls))
+        records = await self._run_all(calls)
         self.turns[-1] = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
         for record in records:
             if record.result.outcome.is_infrastructure:
@@ -219,6 +262,18 @@ class TextPlay:
             )
         used = said.usage.prompt_tokens + said.usage.completion_tokens
         return StopReason.LENGTH if used >= self._limits.max_total_tokens else None
+
+    async def _run_all(self, calls: Sequence[RequestedCall]) -> list[CallRecord]:
+        """The results in order: the world's own calls one after the other, the others side by side."""
+        own = [] if self.world is None else [place for place, call in enumerate(calls) if self.world.owns(call.name)]
+        records: dict[int, CallRecord] = {}
+
+        async def run(*places: int) -> None:
+            for place in places:
+                records[place] = await self._run(calls[place])
+
+        await asyncio.gather(run(*own), *(run(place) for place in range(len(calls)) if place not in own))
+        return [records[place] for place in range(len(calls))]
 
     async def _run(self, call: RequestedCall) -> CallRecord:
         """The result of one call, or why it was not run."""

@@ -267,7 +267,16 @@ async def open_text_players(
         top_p = None if sampling.top_p == 1.0 else sampling.top_p
         how = SamplingSpec(temperature=sampling.temperature, top_p=top_p, max_tokens=spec.rollout.max_new_tokens)
         return TextPlayer(
-            pool, harness.tools, harness.limits, how, endpoint.timeout_s * 2, room, harness.meter, text_calls, usage
+            pool,
+            harness.tools,
+            harness.limits,
+            how,
+            endpoint.timeout_s * 2,
+            room,
+            harness.meter,
+            text_calls,
+            usage,
+            worlds=harness.worlds,
         )
 
     try:

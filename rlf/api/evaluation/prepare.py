@@ -74,8 +74,6 @@ def prepare(
         _refuse_without_questions(target)
         assert target.checked is not None and target.plan is not None, f"{target.name} is not checked"
         if target.endpoint is not None:
-            if target.spec.env is not None:
-                raise RlfError(f"{target.name}: the spec has an `env`, which no model behind a server is tried in yet.")
             asyncio.run(_reach(target.endpoint))
         if trial is None or not asked.is_plain:
             trial = Trial.of(target, asked)

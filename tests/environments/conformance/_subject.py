@@ -25,8 +25,7 @@ class Subject:
     says: str
     """Stands in the failure of a broken world."""
     task: Task = field(default_factory=lambda: Task("t", (Message("user", "Go."),), 3, columns={"answer": 3}))
-    limits: dict[str, float] = field(default_factory=dict)
-    """Of the world that hangs, beside `step_s` and `score_s`."""
-    is_deterministic: bool = True
     shares_fate: bool = False
     """Whether worlds wait for one that hangs, until it is given up."""
+    is_costly: bool = False
+    """Whether its package takes many seconds to load, each time: it is tried on fewer points."""

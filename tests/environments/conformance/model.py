@@ -41,9 +41,9 @@ class Scripted(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted():
+def scripted(handler=Scripted):
     """A server and the requests that it got."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.asked = []
     Thread(target=server.serve_forever, daemon=True).start()
     yield [{"url": f"http://127.0.0.1:{server.server_port}/v1", "model": "user"}], server.asked

@@ -23,6 +23,7 @@ def taskset():
         says="the atlas is torn",
         task=Task("t", (Message("user", "Answer."),), columns={"index": 1}),
         shares_fate=True,
+        is_costly=True,
     )
 
 
