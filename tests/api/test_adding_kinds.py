@@ -42,7 +42,7 @@ tools: [echo.yaml]
 rewards:
   - {kind: capitals, name: capitals}
   - {kind: rule, name: brief, rule: brief, max_words: 2}
-rollout: {num_generations: 2, max_total_tokens: 300}
+rollout: {num_generations: 2, max_total_tokens: 300, max_new_tokens: 16}
 train: {algorithm: centred, steps: 1, prompts_per_step: 2}
 engine: {kind: toy}
 report_to: [{kind: names}]

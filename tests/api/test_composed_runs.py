@@ -43,7 +43,7 @@ rewards:
   - {kind: python, name: broken, callable: "./composed_terms.py:broken", weight: 4.0, unscorable: drop_term}
   - {kind: python, name: silent, callable: "./composed_terms.py:silent", weight: 8.0}
   - {kind: python, name: must, callable: "./composed_terms.py:base", weight: -1.0, required: 0.25}
-rollout: {num_generations: 4, max_turns: 1, max_total_tokens: 128}
+rollout: {num_generations: 4, max_turns: 1, max_total_tokens: 128, max_new_tokens: 16}
 train: {algorithm: grpo, steps: 2, prompts_per_step: 1}
 """
 REWARDS = [0.0, 8.0, 36.25, None]

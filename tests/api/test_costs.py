@@ -34,7 +34,7 @@ rewards:
   - kind: judge
     name: good
     endpoints: [{{url: "{url}", model: judge, max_concurrency: 1, prices: {{prompt_usd: 1.0e6}}}}]
-rollout: {{num_generations: 2, max_turns: 1, max_total_tokens: 160}}
+rollout: {{num_generations: 2, max_turns: 1, max_total_tokens: 160, max_new_tokens: 16}}
 train: {{algorithm: grpo, steps: 2, prompts_per_step: 2}}
 eval: {{greedy: false}}
 limits: {limits}

@@ -33,7 +33,7 @@ rewards:
     sentinels: {{file: sentinels.jsonl, rate: 1.0, alarm: 4.0, window: 20, on_drift: {on_drift}}}
     unscorable: drop_term
   - {{kind: rule, name: length, rule: length, at_least: 1, at_most: 60}}
-rollout: {{num_generations: 4, max_turns: 1, max_total_tokens: 160}}
+rollout: {{num_generations: 4, max_turns: 1, max_total_tokens: 160, max_new_tokens: 16}}
 train: {{algorithm: grpo, steps: {steps}, prompts_per_step: 4}}
 checkpoint: {{every: 1, keep: 9}}
 """

@@ -39,7 +39,7 @@ rewards:
     name: good
     endpoints: [{{url: "{url}", model: judge, prices: {{prompt_usd: 1.0}}}}]
     sentinels: {{file: sentinels.jsonl, rate: 1.0, alarm: 2.0, on_drift: {on_drift}}}
-rollout: {{num_generations: 4, max_turns: 1, max_total_tokens: 160}}
+rollout: {{num_generations: 4, max_turns: 1, max_total_tokens: 160, max_new_tokens: 16}}
 train: {{algorithm: grpo, steps: 2, prompts_per_step: 3}}
 """
 

@@ -78,7 +78,7 @@ data: {train: {path: builtin:encyclopedia/train, prompt: question}}
 rewards:
   - {kind: rule, name: short, rule: brief, max_words: 2}
 train: {algorithm: grpo, steps: 1, prompts_per_step: 1}
-rollout: {num_generations: 4, max_total_tokens: 200}
+rollout: {num_generations: 4, max_total_tokens: 200, max_new_tokens: 16}
 report_to: [{kind: shout, loudness: 11}]
 """
 
