@@ -77,3 +77,10 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 def test_the_recording_asks_no_other_host():
     svg = (ROOT / "docs/assets/run.svg").read_text(encoding="utf-8")
     assert "rlf run specs/search.yaml" in svg.replace("&#160;", " ") and "url(http" not in svg and "@import" not in svg
+
+
+def test_every_entry_of_the_changelog_is_in_a_group_of_its_version():
+    for version in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        before, *groups = version.split("\n### ")
+        names = [group.split("\n", 1)[0] for group in groups]
+        assert "\n- " not in before and names == [name for name in ("Added", "Changed", "Fixed") if name in names]

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
+from rlf.core.waits import waiting_for
 from rlf.endpoints.failure import KEY_REFUSED, EndpointFailure, request_failure, unusable
 from rlf.endpoints.guard import Guard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
@@ -191,7 +192,8 @@ class EndpointPool:
             if endpoint is None:
                 break
             try:
-                return endpoint, await endpoint.ask(path, body, read, deadline)
+                with waiting_for(f"a request to {endpoint.spec.url}"):
+                    return endpoint, await endpoint.ask(path, body, read, deadline)
             except _Resting:
                 continue
             except EndpointFailure as failure:

@@ -11,6 +11,7 @@ terms of one trajectory are asked side by side, each as soon as those it reads h
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +39,8 @@ from rlf.rewards.term import (
     Verdict,
 )
 from rlf.types import Score, Scored, ScoreState, ScoreUsage, Trajectory
+
+logger = logging.getLogger(__name__)
 
 _MAX_REASON_CHARS = 500
 
@@ -78,6 +81,7 @@ class RewardFunction:
         async with AsyncExitStack() as stack:
             for term in self.terms:
                 scorer = await stack.enter_async_context(term.open(self._context))
+                logger.info("reward term %s opened", term.name)
                 if isinstance(scorer, StatefulScorer) and term.name in self._state:
                     scorer.restore(self._state[term.name])
                 self._scorers[term.name] = scorer
@@ -91,6 +95,7 @@ class RewardFunction:
         self._state = self.state()
         self._scorers.clear()
         await self._stack.aclose()
+        logger.info("reward terms closed: %d", len(self.terms))
 
     async def score(self, trajectory: Trajectory, *, step: int, group_size: int = 1) -> Scored:
         """Every term's score and the reward; an unscorable trajectory has neither.

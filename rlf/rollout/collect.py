@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from rlf.core import RunError
+from rlf.core.waits import reporting_waits
 from rlf.rewards.function import RewardFunction
 from rlf.rollout.rollout import Rollout
 from rlf.types.score import Scored
@@ -71,7 +72,8 @@ async def collect(
 
     player.open([rollout.id for rollout in rollouts])
     try:
-        done = await _side_by_side([play_and_score(rollout) for rollout in rollouts], halt)
+        async with reporting_waits():
+            done = await _side_by_side([play_and_score(rollout) for rollout in rollouts], halt)
         over = {scored.trajectory.id for scored in done}
         left = [known[rollout.id] for rollout in rollouts if rollout.id in known and rollout.id not in over]
         if left and cut_off is not None:

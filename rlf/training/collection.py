@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -18,6 +19,8 @@ from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
 from rlf.types.trajectory import StopReason
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ class Collector:
 
     async def collect(self, step: int, cursor: int) -> Collection:
         """The trajectories of a step, from the task at `cursor` on."""
+        num_tasks = self._train.prompts_per_step
+        logger.info("step %d begins: %d tasks, %d rollouts each", step, num_tasks, self._num_generations)
         filtering = self._train.dynamic_filtering
         collected, kept = list[Scored](), list[Scored]()
         for _ in range(filtering.max_rounds if filtering else 1):

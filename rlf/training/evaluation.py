@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
+
+logger = logging.getLogger(__name__)
 
 SAMPLED, GREEDY = "sampled", "greedy"
 
@@ -48,6 +51,7 @@ async def evaluate(
         rollouts = [
             evaluation_rollout(task, mode.name, at, seed, step) for task in tasks for at in range(mode.num_samples)
         ]
+        logger.info("evaluation after step %d begins: %s, %d rollouts", step, mode.name, len(rollouts))
         started = time.perf_counter()
         player = harness.setting(policy, mode.sampling)
         scored = await play_mode(player, harness, rollouts, mode, step=step, emit=emit, max_usd=max_usd)

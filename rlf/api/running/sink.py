@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,14 @@ from rlf.api.running.signals import SignalWatch
 from rlf.core.errors import RunError
 from rlf.reports.quantities import visible
 from rlf.reports.verdict import Verdict
-from rlf.types.events import EvaluationFinished, EventSink, Notice, RunEvent, StepFinished
+from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Notice, RunEvent, StepFinished
 
 if TYPE_CHECKING:
     from rlf.api.running.tracking import Tracking
     from rlf.lineage.recorder import Recorder
     from rlf.spec.models import RunSpec
+
+logger = logging.getLogger(__name__)
 
 
 class RunSink:
@@ -36,6 +39,7 @@ class RunSink:
     def __call__(self, event: RunEvent) -> None:
         assert self.recorder and self.shown and self.tracking, "an event before the run is registered"
         self.budget.note(event)
+        log_done(event)
         self.recorder(event)
         self.shown(event)
         for warning in self.tracking(event):
@@ -64,6 +68,20 @@ class RunSink:
     def flush(self) -> None:
         assert self.recorder is not None, "a flush before the run is registered"
         self.recorder.flush()
+
+
+def log_done(event: RunEvent) -> None:
+    """Logs one line for a step, an evaluation or a checkpoint that is done."""
+    match event:
+        case StepFinished():
+            seconds = event.metrics.get("time/step_s", 0.0)
+            logger.info("step %d done: %d trajectories, %.1f s", event.step, len(event.trajectories), seconds)
+        case EvaluationFinished():
+            num_played, seconds = len(event.trajectories), event.metrics.get("time/total_s", 0.0)
+            name = f"evaluation after step {event.step}"
+            logger.info("%s done: %s, %d trajectories, %.1f s", name, event.mode, num_played, seconds)
+        case CheckpointSaved():
+            logger.info("checkpoint of step %d done: %s", event.step, event.path)
 
 
 class HealthStop(RunError):

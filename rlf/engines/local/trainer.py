@@ -7,6 +7,7 @@ StepFinished is out: a stop in between loses the collection under way and nothin
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import sys
 import time
@@ -33,6 +34,8 @@ from rlf.training.collection import Collection, Collector
 from rlf.training.metrics import step_metrics
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
 from rlf.types.score import Scored
+
+logger = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -144,6 +147,7 @@ class Trainer:
 
     def save(self) -> None:
         """Writes a checkpoint of what is complete; older ones go as the settings say."""
+        logger.info("checkpoint of step %d begins", self.progress.step)
         self._flush()  # fails where another process owns the run, and with it the folder
         path, digest = save_checkpoint(self._folder, self._updater, self.progress, self._reward.state())
         kept = kept_steps(self._folder, self._checkpoint.keep, self.progress)

@@ -21,6 +21,7 @@ from typing import Any, Self
 from rlf.core import RlfError, nearest
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
+from rlf.core.waits import waiting_for
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.budget import CountTokens
 from rlf.tools.execution.cache import CacheKey, RunCache, canonical
@@ -170,7 +171,8 @@ class Executor:
             self._count(result)
             return result
         try:
-            result = await self._answer(tool, call, origin)
+            with waiting_for(f"tool {call.name} ({trajectory_id})"):
+                result = await self._answer(tool, call, origin)
         except asyncio.CancelledError:
             self._counts[Outcome.CANCELLED] += 1
             raise

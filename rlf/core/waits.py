@@ -1,0 +1,59 @@
+"""What this process waits for, reported every half minute: a stall has a name.
+
+Calls of tools and requests to models say what they wait for; a collection of trajectories reports it while it plays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from time import monotonic
+
+logger = logging.getLogger(__name__)
+
+REPORT_S = 30.0
+"""Time between two reports, and the least wait that is reported."""
+_numbers = itertools.count()
+_waits: dict[int, tuple[float, str]] = {}
+
+
+@contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Names what is waited for, e.g. `tool search (train/3/nq-7/0)`."""
+    number = next(_numbers)
+    _waits[number] = (monotonic(), what)
+    try:
+        yield
+    finally:
+        del _waits[number]
+
+
+def describe_waits(least_s: float) -> str | None:
+    """Return a sentence about waits of at least so many seconds, the longest first; None without any."""
+    now = monotonic()
+    long = sorted((since, what) for since, what in list(_waits.values()) if now - since >= least_s)
+    if not long:
+        return None
+    since, what = long[0]
+    others = f", and for {len(long) - 1} more" if len(long) > 1 else ""
+    return f"waiting for {what} for {now - since:.0f} s{others}"
+
+
+@asynccontextmanager
+async def reporting_waits(interval_s: float = REPORT_S) -> AsyncIterator[None]:
+    """Logs every so often what has been waited for as long."""
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            if (text := describe_waits(interval_s)) is not None:
+                logger.warning("%s", text)
+
+    reporter = asyncio.create_task(report())
+    try:
+        yield
+    finally:
+        reporter.cancel()
