@@ -31,6 +31,7 @@ from rlf.api.running.drive import RunInfo, RunOutcome
 from rlf.api.running.lines import EvaluationLine, InterruptedLine, StepLine
 from rlf.api.running.reproduce import Agreement
 from rlf.api.running.sweeps import Member
+from rlf.api.runs.bundles import Bundle
 from rlf.api.runs.exports import Exported
 from rlf.api.runs.marks import Noted, Tagged, Thinned
 from rlf.api.runs.removal import RemovedRuns
@@ -77,6 +78,7 @@ OUTPUTS: dict[str, Any] = {
     "eval": EvaluationReport,
     "export": Exported,
     "trace": list[Match] | list[FoundCall] | StoredTrajectory,
+    "web": Bundle,
     "schema": SchemaFiles | Json,
     "doctor": Examination,
     "doctor.attack": SandboxAttacks,

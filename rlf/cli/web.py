@@ -9,14 +9,20 @@ from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
+from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
 
 
 def web(
-    project: Annotated[
-        Path, typer.Argument(metavar="[PROJECT]", help="Folder with specs, tools and rewards.", show_default=False)
-    ] = Path(),
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PROJECT] | export RUN FOLDER",
+            help="Folder with specs, tools and rewards; or a run that is written as pages to share.",
+            show_default=False,
+        ),
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8642,
     token: Annotated[
@@ -36,12 +42,22 @@ def web(
             show_default="read-only where others reach it",
         ),
     ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Of export: the latest N trajectories.")] = 500,
     runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
 ) -> None:
-    """Open a page in the browser: runs, trajectories, specs, tools, rewards and data. Ctrl-C ends it, and no run."""
+    """Open a page in the browser: runs, trajectories, specs, tools, rewards and data. Ctrl-C ends it, and no run.
+
+    `rlf web export RUN FOLDER` writes a run and its trajectories as pages that need no server.
+    """
+    if words and words[0] == "export":
+        return _export(words[1:], limit, runs_folder, as_json=as_json)
+    if len(words or ()) > 1:
+        raise RlfError(f"got {' '.join(words or ())}; expected one project folder, or `export RUN FOLDER`.")
     from rlf.web.serve import serve_page
     from rlf.web.settings import LOOPBACK, WebSettings
 
+    project = Path(words[0] if words else ".")
     if not project.is_dir():
         raise RlfError(f"{project}: is no folder. Name a project's folder, or make one with `rlf init FOLDER`.")
     is_local = host in LOOPBACK
@@ -62,3 +78,20 @@ def web(
         lambda address: print(f"rlf web: open {address}", flush=True),
     )
     raise KeyboardInterrupt  # nothing else ends it
+
+
+def _export(words: list[str], limit: int, runs_folder: Path, *, as_json: bool) -> None:
+    """Writes a run as pages."""
+    from rlf.api.lineage import open_reader
+    from rlf.api.runs.bundles import write_bundle
+    from rlf.reports.quantities import counted
+
+    if len(words) != 2:
+        raise RlfError(
+            f"export: got {' '.join(words) or 'nothing'}; expected a run and a folder that is not there yet."
+        )
+    with open_reader(runs_folder) as reader:
+        found = write_bundle(reader, words[0], Path(words[1]), limit)
+    pages = counted(found.num_trajectories, "trajectory").replace("trajectorys", "trajectories")
+    size = f"{found.size_bytes / 1e6:.1f} MB"
+    print_result("web", found, as_json, f"{found.folder}/index.html: run {found.run_id}, {pages}, {size}")
