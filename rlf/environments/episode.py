@@ -61,6 +61,8 @@ class WorldEpisode:
         self._names = frozenset(tool.name for tool in spec.tools)
         self._world: World | None = None
         self._has_permit = False
+        self._begun: asyncio.Task[str | None] | None = None
+        """The reset, where it began before it was asked for."""
         self._state: Any = None
         self._changes: list[StateChange] = []
         self._reward: float | None = None
@@ -82,8 +84,15 @@ class WorldEpisode:
         """Whether a tool is the world's."""
         return tool in self._names
 
+    def begin(self) -> None:
+        """Begins the reset, which `reset` then waits for."""
+        self._begun = asyncio.create_task(self._reset())
+
     async def reset(self) -> str | None:
         """Waits for a permit, then makes the world and resets it. Raises WorldFailure."""
+        return await (self._reset() if self._begun is None else self._begun)
+
+    async def _reset(self) -> str | None:
         await self._permits.acquire()
         self._has_permit = True
         observation = await self._within(Phase.RESET, self._start(), self._spec.limits.reset_s)
@@ -154,6 +163,11 @@ class WorldEpisode:
 
     async def close(self) -> None:
         """Closes the world within a time of its own; what goes wrong there is logged."""
+        if self._begun is not None:
+            self._begun.cancel()
+            await asyncio.wait([self._begun])
+            if not self._begun.cancelled():
+                self._begun.exception()  # of a reset that nobody asked for
         world, self._world = self._world, None
         try:
             if world is not None:

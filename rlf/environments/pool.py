@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -49,6 +49,8 @@ class WorldPool:
         self._seed = seed
         self._redact = redact
         self._episodes: dict[str, WorldEpisode] = {}
+        self._prepared: dict[str, WorldEpisode] = {}
+        """Those of the episodes that no trajectory has asked for yet."""
         self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
         self._stack = AsyncExitStack()
         self._maker: WorldMaker | None = None
@@ -73,7 +75,23 @@ class WorldPool:
         await self._stack.aclose()
 
     def open(self, trajectory_id: str, task: Task) -> WorldEpisode:
-        """The world of a trajectory."""
+        """The world of a trajectory, which may be prepared."""
+        prepared = self._prepared.pop(trajectory_id, None)
+        return self._open(trajectory_id, task) if prepared is None else prepared
+
+    async def prepare(self, wanted: Sequence[tuple[str, Task]]) -> None:
+        """Begins to reset worlds of trajectories to come, by their ids, so that these need not wait.
+
+        At most half of the worlds that there may be, in the order given: the others are for whatever is played before.
+        Those prepared earlier that nobody asked for are closed.
+        """
+        await asyncio.gather(*(episode.close() for episode in self._prepared.values()))
+        self._prepared = {}
+        for trajectory_id, task in wanted[: self.spec.limits.max_concurrency // 2]:
+            self._prepared[trajectory_id] = self._open(trajectory_id, task)
+            self._prepared[trajectory_id].begin()
+
+    def _open(self, trajectory_id: str, task: Task) -> WorldEpisode:
         assert self._maker is not None, "the pool is not entered"
         assert trajectory_id not in self._episodes, f"trajectory {trajectory_id} has a world already"
         episode = self._episodes[trajectory_id] = WorldEpisode(

@@ -104,12 +104,7 @@ class Collector:
             wanted = self._train.prompts_per_step - len({item.trajectory.task.id for item in kept})
             if wanted <= 0:
                 break
-            rollouts = [
-                training_rollout(task, position, sample, self._seed)
-                for position, task in draw_tasks(self._tasks, self._seed, cursor, wanted)
-                for sample in range(self._num_generations)
-            ]
-            scored = await self._play(rollouts, self.harness.training, step, collected)
+            scored = await self._play(self._rollouts(cursor, wanted), self.harness.training, step, collected)
             cursor += wanted
             collected += scored
             kept += keep_groups(scored, filtering)
@@ -118,6 +113,19 @@ class Collector:
             rollouts = greedy_rollouts(kept, self._seed, self._num_generations)
             greedy = await self._play(rollouts, self.harness.greedy, step, collected)
         return Collection(collected, kept, greedy, cursor)
+
+    async def prepare(self, cursor: int) -> None:
+        """Begins to reset the worlds of the next step, from the task at `cursor` on."""
+        if self.harness.worlds is not None:
+            rollouts = self._rollouts(cursor, self._train.prompts_per_step)
+            await self.harness.worlds.prepare([(rollout.id, rollout.task) for rollout in rollouts])
+
+    def _rollouts(self, cursor: int, num_tasks: int) -> list[Rollout]:
+        return [
+            training_rollout(task, position, sample, self._seed)
+            for position, task in draw_tasks(self._tasks, self._seed, cursor, num_tasks)
+            for sample in range(self._num_generations)
+        ]
 
     async def _play(
         self, rollouts: Sequence[Rollout], sampling: Sampling, step: int, before: Sequence[Scored]

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from typing import ClassVar
 
 from rlf.environments import Step
 
@@ -170,3 +171,18 @@ class Obedient(Counter):
         if what == "die":
             os.kill(os.getpid(), signal.SIGSEGV)
         raise RuntimeError("the world is broken")
+
+
+class Counted(Counter):
+    """Counts its instances, its resets and its closes."""
+
+    events: ClassVar[list] = []
+
+    def reset(self, answer: int = 3, seed: int = 0):
+        Counted.events.append(("reset", seed))
+        if answer < 0:
+            raise RuntimeError("no such goal")
+        return super().reset(answer, seed)
+
+    def close(self):
+        Counted.events.append(("close", self.seed))

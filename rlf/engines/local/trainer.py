@@ -97,6 +97,8 @@ class Trainer:
         started, held_s, step = time.perf_counter(), self._host.held_s, self.progress.step + 1
         collection = await self._collector.collect(step, self.progress.cursor)
         generated, held_s = time.perf_counter(), self._host.held_s - held_s
+        if step < self._settings.steps:
+            await self._collector.prepare(collection.cursor)
         used = collection.choose_used(mask_truncated=self._settings.mask_truncated)
         update = asyncio.ensure_future(self._update(used, step, collection))
         cancelled = False
