@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 
-from rlf.api.lineage import Reader
-from rlf.api.runs.openings import Openings
-from rlf.api.runs.tokens import token_texts
-from rlf.api.runs.trace import TRAIN, StoredTrajectory, find, find_calls, find_flipped, wanted_trajectories
+from rlf.api.runs.trace import TRAIN, find, find_flipped
+from rlf.api.runs.trajectories import (
+    Answers,
+    Token,
+    TrajectoryFilter,
+    TrajectoryOrder,
+    page_trajectories,
+    read_answers,
+    read_tokens,
+    read_trajectory,
+)
 from rlf.core.errors import RlfError
-from rlf.reports.pages.turns import Side, side
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory
-from rlf.web.pages.render import lineage, page
+from rlf.web.api.trajectories import read_filter
+from rlf.web.pages.render import lineage, page, site_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -28,22 +35,39 @@ _PER_PAGE = 50
 _MAX_TOKENS = 4096
 """Tokens that the view holds at once."""
 _PROBABILITIES = (0.9, 0.5, 0.1, 0.01)
-_LANE_WIDTH, _LANE_HEIGHT = 960, 18
+_LANE_WIDTH = 960
+_LABEL_WIDTH = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """One token of the view."""
+class Listed:
+    """What a list of trajectories is asked for, as its address has it."""
 
-    place: int
-    id: int
-    text: str
-    style: str
-    probability: float | None
-    """By the sampler; None where the policy did not sample it."""
-    advantage: float | None
-    """What its turn is trained with, as far as the lineage has it."""
-    starts_turn: bool
+    phase: str = ""
+    step: str = ""
+    result: str = ""
+    """`right`, `wrong` or `flipped`."""
+    failure: str = ""
+    text: str = ""
+    tool: str = ""
+    outcome: str = ""
+    sort: TrajectoryOrder = TrajectoryOrder.PLACE
+
+    @property
+    def query(self) -> str:
+        """The same as an address has it; empty where nothing is asked."""
+        named = {name: getattr(self, name) for name in self.__slots__}
+        return urlencode({name: value for name, value in named.items() if value and value != TrajectoryOrder.PLACE})
+
+    @property
+    def wanted(self) -> TrajectoryFilter:
+        """The filter of the lineage."""
+        succeeded = {"right": True, "wrong": False}.get(self.result)
+        step = int(self.step) if self.step.isdecimal() else None
+        return read_filter(self.phase, step, "", succeeded, None, self.tool, self.outcome, self.failure)
+
+
+Asked = Annotated[Listed, Depends()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,54 +83,28 @@ class Lane:
 
 
 @router.get("/runs/{name}/t")
-def show_trajectories(
-    request: Request,
-    name: str,
-    phase: str = "",
-    step: str = "",
-    result: str = "",
-    failure: str = "",
-    text: str = "",
-    tool: str = "",
-    outcome: str = "",
-    sort: str = "",
-    limit: int = _PER_PAGE,
-) -> HTMLResponse:
-    """Trajectories of a run that match; with a tool or an outcome the calls that do."""
-    asked = {"phase": phase, "step": step, "result": result, "failure": failure, "text": text, "tool": tool}
-    asked |= {"outcome": outcome, "sort": sort}
-    query = urlencode({key: value for key, value in asked.items() if value})
-    found: dict[str, Any] = {"matches": [], "calls": [], "fault": ""}
+def show_trajectories(request: Request, name: str, asked: Asked, after: str = "") -> HTMLResponse:
+    """Trajectories of a run that match, 50 at a time."""
+    rows, following, fault = list[object](), None, ""
     with lineage(request) as reader:
         run = reader.get_run(name)
+        run_id = run.record.id
         try:
-            found |= _matching(reader, run.record.id, asked, limit)
-        except (RlfError, ValueError) as error:
-            found["fault"] = str(error)
-        tools = [summary.name for summary in reader.tool_call_summary(run.record.id)]
-        modes = sorted({one.mode for one in reader.evaluations(run.record.id)}, reverse=True)
-    more = len(found["matches"]) + len(found["calls"]) >= limit
-    values = {"run": run, "asked": asked, "query": f"?{query}" if query else "", "limit": limit, "more": more}
+            if asked.result == "flipped":
+                rows += find_flipped(reader, run_id, _PER_PAGE)
+            elif asked.text:
+                rows += find(reader, run_id, asked.wanted, asked.text, _PER_PAGE)
+            else:
+                found = page_trajectories(reader, run_id, asked.wanted, asked.sort, after or None, _PER_PAGE)
+                rows, following = list(found.rows), found.next
+        except RlfError as error:
+            fault = str(error)
+        tools = [summary.name for summary in reader.tool_call_summary(run_id)]
+        modes = sorted({one.mode for one in reader.evaluations(run_id)}, reverse=True)
     known = {"tools": tools, "phases": [TRAIN, *modes], "failures": list(FailureClass), "outcomes": list(Outcome)}
-    base = f"/runs/{run.record.id}/t"
-    title = f"trajectories · {run.record.id}"
-    return page(request, "trajectories.html", title, place="runs", base=base, **values, **known, **found)
-
-
-def _matching(reader: Reader, run_id: str, asked: dict[str, str], limit: int) -> dict[str, Any]:
-    wanted = wanted_trajectories(
-        asked["failure"] or None,
-        phase=asked["phase"] or None,
-        step=int(asked["step"]) if asked["step"] else None,
-        succeeded={"right": True, "wrong": False}.get(asked["result"]),
-        best_first=asked["sort"] == "advantage",
-        limit=None if asked["text"] else limit,
-    )
-    if asked["tool"] or asked["outcome"]:
-        return {"calls": find_calls(reader, run_id, wanted, asked["tool"] or None, asked["outcome"] or None, limit)}
-    if asked["result"] == "flipped":
-        return {"matches": find_flipped(reader, run_id, limit)}
-    return {"matches": find(reader, run_id, wanted, asked["text"] or None, limit)}
+    values = {"run": run, "asked": asked, "matches": rows, "following": following, "fault": fault}
+    base, title = f"/runs/{run_id}/t", f"trajectories · {run_id}"
+    return page(request, "trajectories.html", title, place="runs", base=base, query=asked.query, **values, **known)
 
 
 @router.get("/runs/{name}/t/{phase}/{step}/{k}")
@@ -114,89 +112,53 @@ def show_trajectory(
     request: Request, name: str, phase: str, step: int, k: int, view: str = "turns", colour: str = "probability"
 ) -> HTMLResponse:
     """One trajectory as turns, tokens or time, with its scores and its group."""
-    asked = {key: value for key, value in request.query_params.items() if key not in ("view", "colour")}
+    # Not declared as a parameter: `phase` and `step` of the list would be those of the path.
+    given: dict[str, Any] = {name: text for name, text in request.query_params.items() if name in Listed.__slots__}
+    asked = Listed(**given)
+    site, place, is_listed = site_of(request), (phase, step, k), bool(asked.query)
     with lineage(request) as reader:
-        run = reader.get_run(name)
-        run_id = run.record.id
-        stored = reader.trajectory(run_id, k=k, step=step, phase=phase)
-        group = reader.trajectories(run_id, wanted_trajectories(phase=phase, step=step, task_id=stored.summary.task_id))
-        place = _neighbours(reader, run_id, asked, stored)
-    openings, trajectory = Openings(run), stored.scored.trajectory
-    opening = openings(trajectory)
-    tools = run.record.plan.get("spec", {}).get("tools", ())
-    rewards = [member.reward for member in group if member.reward is not None]
+        found = read_trajectory(reader, name, place, site.openings, asked.wanted if is_listed else None)
+        run = reader.get_run(found.run.id)
+        read = read_tokens(reader, run.record.id, place, site.openings, 0, _MAX_TOKENS) if view == "tokens" else None
+    trajectory = found.stored.scored.trajectory
+    rewards = [member.reward for member in found.group if member.reward is not None]
+    system = next((message.content for message in trajectory.task.messages if message.role == "system"), "")
     values = {
         "run": run,
-        "stored": stored,
-        "one": stored.summary,
-        "side": side("", stored, opening),
-        "system": opening or next((m.content for m in trajectory.task.messages if m.role == "system"), ""),
-        "tools": [tool for tool in tools if not tool.get("hidden")],
-        "group": group,
+        "found": found,
+        "stored": found.stored,
+        "one": found.stored.summary,
+        "side": found.side,
+        "system": found.side.opening or system,
+        "tools": [tool for tool in run.record.plan.get("spec", {}).get("tools", ()) if not tool.get("hidden")],
+        "group": found.group,
         "lowest": min([0.0, *rewards]),
         "highest": max([0.0, *rewards]),
         "group_mean": fmean(rewards) if rewards else None,
         "view": view,
         "colour": colour,
-        "tokens": _tokens(openings, stored, colour) if view == "tokens" else [],
+        "tokens": []
+        if read is None
+        else [(token, _style(token, trajectory, found.stored.summary.advantage, colour)) for token in read.tokens],
         "lanes": _lanes(trajectory) if view == "time" else [],
-        "query": urlencode(asked),
-        **place,
     }
-    title = f"{phase} {step} · {k} · {run_id}"
-    return page(request, "trajectory.html", title, place="runs", base=f"/runs/{run_id}/t", **values)
+    base, title = f"/runs/{run.record.id}/t", f"{phase} {step} · {k} · {run.record.id}"
+    return page(request, "trajectory.html", title, place="runs", base=base, query=asked.query, **values)
 
 
-def _neighbours(reader: Reader, run_id: str, asked: dict[str, str], stored: StoredTrajectory) -> dict[str, Any]:
-    """The trajectories before and behind in the list that one came from; of its step without a list."""
-    here = stored.summary
-    if any(asked.get(key) for key in ("text", "tool", "outcome", "result")) or asked.get("sort"):
-        listed = _matching(reader, run_id, _all_asked(asked), _PER_PAGE)
-        places = [(one.phase, one.step, one.k) for one in _summaries(listed)]
-    else:
-        wanted = wanted_trajectories(asked.get("failure") or None, phase=here.phase, step=here.step)
-        places = [(one.phase, one.step, one.k) for one in reader.trajectories(run_id, wanted)]
-    at = places.index(found) if (found := (here.phase, here.step, here.k)) in places else -1
-    before = places[at - 1] if at > 0 else None
-    behind = places[at + 1] if 0 <= at < len(places) - 1 else None
-    return {"previous": before, "next": behind, "position": at + 1, "num_listed": len(places)}
+def _style(token: Token, trajectory: Trajectory, advantage: float | None, colour: str) -> str:
+    """The classes of a token: whether it is in the loss, its shade, and whether a turn begins with it."""
+    styles = ["turn-start"] if any(token.position == turn.start for turn in trajectory.turns) else []
+    if not token.sampled:
+        return " ".join([*styles, *(["sp"] if token.text.startswith("<|") else [])])
+    shades = {"probability": _shade(token.logprob), "advantage": _shade_of_advantage(advantage)}
+    return " ".join([*styles, "in-loss", shades.get(colour, "")]).strip()
 
 
-def _all_asked(asked: dict[str, str]) -> dict[str, str]:
-    names = ("phase", "step", "result", "failure", "text", "tool", "outcome", "sort")
-    return {name: asked.get(name, "") for name in names}
-
-
-def _summaries(listed: dict[str, Any]) -> list[Any]:
-    found = [match.summary for match in listed.get("matches", ())]
-    return found + list({(call.phase, call.step, call.k): call for call in listed.get("calls", ())}.values())
-
-
-def _tokens(openings: Openings, stored: StoredTrajectory, colour: str) -> list[Token]:
-    trajectory, advantage = stored.scored.trajectory, stored.summary.advantage
-    texts = token_texts(openings, trajectory)[:_MAX_TOKENS]
-    starts = {turn.start for turn in trajectory.turns}
-    return [_token(trajectory, place, text, advantage, colour, place in starts) for place, text in enumerate(texts)]
-
-
-def _token(
-    trajectory: Trajectory, place: int, text: str, advantage: float | None, colour: str, starts_turn: bool
-) -> Token:
-    sampled = bool(trajectory.action_mask[place])
-    logprob = trajectory.rollout_logprobs[place]
-    probability = math.exp(logprob) if sampled and math.isfinite(logprob) else None
-    styles = ["in-loss"] if sampled else ["sp"] if text.startswith("<|") else []
-    if sampled:
-        shade = _shade_of_advantage(advantage) if colour == "advantage" else _shade(probability)
-        styles += [shade] if shade and colour != "mask" else []
-    styles += ["turn-start"] if starts_turn else []
-    own = advantage if sampled else None
-    return Token(place, trajectory.tokens[place], text, " ".join(styles), probability, own, starts_turn)
-
-
-def _shade(probability: float | None) -> str:
+def _shade(logprob: float | None) -> str:
     """`p1` to `p4`, the less likely the stronger; none for what is as good as certain."""
-    rank = 0 if probability is None else sum(probability < edge for edge in _PROBABILITIES)
+    probability = 1.0 if logprob is None or not math.isfinite(logprob) else math.exp(logprob)
+    rank = sum(probability < edge for edge in _PROBABILITIES)
     return f"p{rank}" if rank else ""
 
 
@@ -212,9 +174,9 @@ def _lanes(trajectory: Trajectory) -> list[Lane]:
     """Sampling, waiting and calls on one axis of time, as the turns came."""
     spans = list(_spans(trajectory))
     total = max((start + seconds for _, _, _, start, seconds in spans), default=0.0) or 1.0
-    scale = (_LANE_WIDTH - 160) / total
+    scale = (_LANE_WIDTH - _LABEL_WIDTH - 10) / total
     return [
-        Lane(kind, label, row, 150 + start * scale, max(1.0, seconds * scale), seconds)
+        Lane(kind, label, row, _LABEL_WIDTH + start * scale, max(1.0, seconds * scale), seconds)
         for kind, label, row, start, seconds in spans
     ]
 
@@ -234,34 +196,22 @@ def _spans(trajectory: Trajectory) -> Iterator[tuple[str, str, int, float, float
         clock += turn.tools_s
 
 
-@router.get("/runs/{name}/groups/{step}/{task}")
+@router.get("/runs/{name}/groups/{step}/{task:path}")
 def show_group(request: Request, name: str, step: int, task: str, phase: str = TRAIN) -> HTMLResponse:
     """All answers to one question of a step, side by side."""
+    return _answers(request, name, task, step, phase, f"group of step {step}")
+
+
+@router.get("/runs/{name}/questions/{task:path}")
+def show_question(request: Request, name: str, task: str, phase: str = "") -> HTMLResponse:
+    """One question through the steps and evaluations of a run."""
+    return _answers(request, name, task, None, phase or None, "question")
+
+
+def _answers(request: Request, name: str, task: str, step: int | None, phase: str | None, words: str) -> HTMLResponse:
+    site = site_of(request)
     with lineage(request) as reader:
-        run = reader.get_run(name)
-        wanted = wanted_trajectories(phase=phase, step=step, task_id=task)
-        stored = _whole(reader, run.record.id, reader.trajectories(run.record.id, wanted))
-    return _members(request, run, stored, f"group of step {step}", task)
-
-
-@router.get("/runs/{name}/questions/{task}")
-def show_question(request: Request, name: str, task: str) -> HTMLResponse:
-    """One question through all evaluations of a run."""
-    with lineage(request) as reader:
-        run = reader.get_run(name)
-        tried = reader.trajectories(run.record.id, wanted_trajectories(task_id=task))
-        stored = _whole(reader, run.record.id, [one for one in tried if one.phase != TRAIN] or tried)
-    return _members(request, run, stored, "question", task)
-
-
-def _whole(reader: Reader, run_id: str, summaries: Sequence[Any]) -> list[StoredTrajectory]:
-    found = (reader.whole(run_id, summary) for summary in summaries)
-    return [stored for stored in found if stored is not None]
-
-
-def _members(request: Request, run: Any, stored: Sequence[StoredTrajectory], words: str, task: str) -> HTMLResponse:
-    members: list[tuple[StoredTrajectory, Side]] = [(one, side("", one, "-")) for one in stored]
-    if not members:
-        raise RlfError(f"run {run.record.id}: no trajectory of the question {task!r} is kept here.")
-    values = {"run": run, "members": members, "task": task, "base": f"/runs/{run.record.id}/t"}
-    return page(request, "members.html", f"{words} {task}", place="runs", words=words, **values)
+        found: Answers = read_answers(reader, name, task, site.openings, step, phase)
+        run = reader.get_run(found.run.id)
+    values = {"run": run, "found": found, "base": f"/runs/{run.record.id}/t", "words": words}
+    return page(request, "members.html", f"{words} {task}", place="runs", **values)

@@ -10,9 +10,9 @@ export function wake() {
     at?.classList.remove("at");
     at = token;
     token.classList.add("at");
-    const {i, id, p, a} = token.dataset, sampled = token.classList.contains("in-loss");
+    const {i, id, l, a} = token.dataset, sampled = token.classList.contains("in-loss");
     const why = sampled ? "in the loss: the policy sampled it" : "not in the loss: prompt, template or result of a tool";
-    readout.textContent = [`token ${i}`, `id ${id}`, JSON.stringify(token.textContent), p && `p ${p}`, p && `−ln p ${(-Math.log(p)).toFixed(3)}`, a && `advantage ${a.replace("-", "−")}`, why].filter(Boolean).join("   ");
+    readout.textContent = [`token ${i}`, `id ${id}`, JSON.stringify(token.textContent), l && `p ${Math.exp(l).toFixed(4)}`, l && `ln p ${l.replace("-", "−")}`, a && `advantage ${a.replace("-", "−")}`, why].filter(Boolean).join("   ");
   };
   box.addEventListener("pointerover", event => event.target.matches("span") && show(event.target));
   box.addEventListener("keydown", event => {

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +18,11 @@ import pytest
 import uvicorn
 
 from rlf.lineage import Recorder, open_store, start_run
+from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult, Turn
 from rlf.web.app import create_app
 from rlf.web.settings import WebSettings
 
-from ...reports.synthetic import events, run_record
+from ...reports.synthetic import events, run_record, scored, step_metrics, trajectory
 
 ENVIRONMENT = Path(__file__).parents[3] / ".venv" / "browser"
 AXE = ENVIRONMENT / "node_modules" / "axe-core" / "axe.min.js"
@@ -78,7 +81,20 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with Recorder(store, record.id) as recorder:
                 for event in events(num_steps=4, eval_every=2, num_questions=12, seed=seed):
                     recorder(event)
+        _record_hostile(store)
     return root
+
+
+def _record_hostile(store) -> None:
+    """A run whose tool returned what would run in a careless page."""
+    record = run_record("20260102-030402-abc2")
+    start_run(store, record)
+    call = CallRecord(ToolCall("search", {"query": HOSTILE}), ToolResult(Outcome.OK, HOSTILE))
+    turn = Turn(2, 4, 5, f"{HOSTILE}<|im_end|>", calls=(call,))
+    played = replace(trajectory(0, succeeds=True), turns=(turn,))
+    item = replace(scored(0, succeeds=True), trajectory=played)
+    with Recorder(store, record.id) as recorder:
+        recorder(StepFinished(1, step_metrics(0.5, random.Random(0)), (item,), (0.5,)))
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +126,7 @@ def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
         context.route("**/*", lambda route: _let_through(route, server.address, faults))
         page = context.new_page()
         page.set_default_timeout(20_000)
-        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("console", lambda message: _note(message, faults))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(server.address + path)
         return page
@@ -119,6 +135,12 @@ def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
     for context in contexts:
         context.close()
     assert faults == []
+
+
+def _note(message, faults: list[str]) -> None:
+    """Errors of the console; a save that is refused (412) is reported there too, and is what its test is about."""
+    if message.type == "error" and "status of 412" not in message.text:
+        faults.append(message.text)
 
 
 def _let_through(route, address: str, faults: list[str]) -> None:

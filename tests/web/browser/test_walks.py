@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import re
 
+from rlf.lineage import Recorder, open_store, start_run
+
+from ...reports.synthetic import events, run_record
+from .conftest import SPEC
+
 RUN = "/runs/20260102-030400-abc0"
 
 
@@ -80,3 +85,52 @@ def test_keys_of_the_schema_are_offered_where_one_types(visit):
     page.keyboard.press("End")
     page.keyboard.type("\nwarm")
     assert "warmup_steps" in page.locator(".cm-tooltip-autocomplete").inner_text()
+
+
+def test_what_a_tool_returned_is_text_and_nothing_in_it_runs(visit):
+    page = visit("/runs/20260102-030402-abc2/t/train/1/0")
+    shown = page.locator(".call .fed").inner_text()
+    assert "<script>window.attacked = true</script>" in shown and "\\u202e\\x1b[31m" in shown
+    assert page.evaluate("() => window.attacked") is None
+
+
+def test_the_same_file_saved_elsewhere_is_offered_before_anything_is_lost(visit, project):
+    page = visit("/specs/specs/search.yaml")
+    page.locator("#checked.status").wait_for()
+    (project / "specs" / "search.yaml").write_text(SPEC + "# theirs\n")
+    page.locator(".cm-content").press("Control+End")
+    page.keyboard.type("# mine")
+    page.keyboard.press("Control+s")
+    page.locator("#conflict[open]").wait_for()
+    assert "# theirs" in page.locator("#theirs").inner_text()
+    page.locator("#keep-mine").click()
+    page.locator("#saved", has_text=re.compile("^saved$")).wait_for()
+    assert (project / "specs" / "search.yaml").read_text().endswith("# mine")
+    (project / "specs" / "search.yaml").write_text(SPEC)
+
+
+def test_a_tool_is_called_through_its_form(visit):
+    page = visit("/tools/search.yaml")
+    page.locator("[data-fields] input").fill("Novbyl founded")
+    page.get_by_role("button", name="Call").click()
+    page.locator("#tool-result .status").wait_for()
+    assert page.locator("#tool-result .status").inner_text() == "ok"
+    assert "Novbyl was founded by" in page.locator("#tool-result pre").inner_text()
+
+
+def test_every_tab_sees_a_run_that_began_and_its_steps_by_one_stream(visit, project, chromium):
+    pages = [visit("/runs")]
+    pages += [pages[0].context.new_page() for _ in range(7)]
+    for page in pages[1:]:
+        page.goto(pages[0].url)
+    pages[0].wait_for_timeout(1500)
+    with open_store(project / "runs" / "rlf.db") as store:
+        record = run_record("20260103-000000-live")
+        start_run(store, record)
+        with Recorder(store, record.id) as recorder:
+            for event in events(num_steps=2, eval_every=2, num_questions=3):
+                recorder(event)
+    for page in pages:
+        row = page.locator(f"tr[id='{record.id}']")
+        row.wait_for()
+        assert "2" in row.locator("[data-label=step]").inner_text()
