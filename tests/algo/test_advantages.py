@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rlf.algo import ESTIMATORS
 from rlf.algo.advantages.dr_grpo import DrGrpo
+from rlf.algo.advantages.flash_reinforce import FlashReinforce
 from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.reinforce import Reinforce
@@ -86,6 +87,13 @@ def test_reinforce_without_std_norm_only_subtracts_the_batch_mean() -> None:
     assert_equal(output.advantages_BT, [[2, 2], [-2, -2]])
 
 
+def test_flash_reinforce_is_the_deviation_from_the_batchs_mean() -> None:
+    # mean (1 + 0 + 4 + 2) / 4 = 1.75
+    output = FlashReinforce().advantages(batch_of(REWARDS, GROUPS, MASK))
+    expected = [[-0.75, -0.75, 0], [-1.75, 0, -1.75], [0, 2.25, 2.25], [0.25, 0.25, 0.25]]
+    assert_equal(output.advantages_BT, expected)
+
+
 def test_reinforce_baseline_centres_by_group_and_whitens_by_batch() -> None:
     # deviations .5 (2 tokens), -.5 (2), 1 (2), -1 (3): mean -1/9, mean square (4 * .25 + 5)/9 = 2/3,
     # var 2/3 - 1/81 = 53/81
@@ -150,6 +158,7 @@ VARIANTS = [
     ("reinforce", {"std_norm": False}),
     ("reinforce_baseline", {}),
     ("reinforce_baseline", {"std_norm": False}),
+    ("flash_reinforce", {}),
     ("gae", {}),
     ("gae", {"gamma": 0.95, "lam": 0.8}),
     ("gae", {"gamma": 0.95, "lam": 0.8, "std_norm": False}),

@@ -90,7 +90,8 @@ class Layout:
         if self.all_share:
             return self.actor.total
         ref = 0 if self.ref is None or engine.colocate is not Colocate.NONE else self.ref.total
-        return self.actor.total + ref + (self.critic.total if self.critic else 0) + self.vllm_gpus
+        critic = 0 if self.critic is None or engine.colocate is Colocate.TRAINED else self.critic.total
+        return self.actor.total + ref + critic + self.vllm_gpus
 
 
 def _largest_divisor(number: int, most: int) -> int:

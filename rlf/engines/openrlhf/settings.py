@@ -23,6 +23,7 @@ ESTIMATOR_NAMES = {
     "rloo": "rloo",
     "grpo": "group_norm",
     "dr_grpo": "dr_grpo",
+    "flash_reinforce": "flash_reinforce",
 }
 """OpenRLHF's names of the estimators that it has; the others are refused."""
 LOSS_NAMES = {PolicyLossKind.PPO: "ppo", PolicyLossKind.GSPO: "gspo"}
@@ -34,6 +35,8 @@ class Colocate(StrEnum):
 
     ALL = "all"
     """Every model and vLLM share the policy's GPUs and take turns. Not with an asynchronous mode."""
+    TRAINED = "trained"
+    """Policy, reference and critic share GPUs; vLLM has its own. With an asynchronous mode alone."""
     ACTOR_REF = "actor_ref"
     """Policy and reference share GPUs; critic and vLLM have their own."""
     NONE = "none"
@@ -80,6 +83,14 @@ class VllmSpec(Section):
     """Keeps the keys and values of common beginnings: those of a group, and of a trajectory's earlier turns."""
     sync_backend: Literal["nccl", "gloo"] = "nccl"
     """What carries new weights to vLLM; `gloo` where there is no NCCL."""
+
+
+class MuonSpec(Section):
+    """Muon for the policy's matrices, AdamW with `train.learning_rate` for the rest."""
+
+    learning_rate: float = Field(0.02, gt=0)
+    """Of the matrices."""
+    momentum: float = Field(0.95, ge=0, lt=1)
 
 
 class WandbSpec(Section):
@@ -140,6 +151,11 @@ class OpenRlhfSettings(Engine):
     """Keeps the optimisers in the machines' own memory and makes their step on the CPU."""
     offload_ref: bool = False
     """Keeps the reference's weights in the machines' own memory. Needs `zero_stage: 3`."""
+    muon: MuonSpec | None = None
+    """None: AdamW alone. With it gradients are not clipped, since DeepSpeed clips what Muon has made of them."""
+    ema: float | None = Field(None, gt=0, lt=1)
+    """Share of a mean over the policy's weights that each update keeps, e.g. 0.992; the mean is what is saved as the
+    final model, and lies in the machine's own memory. None: the weights themselves are saved."""
     packing: bool = True
     """Trajectories lie end to end without padding and fill `train.micro_batch_tokens`. Needs flash attention."""
     ring_attention: int = Field(1, ge=1)

@@ -41,6 +41,7 @@ ROWS = (
         "algorithm: reinforce_baseline", "-", "`reinforce_plus_plus_baseline`", "`reinforce_baseline`",
         "arXiv:2501.03262", "A = whiten(r - mean(r))",
     ),
+    Row("algorithm: flash_reinforce", "-", "-", "`flash_reinforce`", "OpenRLHF", "A = r - mean(r) over the batch"),
     Row(
         "algorithm: {kind: gae, observations: bootstrap}", "-", "-", "`gae`",
         "arXiv:1506.02438", "t + 1 is the next token; V = 0 on observations",

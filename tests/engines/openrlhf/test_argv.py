@@ -15,6 +15,7 @@ from rlf.algo.loss_config import PolicyLossKind
 from rlf.algo.schedule import LrSchedule, lr_factor
 from rlf.core import SpecError
 from rlf.engines.openrlhf import OpenRlhf
+from rlf.engines.openrlhf.checks.faults import find_openrlhf_faults
 from rlf.engines.openrlhf.compile.argv import ELSEWHERE, OPTIONS, argv, words
 from rlf.engines.openrlhf.compile.options import TAKES
 from rlf.engines.openrlhf.layout import Layout
@@ -162,6 +163,9 @@ CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
     "engine.zero_stage": ((), "+engine.zero_stage=3"),
     "engine.offload_optimizer": ((), "+engine.offload_optimizer=true"),
     "engine.offload_ref": ((KL_LOSS, "+engine.zero_stage=3"), "+engine.offload_ref=true"),
+    "engine.muon.learning_rate": (("+engine.muon={}",), "+engine.muon.learning_rate=0.01"),
+    "engine.muon.momentum": (("+engine.muon={}",), "+engine.muon.momentum=0.9"),
+    "engine.ema": ((), "+engine.ema=0.99"),
     "engine.packing": ((), "+engine.packing=false"),
     "engine.ring_attention": (("+engine.actor.per_node=2",), "+engine.ring_attention=2"),
     "engine.attention": ((LOOSE,), "+engine.attention=sdpa"),
@@ -331,3 +335,32 @@ def test_a_micro_batch_without_packing_fits_the_budget_and_divides_a_gpus_share(
 def test_a_trajectory_longer_than_the_budget_is_one_micro_batch(load):
     spec = load("train.micro_batch_tokens=100", "+engine.actor.per_node=2", "+engine.ring_attention=2").spec
     assert (Layout.of(spec).micro_batch, Layout.of(spec).micro_batch_tokens) == (1, 160)
+
+
+def test_in_an_asynchronous_mode_trained_models_share_gpus_and_vllm_has_its_own(load):
+    overrides = ("+engine.mode=async", "+engine.colocate=trained", "+engine.actor.per_node=2", "+engine.vllm.engines=2")
+    spec = load(*overrides, KL_LOSS).spec
+    options = emitted(spec)
+    assert {"train.colocate_all", "train.async_enable"} <= set(options)
+    assert not {"vllm.enable_sleep", "ds.enable_sleep", "train.colocate_actor_ref"} & set(options)
+    assert Layout.of(spec).total_gpus(spec.engine) == 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "place", "words"),
+    [
+        (("+engine.colocate=trained",), "engine.colocate", "puts vLLM there too"),
+        (("+engine.muon={}", "+engine.zero_stage=3"), "engine.zero_stage", "refuses Muon"),
+        (("+engine.muon={}", "+engine.offload_optimizer=true"), "engine.offload_optimizer", "on the GPU alone"),
+        (("+engine.ema=0.99", LORA), "engine.ema", "adapters are no part"),
+    ],
+)
+def test_what_openrlhf_or_deepspeed_refuses_is_a_fault_with_their_reason(overrides, place, words, load):
+    (fault,) = find_openrlhf_faults(load(*overrides))
+    assert (fault.path, words in fault.message) == (place, True)
+
+
+def test_muon_is_not_clipped_and_the_critic_keeps_adam(load):
+    options = emitted(load("+engine.muon={}", GAE).spec)
+    assert (options["actor.optim"], options["actor.max_norm"]) == (("muon",), ("0.0",))
+    assert (options["critic.optim"], options["critic.max_norm"]) == (("adam",), ("1.0",))

@@ -148,12 +148,29 @@ def _critic_and_reference_have_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("engine", "offload_ref"), f"{message}zero_stage: 3, or remove it.")
 
 
+@reads("engine.muon", "engine.ema", "engine.offload_optimizer", "engine.zero_stage", "model.lora")
+def _optimiser_fits(loaded: LoadedSpec) -> Iterator[Fault]:
+    engine = openrlhf_settings(loaded.spec)
+    if engine.muon is not None and engine.offload_optimizer:
+        message = "got true with engine.muon, whose steps DeepSpeed makes on the GPU alone. Remove it, or engine.muon."
+        yield loaded.fault(("engine", "offload_optimizer"), message)
+    if engine.muon is not None and engine.zero_stage == 3:
+        message = "got 3 with engine.muon; DeepSpeed refuses Muon beside the reduce-scatter of that stage. Write 2."
+        yield loaded.fault(("engine", "zero_stage"), message)
+    if engine.ema is not None and loaded.spec.model.lora is not None:
+        message = "got a mean with model.lora; it averages whole weights, of which adapters are no part. "
+        yield loaded.fault(("engine", "ema"), f"{message}Remove it, or model.lora.")
+
+
 @reads(*LAYOUT_KEYS, "engine.queue_size")
 def _modes_fit_the_layout(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     if engine.mode is not Mode.SYNC and engine.colocate is Colocate.ALL:
         message = f"got {engine.mode} with colocate: all; who samples while others train needs GPUs of its own. Write "
-        yield loaded.fault(("engine", "mode"), f"{message}colocate: actor_ref, or mode: sync.")
+        yield loaded.fault(("engine", "mode"), f"{message}colocate: trained or actor_ref, or mode: sync.")
+    elif engine.mode is Mode.SYNC and engine.colocate is Colocate.TRAINED:
+        message = "got trained with mode: sync; OpenRLHF then puts vLLM there too. Write all, or mode: async."
+        yield loaded.fault(("engine", "colocate"), message)
     elif engine.sleep and not Layout.of(loaded.spec).all_share:
         message = f"got true with colocate: {engine.colocate}; who has GPUs of its own has nobody to leave them to. "
         yield loaded.fault(("engine", "sleep"), f"{message}Remove it, or write colocate: all.")
@@ -177,8 +194,11 @@ def _gpus_match(loaded: LoadedSpec) -> Iterator[Fault]:
     if layout.ref not in (None, actor) and engine.colocate is not Colocate.NONE:
         message = f"got {_said(layout.ref)}; with colocate: {engine.colocate} it shares the policy's {_said(actor)}. "
         yield loaded.fault(("engine", "ref"), f"{message}Remove it, or write colocate: none.")
-    if layout.critic not in (None, actor) and layout.all_share:
-        message = f"got {_said(layout.critic)}; with colocate: all it shares the policy's {_said(actor)}. "
+    shares = layout.all_share or engine.colocate is Colocate.TRAINED
+    if layout.critic not in (None, actor) and shares:
+        message = (
+            f"got {_said(layout.critic)}; with colocate: {engine.colocate} it shares the policy's {_said(actor)}. "
+        )
         yield loaded.fault(("engine", "critic"), f"{message}Remove it, or write colocate: none.")
     for name, gpus in (("ref", layout.ref), ("critic", layout.critic)):
         if gpus is not None and not layout.all_share and actor.total % gpus.total:
@@ -341,6 +361,7 @@ CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _images_are_seen,
     _adapters_reach_vllm,
     _critic_and_reference_have_a_use,
+    _optimiser_fits,
     _modes_fit_the_layout,
     _gpus_match,
     _address_is_a_job_server,

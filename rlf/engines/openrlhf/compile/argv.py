@@ -162,8 +162,11 @@ def _wandb(key: str) -> Callable[[Source], Value]:
     return lambda source: None if source.engine.wandb is None else getattr(source.engine.wandb, key)
 
 
+def _muon(key: str) -> Callable[[Source], Value]:
+    return lambda source: None if source.engine.muon is None else getattr(source.engine.muon, key)
+
+
 _OPTIMISER = (
-    ("optim", "", lambda s: "adam", ""),
     ("adam.betas", "train.adam_betas", lambda s: s.train.adam_betas, ""),
     ("adam.weight_decay", "train.weight_decay", lambda s: s.train.weight_decay, "not of biases and norms"),
     ("lr_scheduler", "train.lr_schedule train.warmup_steps", _schedule, "`constant_with_warmup` where there is one"),
@@ -174,7 +177,6 @@ _OPTIMISER = (
         "(warmup_steps - 1/2) / updates, which OpenRLHF rounds up to warmup_steps",
     ),
     ("min_lr_ratio", "train.min_lr_ratio", lambda s: s.train.min_lr_ratio, ""),
-    ("max_norm", "train.max_grad_norm", lambda s: s.train.max_grad_norm, ""),
 )
 """Options that the policy and the critic have each for itself."""
 
@@ -247,7 +249,18 @@ _TRAIN = (
     ),
     Option("train.max_epochs", "train.epochs", lambda s: s.train.epochs),
     Option("actor.adam.lr", "train.learning_rate", lambda s: s.train.learning_rate),
+    Option("actor.optim", "engine.muon", lambda s: "adam" if s.engine.muon is None else "muon"),
+    Option("actor.muon.lr", "engine.muon.learning_rate", _muon("learning_rate")),
+    Option("actor.muon.momentum", "engine.muon.momentum", _muon("momentum")),
     *(Option(f"actor.{flag}", keys, value, note) for flag, keys, value, note in _OPTIMISER),
+    Option(
+        "actor.max_norm",
+        "train.max_grad_norm engine.muon",
+        lambda s: s.train.max_grad_norm if s.engine.muon is None else 0.0,
+        "0 with Muon",
+    ),
+    Option("train.enable_ema", "engine.ema", lambda s: s.engine.ema is not None),
+    Option("train.ema_beta", "engine.ema", lambda s: s.engine.ema),
     Option(
         "actor.gradient_checkpointing_enable",
         "engine.gradient_checkpointing",
@@ -257,7 +270,9 @@ _TRAIN = (
 _CRITIC = (
     Option("critic.adam.lr", "train.critic.learning_rate", _of_critic(lambda s: s.train.critic.learning_rate)),
     Option("critic.value_clip", "train.critic.value_clip", _of_critic(lambda s: s.train.critic.value_clip)),
+    Option("critic.optim", "", _of_critic(lambda s: "adam")),
     *(Option(f"critic.{flag}", keys, _of_critic(value), note) for flag, keys, value, note in _OPTIMISER),
+    Option("critic.max_norm", "train.max_grad_norm", _of_critic(lambda s: s.train.max_grad_norm)),
 )
 _LOSS = (
     Option("actor.policy_loss_type", "train.loss.kind", lambda s: LOSS_NAMES[s.train.loss.kind]),
@@ -341,7 +356,12 @@ _PLACES = (
     Option("ref.num_gpus_per_node", "engine.ref.per_node", _gpus(lambda s: s.layout.ref, "per_node")),
     Option("critic.num_nodes", "engine.critic.nodes", _gpus(lambda s: s.layout.critic, "nodes")),
     Option("critic.num_gpus_per_node", "engine.critic.per_node", _gpus(lambda s: s.layout.critic, "per_node")),
-    Option("train.colocate_all", "engine.colocate", lambda s: s.layout.all_share),
+    Option(
+        "train.colocate_all",
+        "engine.colocate",
+        lambda s: s.layout.all_share or s.engine.colocate is Colocate.TRAINED,
+        "`all` and `trained`",
+    ),
     Option(
         "train.colocate_actor_ref",
         "engine.colocate",

@@ -44,12 +44,14 @@ def estimate_gpus(spec: RunSpec, shape: ModelShape, gpu_bytes: int | None) -> li
         return [GpuMemory("every model and vLLM", layout.actor.total, model.shared_phases(sampling), lacks)]
     policy = [*model.trained("policy", layout.actor)]
     groups = []
-    if layout.ref is not None and engine.colocate is Colocate.ACTOR_REF:
+    if layout.ref is not None and engine.colocate in (Colocate.ACTOR_REF, Colocate.TRAINED):
         policy += model.reference(layout.ref)
+    if layout.critic is not None and engine.colocate is Colocate.TRAINED:
+        policy += model.trained("critic", layout.critic)
     groups.append(GpuMemory("policy", layout.actor.total, (Phase("training", tuple(policy)),)))
     if layout.ref is not None and engine.colocate is Colocate.NONE:
         groups.append(GpuMemory("reference", layout.ref.total, (Phase("reading", tuple(model.reference(layout.ref))),)))
-    if layout.critic is not None:
+    if layout.critic is not None and engine.colocate is not Colocate.TRAINED:
         critic = tuple(model.trained("critic", layout.critic))
         groups.append(GpuMemory("critic", layout.critic.total, (Phase("training", critic),)))
     groups.append(GpuMemory("vLLM", layout.vllm_gpus, (Phase("sampling", (sampling,)),), lacks))
@@ -166,6 +168,8 @@ class _Models:
                 yield _cut(f"{name}: optimiser and gradients while others work", size, self._learnt, nodes, "machines")
         if self.layout.ref is not None and self.engine.offload_ref:
             yield _cut("reference: weights", _WEIGHT, self._all, self.layout.ref.nodes, "machines")
+        if self.engine.ema is not None:
+            yield _cut("policy: mean of weights", _WEIGHT, self._all, nodes, "machines")
         if self.layout.sleep:
             copies = gpus.per_node // self.layout.tensor_parallel or 1
             number = self.shape.num_parameters * copies

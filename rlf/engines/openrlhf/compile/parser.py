@@ -48,8 +48,6 @@ REFUSED = {
     "local_rank": "Ray sets it for each process",
 }
 """Options that have no key here on purpose, with the reason and what to write instead."""
-_WITHOUT_ADAPTERS = {"train.enable_ema": "it averages weights; adapters alone are trained. Remove it, or model.lora"}
-"""The same where `model.lora` is set."""
 _COUNTED = ("reward.stop_properly_penalty_coef",)
 
 
@@ -90,18 +88,17 @@ def parse_options(options: Sequence[str]) -> Parsed:
     return Parsed(values["error"], tuple(values["said"]), values["arguments"] or {}, takes)
 
 
-@reads("engine.extra_flags", "model.lora")
+@reads("engine.extra_flags")
 def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """What is wrong with `engine.extra_flags` whatever the other options are."""
     emitted = {option.flag: option for option in OPTIONS}
-    refused = REFUSED if loaded.spec.model.lora is None else REFUSED | _WITHOUT_ADAPTERS
     for flag, path, value in _extra(openrlhf_settings(loaded.spec).extra_flags):
         if flag in emitted:
             keys = emitted[flag].keys.split()
             mend = f", from {keys[0]}. Write that instead." if keys else ". Remove it."
             yield loaded.fault(path, f"rlf writes --{flag} itself{mend}")
-        elif flag in refused:
-            yield loaded.fault(path, f"--{flag} is not for rlf's jobs: {refused[flag]}.")
+        elif flag in REFUSED:
+            yield loaded.fault(path, f"--{flag} is not for rlf's jobs: {REFUSED[flag]}.")
         elif flag not in TAKES and (not is_installed() or installed_version() == VERSION):
             yield _unknown(loaded, path, flag, TAKES)
         elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):
