@@ -60,3 +60,12 @@ def test_one_fault_of_a_world_is_found_by_its_name_alone(world):
 
 def test_the_hash_of_a_page_is_that_of_its_verdicts():
     assert examine("Vault").sha256 == examine("Vault").sha256 != examine("Range").sha256
+
+
+def test_a_fork_is_played_on_beside_the_world_that_it_was_taken_from():
+    signs = {
+        name: {verdict.name: verdict for verdict in examine(name, TRIALS).verdicts}["snapshot"]
+        for name in ("Forked", "ForkedShort")
+    }
+    assert signs["Forked"].sign is Sign.OK, signs["Forked"].words
+    assert signs["ForkedShort"].sign is Sign.FAILED and "a fork after 0 actions" in signs["ForkedShort"].words

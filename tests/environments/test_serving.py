@@ -103,3 +103,33 @@ def test_the_same_world_over_mcp_has_lifecycle_tools_for_the_trainer(played, spe
     assert trajectory.error is None, trajectory.error
     assert [record.result.text for record in trajectory.calls] == ["A note: CORAL9", "It is open."]
     assert (trajectory.world.scores, idle.world.scores) == ({"opened": 1.0}, {"opened": 0.0})
+
+
+def test_the_served_worlds_are_imported_as_the_yaml_of_a_world(url, tmp_path):
+    from rlf.api.env.importing import import_world
+
+    done = import_world("openenv", url, tmp_path / "world.yaml")
+    assert f"url: {url}" in done.text and (tmp_path / "world.yaml").read_text() == done.text
+
+
+def test_the_world_over_mcp_on_http_has_one_episode_for_each_key(played, spec):
+    command = [sys.executable, "-m", "rlf", "env", "serve", str(spec), "--mcp", "http", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
+        try:
+            address = next(line for line in served.stderr if line.startswith("http")).strip()
+            env = {
+                "kind": "mcp",
+                "server": {"url": address, "start_timeout_s": 60},
+                "reset": {"tool": "reset_state", "arguments": {"task": "{number}"}},
+                "score": {"tool": "get_score"},
+                "end": {"tool": "end_world"},
+                "key": "world",
+            }
+            task = Task("t", (Message("user", "Go."),), columns={"number": 2})
+            script = [call("open", code="CORAL9") + STOP, f"Done.{STOP}"]
+            (opened, idle), _ = played(env, script, [f"Done.{STOP}"], task=task)
+        finally:
+            served.terminate()
+            served.wait(20)
+    assert opened.error is idle.error is None, (opened.error, idle.error)
+    assert (opened.world.scores, idle.world.scores) == ({"opened": 1.0}, {"opened": 0.0})

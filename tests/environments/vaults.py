@@ -130,3 +130,21 @@ class Determinism(Vault):
     def look(self, place: str) -> str:
         """Looks at a place: `desk` or `shelf`."""
         return f"{super().look(place)} {random.random()}"
+
+
+class Forked(Vault):
+    """Sound, with snapshots."""
+
+    def snapshot(self):
+        return dict(vars(self))
+
+    def restore(self, snapshot):
+        vars(self).update(snapshot)
+
+
+class ForkedShort(Forked):
+    """A restored one has forgotten the code, which only the next action shows."""
+
+    def restore(self, snapshot):
+        super().restore(snapshot)
+        self.code = "?"

@@ -7,12 +7,15 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlf.core.hashing import hash_json
 from rlf.environments.doctor.panel import panel
 from rlf.environments.doctor.playing import Action, Bench, Played, Policy, first_difference, follow
 from rlf.environments.doctor.verdicts import Page, Ranges, Sign, Verdict
-from rlf.tools.failure import describe
+from rlf.environments.kind import WorldMaker
+from rlf.environments.world import World
+from rlf.tools.failure import ToolFailure, describe
 from rlf.types import Task
 
 _CLOSE_S = 5.0
@@ -165,25 +168,49 @@ async def _close(subject: Subject) -> tuple[Sign, str]:
 
 
 async def _snapshot(subject: Subject) -> tuple[Sign, str]:
-    """A world that was restored continues as the one that it was taken from."""
+    """A fork, taken before each action of a solution, continues as the world that it was taken from."""
+    actions = subject.golds[0] or ()
     async with subject.bench.spec.open() as maker:
-        world, twin = await maker.make(), await maker.make()
+        world = await maker.make()
         try:
             await world.reset(subject.tasks[0], 0)
-            taken = await world.snapshot()
-            if taken is None:
-                return _UNKNOWN, "it gives none; forks play the calls again"
-            await twin.restore(taken)
-            for name in ("state", "score"):
-                one, other = await getattr(world, name)(), await getattr(twin, name)()
-                if one != other:
-                    return _FAILED, f"the {name} of the restored world differs: {one!r:.80}, then {other!r:.80}"
+            for at in range(len(actions) + 1):
+                taken = await world.snapshot()
+                if taken is None:
+                    return _UNKNOWN, "it gives none; forks play the calls again"
+                if difference := await _compare_fork(maker, taken, world, actions[at : at + 1]):
+                    return _FAILED, f"a fork after {at} actions: {difference}"
         except Exception as fault:  # noqa: BLE001 - whatever it raises is what is wrong
             return _FAILED, describe(fault)
         finally:
             await world.close()
-            await twin.close()
-    return _OK, "a restored world has the same state and scores"
+    return _OK, f"{len(actions) + 1} forks have the same state, results and scores"
+
+
+async def _compare_fork(maker: WorldMaker, taken: Any, world: World, actions: Sequence[Action]) -> str:
+    """Restores a fork, plays in both, and says what differs; empty where nothing does."""
+    twin = await maker.make()
+    try:
+        await twin.restore(taken)
+        for name in ("state",) if actions else ("state", "score"):  # a world is scored once
+            one, other = await getattr(world, name)(), await getattr(twin, name)()
+            if one != other:
+                return f"its {name} differs: {one!r:.80}, then {other!r:.80}"
+        for action in actions:
+            one, other = [await _act(each, action) for each in (twin, world)]
+            if one != other:
+                return f"the next action gave {other!r:.80} and in the fork {one!r:.80}"
+    finally:
+        await twin.close()
+    return ""
+
+
+async def _act(world: World, action: Action) -> Any:
+    """What an action gives, a refusal too."""
+    try:
+        return await (world.reply(action) if isinstance(action, str) else world.call(action))
+    except ToolFailure as refusal:
+        return refusal.outcome, refusal.text
 
 
 async def _hidden(subject: Subject) -> tuple[Sign, str]:
