@@ -1,9 +1,10 @@
-"""`python openenv_clients.py URL`: several of OpenEnv's own clients at once, in an environment that has OpenEnv."""
+"""`python openenv_clients.py URL`: several of OpenEnv's own clients at once, then its validator, where OpenEnv is."""
 
 import asyncio
 import json
 import sys
 
+from openenv.cli.__main__ import main as openenv
 from openenv.core.generic_client import GenericEnvClient
 
 CODES = ["AMBER7", "BASALT3", "CORAL9"]
@@ -29,4 +30,7 @@ async def main():
     return await asyncio.gather(*(play(sys.argv[1], number) for number in range(3)))
 
 
-print(json.dumps(asyncio.run(main())))
+url = sys.argv[1]
+print(json.dumps(asyncio.run(main())), flush=True)
+sys.argv = ["openenv", "validate", "--url", url, "--json"]
+openenv()

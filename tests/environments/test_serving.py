@@ -44,26 +44,26 @@ def url(spec):
         served.wait(20)
 
 
-@pytest.fixture
-def openenv():
+@pytest.fixture(scope="module")
+def openenv(url):
+    """What OpenEnv's clients and validator print, in one process: its import takes seconds."""
     if not (OPENENV / "openenv").exists():
         pytest.skip(f"{OPENENV} has no OpenEnv: `make .venv/worlds/ready` installs it")
-    return OPENENV
+    script = [OPENENV / "python", HERE / "openenv_clients.py", url]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    played, _, report = done.stdout.partition("\n")
+    return json.loads(played), json.loads(report)
 
 
-def test_openenv_validates_the_server_on_all_six_points(openenv, url):
-    done = subprocess.run(
-        [openenv / "openenv", "validate", "--url", url, "--json"], capture_output=True, text=True, timeout=120
-    )
-    report = json.loads(done.stdout)
+def test_openenv_validates_the_server_on_all_six_points(openenv):
+    _, report = openenv
     assert report["passed"] and (report["summary"]["passed_count"], report["summary"]["total_count"]) == (6, 6)
 
 
-def test_several_of_openenvs_own_clients_have_a_world_each(openenv, url):
-    script = [openenv / "python", HERE / "openenv_clients.py", url]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin"})
-    assert done.returncode == 0, done.stderr[-2000:]
-    for code, (began, seen, reward, is_over, scores) in zip(CODES, json.loads(done.stdout), strict=True):
+def test_several_of_openenvs_own_clients_have_a_world_each(openenv):
+    played, _ = openenv
+    for code, (began, seen, reward, is_over, scores) in zip(CODES, played, strict=True):
         assert (began, seen) == ("Please.\n\nOpen the vault.", f"A note: {code}")
         assert (reward, is_over, scores) == (1.0, True, {"opened": 1.0})
 

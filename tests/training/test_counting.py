@@ -10,7 +10,7 @@ from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import REWARD, SAMPLER, broken_trajectory, counts, find_cause
 from rlf.training.metrics import step_metrics
-from rlf.types import CallRecord, Outcome, StopReason, Task, ToolCall, ToolResult, Turn
+from rlf.types import CallRecord, Outcome, Phase, StopReason, Task, ToolCall, ToolResult, Turn, WorldRecord
 
 from .trajectories import scored
 
@@ -44,6 +44,15 @@ def test_the_first_tool_that_broke_is_named() -> None:
     )
     trajectory = replace(item.trajectory, turns=(Turn(1, 2, 2, "", records),))
     assert find_cause(replace(item, trajectory=trajectory)) == "tool 'gone'"
+
+
+def test_a_world_that_failed_is_named_before_the_tools() -> None:
+    item = scored("a", None, stop=StopReason.INFRA_FAILURE)
+    call = CallRecord(ToolCall("gone", {}), ToolResult(Outcome.INFRA, ""))
+    for failed, cause in ((Phase.RESET, "world 'shop'"), (None, "tool 'gone'")):
+        world = WorldRecord("shop", failed=failed)
+        trajectory = replace(item.trajectory, turns=(Turn(1, 2, 2, "", (call,)),), world=world)
+        assert find_cause(replace(item, trajectory=trajectory)) == cause
 
 
 def test_throughput_follows_from_the_times_that_an_engine_measured() -> None:

@@ -37,6 +37,7 @@ def test_the_order_of_a_pass_follows_from_the_seed_and_the_pass() -> None:
 def test_a_task_of_a_later_pass_is_a_group_of_its_own() -> None:
     drawn = [task.id for _, task in draw_tasks(TASKS, 7, 0, 15)]
     assert Counter(drawn).most_common(1)[0][1] == 1
+    assert sorted(drawn[:5]) == [task.id for task in TASKS]
     assert sorted(drawn[5:10]) == [f"{task.id}#1" for task in TASKS]
 
 
