@@ -129,7 +129,7 @@ def play_world(
     """Play a world in the terminal: you are the policy.
 
     A line `TOOL {JSON}` or `TOOL name=value ...` is a call, any other one is what you say; an empty line or the end of
-    the input ends the episode.
+    the input ends the episode; `/undo` takes the last action back.
     """
     import asyncio
 
@@ -155,6 +155,10 @@ def play_world(
         while True:
             print("> ", end="", file=console, flush=True)
             line = (await asyncio.to_thread(sys.stdin.readline)).rstrip("\n")
+            if line == "/undo" and scene.past:
+                num_shown -= 1
+                tell("  taken back")
+                raise worlds.Undone
             try:
                 return _action(line, scene) if line else None
             except ValueError as fault:

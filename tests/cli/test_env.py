@@ -64,6 +64,14 @@ def test_a_person_plays_a_world_line_by_line(run):
     assert "2 actions; scores: opened 1" in done.output
 
 
+def test_an_action_of_a_person_is_taken_back(run):
+    given = 'open {"code": "WRONG"}\nlook place=desk\n/undo\n/undo\nlook place=shelf\n\n'
+    done = run("play", "world.yaml", given=given)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("taken back") == 2 and "A note: AMBER7" in done.output
+    assert "Nothing." in done.output and "1 actions; scores: opened 0" in done.output
+
+
 def test_the_prompt_of_a_world_is_shown_as_the_model_reads_it(run):
     assert "Please.\n\nOpen the vault.<|im_end|>" in run("play", "world.yaml", "--prompt", given="\n").output
     shown = run("show", "world.yaml").output

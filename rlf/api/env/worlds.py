@@ -171,10 +171,44 @@ async def examine(
         )
 
 
-async def play(spec: RunSpec, task: Task, act: Callable[[Scene], Awaitable[Action | None]]) -> Played:
-    """One episode of a world with a person as the policy."""
+class Undone(Exception):
+    """A person takes the last action back."""
+
+
+Act = Callable[[Scene], Awaitable[Action | None]]
+"""What a person does next. May raise Undone."""
+
+
+async def play(spec: RunSpec, task: Task, act: Act) -> Played:
+    """One episode of a world with a person as the policy.
+
+    After Undone the world begins again, and all actions but the last are repeated.
+
+    Raises:
+        RlfError: a world that was begun again did not come out the same.
+    """
     async with open_bench(world_of(spec), [task], seed=spec.seed, tools=spec.tools, max_actions=1000) as bench:
-        return await bench.play(task, act)
+        kept: tuple[Happened, ...] = ()
+        while True:
+            replay = _Replay(kept, act)
+            try:
+                return await bench.play(task, replay)
+            except Undone:
+                kept = replay.past[:-1]
+
+
+class _Replay:
+    """A policy that repeats actions, compares what they lead to with what they did before, and then asks a person."""
+
+    def __init__(self, kept: tuple[Happened, ...], act: Act) -> None:
+        self._kept, self._act = kept, act
+        self.past: tuple[Happened, ...] = ()
+
+    async def __call__(self, scene: Scene) -> Action | None:
+        self.past = scene.past
+        if scene.past[: len(self._kept)] != self._kept[: len(scene.past)]:
+            raise RlfError("env: the world cannot be taken back: the same actions led to something else.")
+        return self._kept[len(scene.past)].action if len(scene.past) < len(self._kept) else await self._act(scene)
 
 
 def pick_task(spec: RunSpec, number: int) -> Task:
