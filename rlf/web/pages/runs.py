@@ -20,6 +20,7 @@ from rlf.reports.pages.curves import Course, further_curves, main_curves
 from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, read_report, shown_events, status_words, tool_rows
 from rlf.reports.sheets import Sheet
 from rlf.reports.summary import difference_words, rate_rows
+from rlf.reports.sweep import is_sweep, read_sweep
 from rlf.web.pages.render import lineage, page, site_of
 
 router = APIRouter(include_in_schema=False)
@@ -116,12 +117,14 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         newest = find(reader, run_id, wanted, None, _NUM_NEWEST) if newest_step is not None else []
         tags = reader.tags().get(run_id, ())
         children = reader.run_lines(parent_id=run_id)
+        sweep = read_sweep(reader, run_id) if is_sweep(report.run) else None
     courses = [Course("", [report.steps], [evaluations])]
     values = {
         "run": report.run,
         "report": report,
         "tags": tags,
         "children": children,
+        "sweep": sweep,
         "overrides": overrides_of(report.run),
         "num_steps": num_steps(report.run),
         "status_words": status_words(report.run),

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 
+from rlf.api.runs.paid import find_paid
 from rlf.api.runs.trace import TRAIN, find, find_flipped
 from rlf.api.runs.trajectories import (
     Answers,
@@ -27,7 +28,7 @@ from rlf.core.errors import RlfError
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory
 from rlf.web.api.trajectories import read_filter
-from rlf.web.pages.render import lineage, page, site_of
+from rlf.web.pages.render import is_part, lineage, page, site_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,6 +36,7 @@ _PER_PAGE = 50
 _MAX_TOKENS = 4096
 """Tokens that the view holds at once."""
 _PROBABILITIES = (0.9, 0.5, 0.1, 0.01)
+_WHY_S = 90
 _LANE_WIDTH = 960
 _LABEL_WIDTH = 150
 
@@ -215,3 +217,28 @@ def _answers(request: Request, name: str, task: str, step: int | None, phase: st
         run = reader.get_run(found.run.id)
     values = {"run": run, "found": found, "base": f"/runs/{run.record.id}/t", "words": words}
     return page(request, "members.html", f"{words} {task}", place="runs", **values)
+
+
+@router.get("/runs/{name}/why/{step}/{k}")
+def show_advantage(request: Request, name: str, step: int, k: int) -> HTMLResponse:
+    """Why a training trajectory has its advantage; the frame comes first."""
+    site, found = site_of(request), None
+    with lineage(request) as reader:
+        run = reader.get_run(name)
+    if is_part(request):
+        about = {"run": run.record.id, "runs": str(site.runs_folder), "step": step, "k": k}
+        found = site.fresh.call("explain_advantage", deadline_s=_WHY_S, **about)
+    place = f"/runs/{run.record.id}/t/{TRAIN}/{step}/{k}"
+    return page(request, "why.html", f"advantage of {TRAIN} {step} · {k}", place="runs", run=run, found=found, at=place)
+
+
+@router.get("/runs/{name}/paid")
+def show_paid(request: Request, name: str) -> HTMLResponse:
+    """Training trajectories that are paid as right ones are, and are not right."""
+    with lineage(request) as reader:
+        found = find_paid(reader, name, _PER_PAGE)
+        run = reader.get_run(found.run.id)
+    base = f"/runs/{run.record.id}/t"
+    return page(
+        request, "paid.html", f"paid, not right · {run.record.id}", place="runs", run=run, found=found, base=base
+    )

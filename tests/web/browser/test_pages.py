@@ -10,6 +10,7 @@ RUN = "/runs/20260102-030400-abc0"
 PAGES = {
     "runs": "/runs",
     "run": RUN,
+    "paid": f"{RUN}/paid",
     "plan": f"{RUN}/plan",
     "files": f"{RUN}/files",
     "trajectories": f"{RUN}/t",
