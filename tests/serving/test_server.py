@@ -16,7 +16,7 @@ from rlf.core import RunError
 from rlf.engines.local.host import PolicyHost, load_host
 from rlf.serving.dialogue import Dialogue
 from rlf.types import Sample, Sampling, ToolDescription
-from tests.serving.served import QUESTION, SEARCH, Ask, asking, serving_model
+from tests.serving.served import QUESTION, SEARCH, Ask, asking, events_of, serving_model
 
 
 @pytest.fixture(autouse=True)
@@ -207,3 +207,22 @@ def test_others_are_answered_while_a_large_text_becomes_tokens() -> None:
         assert (await large)[0] == 200
 
     asking(story)
+
+
+def test_many_streams_send_larger_chunks() -> None:
+    body = {"model": "tiny", "messages": QUESTION, "stream": True, "max_tokens": 64, "ignore_eos": True}
+
+    async def story(ask: Ask) -> list[int]:
+        found = await asyncio.gather(
+            *(ask("/v1/chat/completions", {**body, "seed": seed, "return_token_ids": True}) for seed in range(32))
+        )
+        return [size for _, text in found for size in _sizes(text)]
+
+    sizes = asking(story)
+    assert sum(sizes) == 32 * 64 and len(sizes) < 32 * 64 / 4
+
+
+def _sizes(text: str) -> list[int]:
+    """Tokens of each chunk."""
+    choices = [event["choices"][0] for event in events_of(text) if event["choices"]]
+    return [len(choice["token_ids"]) for choice in choices if choice.get("token_ids")]
