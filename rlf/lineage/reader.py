@@ -47,6 +47,7 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.store import Store
+from rlf.lineage.text_index import TextIndex, all_text
 from rlf.lineage.values import (
     AnyRow,
     blob_names,
@@ -260,6 +261,18 @@ class Reader:
         with self.store.read() as connection:
             last = None if after is None else _trajectory_row(connection, run_id, after[2], after[1], after[0])
             return _asked(connection, connection.execute(_ordered(query, order, last).limit(limit)).all())
+
+    def with_words(self, run_id: str, heads: Sequence[TrajectorySummary], text: str) -> list[TrajectorySummary]:
+        """Those of a run's trajectories that can hold a text, in their order; all where no index can be kept."""
+        file = self.store.index_file
+        if file is None:
+            return list(heads)
+
+        def read(head: TrajectorySummary) -> str | None:
+            stored = self.whole(run_id, head)
+            return None if stored is None else all_text(stored)
+
+        return list(TextIndex(file).narrow(run_id, heads, text, read))
 
     def pay(self, run_id: str, phase: str) -> list[Pay]:
         """Reward and success of the trajectories of each step that have a reward, in order."""

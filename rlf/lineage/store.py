@@ -128,6 +128,11 @@ class Store:
         """Where the lock files of running runs are; None where the database is a server."""
         return None if self._file is None else self._file.with_name(f"{self._file.name}-leases")
 
+    @property
+    def index_file(self) -> Path | None:
+        """The index of words beside the database; None where the database is a server or is only read."""
+        return None if self._file is None or self.read_only else self._file.with_name(f"{self._file.name}-text")
+
     @contextmanager
     def holding(self, lease: Lease) -> Iterator[None]:
         """Keeps a lease until the store is closed, unless the block that records it fails."""

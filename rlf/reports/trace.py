@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from rlf.lineage.records import FoundCall, StoredTrajectory, TrajectoryFilter, TrajectorySummary
+from rlf.lineage.text_index import all_text
 from rlf.reports.change import pairs, read_changes
 from rlf.reports.quantities import MISSING, decimal, duration, visible
 from rlf.reports.sheets import plain_table
@@ -37,10 +38,13 @@ class Match:
 
 def find(reader: Reader, run_id: str, wanted: TrajectoryFilter, text: str | None, limit: int) -> list[Match]:
     """The trajectories that match, whole ones only where a text is looked for in prompts, turns and results."""
+    heads: Iterable[TrajectorySummary] = reader.trajectories(run_id, wanted)
+    if text is not None:
+        heads = reader.with_words(run_id, list(heads), text)
     found = []
-    for summary in reader.trajectories(run_id, wanted):
+    for summary in heads:
         stored = reader.whole(run_id, summary)
-        if text is not None and (stored is None or text.lower() not in _all_text(stored).lower()):
+        if text is not None and (stored is None or text.lower() not in all_text(stored).lower()):
             continue
         found.append(Match(summary, _question(stored)))
         if len(found) == limit:
@@ -57,14 +61,6 @@ def find_flipped(reader: Reader, run_id: str, limit: int) -> list[Match]:
         if pair.before.success != pair.after.success
     ]
     return [Match(summary, _question(reader.whole(run_id, summary))) for summary in flipped[:limit]]
-
-
-def _all_text(stored: StoredTrajectory) -> str:
-    trajectory = stored.scored.trajectory
-    parts = [message.content for message in trajectory.task.messages]
-    parts += [turn.text for turn in trajectory.turns]
-    parts += [record.result.text for record in trajectory.calls]
-    return "\n".join(parts)
 
 
 def _question(stored: StoredTrajectory | None) -> str:

@@ -10,6 +10,7 @@ from fastapi import Body, Header
 from rlf.api.jobs import Job, checked_words
 from rlf.api.output_schema import schema_text
 from rlf.api.specs.files import FileText, ProjectFile
+from rlf.core.errors import NotFoundError
 from rlf.web.site import Area, Site
 
 Text = Annotated[str | None, Body(max_length=1_000_000)]
@@ -68,7 +69,8 @@ def routes(site: Site) -> Area:
     ) -> Job:
         """Starts a run, a sweep or a rehearsal as a process of its own."""
         for file in files:
-            site.files.path(file)
+            if not site.files.path(file).is_file():
+                raise NotFoundError(f"{file}: there is no such file.")
         return site.jobs.start(action, [*_COMMANDS[action], *checked_words(files, overrides)])
 
     return area
