@@ -21,7 +21,7 @@ from rlf.core import RlfError
 from rlf.core.redact import Redactor
 from rlf.environments.classes import LIFE
 from rlf.environments.workers.class_processes import MAX_ORDER_BYTES
-from rlf.tools.failure import ToolFailure
+from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.python.processes import MAX_REPLY_BYTES, relay_output
 from rlf.tools.python.worker import LENGTH
 from rlf.types import Outcome, ToolCall
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _START_S = 60.0
 """Imports of large packages on a busy machine take their time."""
+_ORDER_S = 20.0
 _END_S = 2.0
 
 
@@ -80,7 +81,10 @@ class ClassProcesses:
 
     async def make(self) -> Any:
         """An instance in a process of its own."""
-        process = await (await self._find_server()).fork()
+        try:
+            process = await (await self._find_server()).fork()
+        except ToolFailure:  # a world may have ended the server just now; there is another one then
+            process = await (await self._find_server()).fork()
         stand_in = _StandIn(self._made_by, process)
         try:
             await self._ask(stand_in, "__init__", {})
@@ -169,11 +173,13 @@ class _Server:
         self._turn = asyncio.Lock()
         """Held from an order to its answer."""
         self._num_forked = 0
+        self._is_lost = False
+        """Whether an order had no answer."""
 
     @property
     def is_gone(self) -> bool:
         """Whether it has ended."""
-        return self._popen.poll() is not None
+        return self._is_lost or self._popen.poll() is not None
 
     async def start(self, start: dict[str, Any]) -> None:
         """Lets it import the class. Raises RlfError."""
@@ -182,8 +188,8 @@ class _Server:
         await asyncio.to_thread(_write_whole, stdin, pickle.dumps(start))
         try:
             answer = await self._answer_to(0)
-        except ToolFailure as fault:
-            raise RlfError(fault.text) from fault
+        except (EOFError, OSError) as fault:
+            raise RlfError(f"no process can import the world's class: {describe(fault)}") from fault
         if "failed" in answer:
             raise RlfError(answer["failed"])
 
@@ -208,18 +214,24 @@ class _Server:
         async with self._turn:
             try:
                 socket.send_fds(self._orders, [json.dumps(order).encode()], list(descriptors))
-            except OSError as fault:
-                raise ToolFailure(Outcome.INFRA, f"the process that worlds are forked from is gone: {fault}") from fault
-            return await self._answer_to(order["id"])
+                return await asyncio.wait_for(self._answer_to(order["id"]), _ORDER_S)
+            except (OSError, TimeoutError, EOFError) as fault:  # one of its worlds may have ended or stopped it
+                self._is_lost = True
+                self._kill()
+                words = "the process that worlds are forked from does not answer"
+                raise ToolFailure(Outcome.INFRA, words) from fault
 
     async def close(self) -> None:
         """Ends it, and with it all that were forked from it."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._kill()
         await asyncio.to_thread(self._popen.wait)
         async with self._turn:  # whose order, if there is one, has its answer now: the end
             self._orders.close()
         await asyncio.to_thread(self._relay.join, _END_S)
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
 
     async def _answer_to(self, number: int) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
@@ -227,7 +239,7 @@ class _Server:
             answer: dict[str, Any] = json.loads(packet)
             if answer["id"] == number:
                 return answer
-        raise ToolFailure(Outcome.INFRA, "the process that worlds are forked from ended")
+        raise EOFError("the process that worlds are forked from ended")
 
 
 def _write_whole(stdin: Any, body: bytes) -> None:
