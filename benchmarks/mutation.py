@@ -49,7 +49,7 @@ AREAS = {
     ),
     "rollout": (
         ["rollout/loop.py", "rollout/builder.py"],
-        ["rollout", "chat/test_through_the_loop.py", "chat/test_vision.py"],
+        ["rollout", "chat/test_through_the_loop.py", "chat/test_vision.py", "environments/test_worlds.py"],
     ),
     "rewards": (
         ["rewards/composition.py", "rewards/function.py"],

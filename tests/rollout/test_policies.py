@@ -54,6 +54,14 @@ def test_a_safe_repair_runs_the_call_and_is_counted(played, slip):
     assert metrics(trajectory)[f"tools/repaired/{slip}"] == 1.0
 
 
+def test_the_times_of_turns_and_tools_are_parts_of_the_trajectorys(played):
+    trajectory, _ = played(GOOD + STOP, ANSWER)
+    calling, answering = trajectory.turns
+    assert calling.tools_s > 0.0 == answering.tools_s
+    assert sum(turn.sample_s + turn.tools_s for turn in trajectory.turns) <= trajectory.duration_s
+    assert trajectory.duration_s < 600
+
+
 def test_a_raw_newline_is_repaired_to_the_newline_it_is(played):
     trajectory, _ = played(block('{"name": "search", "arguments": {"query": "a\nb"}}') + STOP, ANSWER, handling=SAFE)
     assert trajectory.calls[0].call.arguments == {"query": "a\nb"}
