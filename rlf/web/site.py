@@ -99,7 +99,7 @@ class Site:
         self._open.close()
         self.fresh.close()
 
-    def page(self, request: Request, template: str, status: int = 200, **values: object) -> HTMLResponse:
+    def page(self, request: Request, template: str, status: int = 200, /, **values: object) -> HTMLResponse:
         """A template filled in with values: whole, or without its frame for a request of htmx."""
         is_part = "hx-request" in request.headers and "hx-boosted" not in request.headers
         text = self._templates.get_template(template).render(

@@ -12,7 +12,7 @@ from rlf.api.lineage import Reader
 from rlf.web.site import Site
 
 
-def page(request: Request, template: str, title: str, **values: Any) -> HTMLResponse:
+def page(request: Request, template: str, /, title: str, **values: Any) -> HTMLResponse:
     """One page, or its content alone for htmx; `place` of the values names what the navigation marks."""
     return site_of(request).page(request, template, title=title, **values)
 
