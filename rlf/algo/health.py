@@ -157,7 +157,7 @@ class Watch:
         if name in self._raised or event.step - since + 1 < guard.steps:
             return None
         self._raised.add(name)
-        text = f"{name} is {value:.4g}, {_bound(guard, value)} since step {since}"
+        text = f"{name} is {value:.4g}, {_show_bound(guard, value)} since step {since}"
         return Alarm(name, text, guard.action, event.step, since, value, _examples(name, event.trajectories))
 
 
@@ -188,7 +188,7 @@ def _parse_failures(trajectories: Sequence[Scored]) -> float:
     return sum(len(item.trajectory.failures) for item in trajectories) / max(1, len(trajectories))
 
 
-def _bound(guard: Guard, value: float) -> str:
+def _show_bound(guard: Guard, value: float) -> str:
     if not math.isfinite(value):
         return "no number"
     return f"above {guard.above:g}" if guard.above is not None and value > guard.above else f"below {guard.below:g}"

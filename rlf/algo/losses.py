@@ -191,7 +191,7 @@ def _surrogate(
     """Per-token loss, and where a clip acts (bool): of ppo and gspo where the clipped objective is the smaller one."""
     match config.kind:
         case PolicyLossKind.PPO | PolicyLossKind.GSPO:
-            return _clipped(ratio_BT, advantages_BT, config)
+            return _clip_terms(ratio_BT, advantages_BT, config)
         case PolicyLossKind.CISPO:
             plain_BT = ratio_BT.detach()
             weight_BT = plain_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
@@ -205,7 +205,7 @@ def _surrogate(
             return -advantages_BT * logprobs_BT, torch.zeros_like(ratio_BT, dtype=torch.bool)
 
 
-def _clipped(ratio_BT: Tensor, advantages_BT: Tensor, config: PolicyLossConfig) -> tuple[Tensor, Tensor]:
+def _clip_terms(ratio_BT: Tensor, advantages_BT: Tensor, config: PolicyLossConfig) -> tuple[Tensor, Tensor]:
     plain_BT = ratio_BT * advantages_BT
     clipped_BT = ratio_BT.clamp(1 - config.clip_low, 1 + config.clip_high) * advantages_BT
     objective_BT = torch.min(plain_BT, clipped_BT)

@@ -68,7 +68,9 @@ def encode_data(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     markup, encode = _markup(tokenizer), _encoder(tokenizer)
     tokens = encode(text)
     if not markup.ids.isdisjoint(tokens):
-        tokens = [token for piece in _cut(text, markup.start) for token in _encode_piece(encode, piece, markup.ids)]
+        tokens = [
+            token for piece in _cut_character(text, markup.start) for token in _encode_piece(encode, piece, markup.ids)
+        ]
     if _continuation(tokenizer) is not None and decode(tokenizer, tokens) != text:
         tokens = _spelt(tokenizer, text, markup.ids)
     assert markup.ids.isdisjoint(tokens), f"data became special tokens: {sorted(markup.ids.intersection(tokens))}"
@@ -157,7 +159,7 @@ def _spelt(tokenizer: PreTrainedTokenizerBase, text: str, forbidden: frozenset[i
     return tokens
 
 
-def _cut(text: str, start: re.Pattern[str]) -> list[str]:
+def _cut_character(text: str, start: re.Pattern[str]) -> list[str]:
     """Cuts one character into every added token, nested and overlapping ones too.
 
     Each occurrence begins somewhere and is cut right after its first character, so no piece holds a whole one.
@@ -185,7 +187,7 @@ def _continuation(tokenizer: PreTrainedTokenizerBase) -> _Continuation | None:
 
     state = json.loads(backend.to_str())
     for part in ("normalizer", "pre_tokenizer"):
-        state[part] = _unmarked(state[part])
+        state[part] = _strip_marks(state[part])
     inside = Tokenizer.from_str(json.dumps(state))
 
     def encode(text: str) -> list[int]:
@@ -206,15 +208,15 @@ def _state(part: Any) -> Any:
 
 def _marks(state: Any) -> bool:
     """Whether a part of a tokenizer marks the beginning of every text."""
-    return state is not None and _unmarked(state) != state
+    return state is not None and _strip_marks(state) != state
 
 
-def _unmarked(state: Any) -> Any:
+def _strip_marks(state: Any) -> Any:
     """The same part without the marks."""
     match state:
         case {"type": "Sequence"}:
             (key,) = state.keys() - {"type"}
-            parts = [_unmarked(part) for part in state[key]]
+            parts = [_strip_marks(part) for part in state[key]]
             return {**state, key: [part for part in parts if part is not None]}
         case {"type": "Prepend"}:
             return None

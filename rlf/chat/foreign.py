@@ -32,13 +32,13 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else write_json(value)
 
 
-def _named(call: ToolCall, key: str = "arguments") -> str:
+def _write_named(call: ToolCall, key: str = "arguments") -> str:
     return write_json({"name": call.name, key: dict(call.arguments)})
 
 
 def _around(before: str, after: str, key: str = "arguments") -> Callable[[ToolCall], str]:
     """The JSON of a call between two marks; a mark that ends with a bracket holds a list."""
-    return lambda call: f"{before}{_named(call, key)}{after}"
+    return lambda call: f"{before}{_write_named(call, key)}{after}"
 
 
 def _invoke(outer: str, inner: str = "", is_typed: bool = False) -> Callable[[ToolCall], str]:

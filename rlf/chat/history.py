@@ -66,12 +66,12 @@ def differences(
     seen = "".join(segments)
     if any(_is_whole(text, seen) for text in renderings):
         return ()
-    prompt = _unopened(chat, segments[0])
+    prompt = _strip_thinking(chat, segments[0])
     if renderings and not chat.by_name and not any(text.startswith(prompt) for text in renderings):
         if _moves_tools(chat, messages, turns, segments):
             return (MOVES_TOOLS,)
         if set(renderings) != set(_renderings(chat, messages, turns, ())):
-            raise CheckError(_told(_nearest(renderings, seen), seen))
+            raise CheckError(_show_difference(_nearest(renderings, seen), seen))
         return (TELLS_TOOLS,)
     bare = _without_thinking(chat, seen)
     if any(_is_whole(_without_thinking(chat, text), bare) for text in renderings):
@@ -82,7 +82,7 @@ def differences(
         return (BREAKS_LINES,)
     if not renderings:
         raise CheckError("chat: the model's chat template cannot render a conversation with calls and results")
-    raise CheckError(_told(_nearest(renderings, seen), seen))
+    raise CheckError(_show_difference(_nearest(renderings, seen), seen))
 
 
 def _moves_tools(
@@ -110,7 +110,7 @@ def _holds(chat: ChatFormat, rendered: str, observations: Sequence[str], answer:
     """Whether a rendering has every observation in order, and the end of the last turn after them."""
     position = 0
     for observation in observations:
-        text = _unopened(chat, observation)
+        text = _strip_thinking(chat, observation)
         found = rendered.find(text, position)
         if found < 0:
             return False
@@ -121,7 +121,7 @@ def _holds(chat: ChatFormat, rendered: str, observations: Sequence[str], answer:
     return position >= 0 and (len(stops) > 1 or any(stop in rendered[position:] for stop in stops))
 
 
-def _unopened(chat: ChatFormat, text: str) -> str:
+def _strip_thinking(chat: ChatFormat, text: str) -> str:
     """The text without the thinking that it opens, or ends, for the next turn."""
     opening, closing = (mark.strip() for mark in chat.thinking_marks)
     return text.rstrip().removesuffix(closing).rstrip().removesuffix(opening).rstrip()
@@ -132,7 +132,7 @@ def _is_whole(rendered: str, seen: str) -> bool:
     return rendered.startswith(seen) and not rendered[len(seen) :].strip()
 
 
-def _told(rendered: str, seen: str) -> str:
+def _show_difference(rendered: str, seen: str) -> str:
     at = _agreement(rendered, seen)
     start = max(0, at - _WIDTH // 3)
     return (
@@ -167,7 +167,7 @@ def _renderings(
     told = [{"role": message.role, "content": message.content} for message in messages]
     described = [tool.as_openai() for tool in tools]
     for as_calls, ids in product((True, False), ("text", "short", "digits")):
-        whole = [*told, *(message for turn in _numbered(turns, as_calls, ids) for message in turn)]
+        whole = [*told, *(message for turn in _number_calls(turns, as_calls, ids) for message in turn)]
 
         def render(shown: list[Any], messages: list[Any] = whole) -> str:
             text = chat.tokenizer.apply_chat_template(
@@ -183,7 +183,7 @@ def _renderings(
         yield text
 
 
-def _numbered(turns: Sequence[Spoken], as_calls: bool, ids: str) -> Iterator[list[dict[str, Any]]]:
+def _number_calls(turns: Sequence[Spoken], as_calls: bool, ids: str) -> Iterator[list[dict[str, Any]]]:
     for turn in turns:
         found = _ID.findall(turn.text) if ids == "text" else []
         made = "{:09d}" if ids == "digits" else "call{:05d}"

@@ -54,7 +54,7 @@ def repaired(chat: ChatFormat, text: str, parsed: Parsed, *, truncated: bool) ->
     candidates = [(i, item) for i, item in enumerate(parsed.items) if _is_repairable(item)]
     for index, failure in candidates[:_MAX_REPAIRS]:
         assert isinstance(failure, ParseFailure), f"{failure} is no failure"
-        found = _mended(chat, text, parsed, index, truncated)
+        found = _repair_failure(chat, text, parsed, index, truncated)
         if found is not None:
             call, num_items, kinds = found
             items[index : index + num_items] = [call, *[None] * (num_items - 1)]
@@ -67,7 +67,7 @@ def _is_repairable(item: ToolCall | ParseFailure) -> bool:
     return isinstance(item, ParseFailure) and item.kind in _REPAIRABLE and not item.structural
 
 
-def _mended(
+def _repair_failure(
     chat: ChatFormat, text: str, parsed: Parsed, index: int, truncated: bool
 ) -> tuple[ToolCall, int, frozenset[RepairKind]] | None:
     """The repaired call, if the repair leaves the rest of the turn unchanged, with the number of items it replaces."""

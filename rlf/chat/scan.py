@@ -266,7 +266,7 @@ class Scan(ABC):
 
     def _find_lookalikes(self) -> None:
         # What the budget cut is TRUNCATED, whatever it was to become.
-        for start, end in _joined(self.prose[: -1 if self.truncated else None]):
+        for start, end in _join_spans(self.prose[: -1 if self.truncated else None]):
             place = self.lookalikes.first(self.text[start:end])  # cut out, so that `^` finds its beginning
             if place is not None:
                 self.fail(FailureClass.WRONG_TAG, start + place, end)
@@ -292,7 +292,7 @@ class _Tags:
         return self._next
 
 
-def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Spans with those that touch made one: what looks like a call may lie across them."""
     joined: list[tuple[int, int]] = []
     for start, end in spans:

@@ -100,7 +100,7 @@ class TemplateRenderer:
         return list(self._filled_prompt(tuple(messages), described))
 
     def _fill_prompt(self, messages: tuple[Message, ...], tools_json: str) -> list[int]:
-        shape = tuple((m.role, m.texts if _trusted(m) else tuple("x" * bool(t) for t in m.texts)) for m in messages)
+        shape = tuple((m.role, m.texts if _is_trusted(m) else tuple("x" * bool(t) for t in m.texts)) for m in messages)
         texts = [text for message in messages for text in message.texts]
         images = [image for message in messages for image in message.images]
         return self._fill(self._prompt_skeleton(shape, tools_json), texts, images)
@@ -202,7 +202,7 @@ class TemplateRenderer:
             if role == _TRUSTED:
                 filled.append({"role": role, "content": texts[0]})
             else:
-                filled.append(_put(role, places))
+                filled.append(_mark_places(role, places))
                 slots += [place for place in places if place is not None]
         tools = tools_of_template(
             json.loads(tools_json), lambda shown: self._render(filled, shown, add_generation_prompt=True)
@@ -217,7 +217,7 @@ class TemplateRenderer:
         """Of messages of a role and a number of images each."""
         turn = [{"role": "user", "content": "probe"}, _calling(calls if after_calls else ())]
         slots = list(range(len(shapes)))
-        results = [_put(role, [index, *[None] * images]) for index, (role, images) in enumerate(shapes)]
+        results = [_mark_places(role, [index, *[None] * images]) for index, (role, images) in enumerate(shapes)]
         for result, call in zip(results, calls, strict=False):
             result |= {"name": call.name, "tool_call_id": call.id}
         text = self._render(turn + results, [_PROBE_TOOL], add_generation_prompt=True)
@@ -321,7 +321,7 @@ _TRUSTED = "system"
 """The role whose messages are the spec's own words."""
 
 
-def _trusted(message: Message) -> bool:
+def _is_trusted(message: Message) -> bool:
     return message.role == _TRUSTED
 
 
@@ -332,7 +332,7 @@ def _calling(calls: Sequence[CallId]) -> dict[str, Any]:
     return {"role": "assistant", "content": _TURN} | ({"tool_calls": asked} if asked else {})
 
 
-def _put(role: str, places: Sequence[int | None]) -> dict[str, Any]:
+def _mark_places(role: str, places: Sequence[int | None]) -> dict[str, Any]:
     """A message with a sentinel for each text, None for an empty one, and an image between two texts."""
     texts = ["" if place is None else f"{_LEFT}@@rlf:{place}@@{_RIGHT}" for place in places]
     if len(texts) == 1:

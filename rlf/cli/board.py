@@ -99,7 +99,7 @@ def _lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, Renderab
         ("tools", _tools(metrics)),
         ("parsing", _parsing(metrics)),
         ("rollouts", _rollouts(metrics)),
-        ("speed", _speed(metrics)),
+        ("speed", _show_speed(metrics)),
         ("policy", _policy(metrics)),
         ("cost", cost_parts(progress.costs_usd)),
     ):
@@ -160,7 +160,7 @@ def _rollouts(metrics: Mapping[str, float]) -> Parts:
     return Parts(parts)
 
 
-def _speed(metrics: Mapping[str, float]) -> Parts:
+def _show_speed(metrics: Mapping[str, float]) -> Parts:
     parts = []
     for name, unit in (("generate", "generation"), ("update", "update")):
         rate, seconds = metrics.get(f"throughput/{name}_tokens_per_s"), metrics.get(f"time/{name}_s")
@@ -193,10 +193,10 @@ def _counts(metrics: Mapping[str, float], prefix: str) -> list[str]:
 def _evaluations(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
     """Per mode: the last rate with its interval, the curve over evaluations, the first rate."""
     for mode in dict.fromkeys(evaluation.mode for evaluation in progress.evaluations):
-        yield mode, _evaluated([item for item in progress.evaluations if item.mode == mode], curve_width)
+        yield mode, _show_evaluations([item for item in progress.evaluations if item.mode == mode], curve_width)
 
 
-def _evaluated(evaluations: Sequence[EvaluationFinished], curve_width: int) -> Text:
+def _show_evaluations(evaluations: Sequence[EvaluationFinished], curve_width: int) -> Text:
     first, last = evaluations[0], evaluations[-1]
     curve = sparkline([item.metrics.get("success", math.nan) for item in evaluations], curve_width, 0.0, 1.0)
     text = Text(f"{percent(last.metrics.get('success')):<{_FIGURE_WIDTH}} ", "bold").append(curve, "not bold cyan")

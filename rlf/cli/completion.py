@@ -81,11 +81,11 @@ def _files(incomplete: str, folder: Path) -> list[str]:
     with suppress(OSError):
         found = [path for path in sorted(parent.iterdir()) if path.name.startswith(tail) and path.name[0] != "."]
         kept = [path for path in found if path.suffix in (".yaml", ".yml") or path.is_dir()]
-        return [_typed(path, incomplete) for path in kept]
+        return [_complete_typed(path, incomplete) for path in kept]
     return []
 
 
-def _typed(path: Path, incomplete: str) -> str:
+def _complete_typed(path: Path, incomplete: str) -> str:
     """The path as it was begun; a folder ends in `/`."""
     prefix = "./" if incomplete.startswith("./") else ""
     return f"{prefix}{path}{'/' if path.is_dir() else ''}"

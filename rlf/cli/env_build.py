@@ -54,7 +54,7 @@ def build_env(
         print_result("env build", estimate, as_json, lambda: _estimate_table(estimate))
         return
     built = build.build_env(file, overrides or [], _tell, ftrl=form is Format.FTRL, fresh=fresh)
-    print_result("env build", built, as_json, lambda: _built(built))
+    print_result("env build", built, as_json, lambda: _show_built(built))
     failed = [gate.name for gate in built.certificate.gates if not gate.holds]
     if failed:
         raise CheckError(
@@ -102,7 +102,7 @@ def show_env(
         show_spec_world(files, overrides, as_json)
         return
     shown = show_world(files[0], task)
-    print_result("env show", shown, as_json, lambda: _shown(shown))
+    print_result("env show", shown, as_json, lambda: _show_world(shown))
 
 
 def _estimate_table(estimate: Estimate) -> Any:
@@ -110,12 +110,12 @@ def _estimate_table(estimate: Estimate) -> Any:
     return facts_table([("out", str(estimate.out)), *rows])
 
 
-def _built(built: Built) -> Any:
+def _show_built(built: Built) -> Any:
     lines = [f"{built.out}: {built.num_tasks} tasks", *(str(path) for path in built.ftrl)]
     return Group("\n".join(lines), *_certificate(built))
 
 
-def _shown(shown: ShownWorld) -> Any:
+def _show_world(shown: ShownWorld) -> Any:
     return Group(*_certificate(shown)) if shown.task is None else "\n".join(_graph(shown.task))
 
 

@@ -43,10 +43,10 @@ def show_world(files: list[Path], overrides: list[str], as_json: bool) -> None:
     from rlf.api.env import worlds
 
     shown = worlds.describe_world(files, overrides)
-    print_result("env show", shown, as_json, lambda: _described(shown))
+    print_result("env show", shown, as_json, lambda: _show_description(shown))
 
 
-def _described(shown: DescribedWorld) -> Any:
+def _show_description(shown: DescribedWorld) -> Any:
     scores = "only playing shows them" if shown.scores is None else ", ".join(shown.scores)
     limits = ", ".join(f"{name} {value:g}" for name, value in shown.limits.items())
     facts = [("kind", shown.kind), ("speaks", "yes" if shown.speaks else "no"), ("scores", scores)]
@@ -62,7 +62,7 @@ def test_world(
 
     Exit code 3 when a point fails.
     """
-    page = _examined(arguments, num_tasks, tolerance, as_json, attack=False)
+    page = _examine_world(arguments, num_tasks, tolerance, as_json, attack=False)
     print_result("env test", page, as_json, lambda: _summary(page))
     _refuse(page)
 
@@ -80,13 +80,13 @@ def attack_world(
     """
     from rlf.api.env import worlds
 
-    page = _examined(arguments, num_tasks, tolerance, as_json, attack=True)
+    page = _examine_world(arguments, num_tasks, tolerance, as_json, attack=True)
     kept = worlds.keep_page(worlds.world_spec(*split_arguments(arguments)), page, runs_folder)
     print_result("env attack", page, as_json, lambda: f"{_summary(page)}\npage {page.sha256[:16]}, kept as {kept}")
     _refuse(page)
 
 
-def _examined(arguments: list[str], num_tasks: int, tolerance: float, as_json: bool, *, attack: bool) -> Page:
+def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_json: bool, *, attack: bool) -> Page:
     import asyncio
 
     from rlf.api.env import worlds
@@ -149,7 +149,7 @@ def play_world(
         if not scene.past:
             for line in _opening(scene, worlds.render_prompt(spec, chosen, scene.observation) if show_prompt else None):
                 tell(line)
-        for line in (line for step in scene.past[num_shown:] for line in _happened(step)):
+        for line in (line for step in scene.past[num_shown:] for line in _show_happened(step)):
             tell(line)
         num_shown = len(scene.past)
         while True:
@@ -165,7 +165,7 @@ def play_world(
                 tell(f"  {fault}")
 
     played = asyncio.run(worlds.play(spec, chosen, act))
-    for line in (line for step in played.steps[num_shown:] for line in _happened(step)):
+    for line in (line for step in played.steps[num_shown:] for line in _show_happened(step)):
         tell(line)
     print_result("env play", played, as_json, lambda: _ending(played))
     if played.failure is not None:
@@ -182,7 +182,7 @@ def _opening(scene: Scene, prompt: str | None) -> list[str]:
     return lines
 
 
-def _happened(step: Happened) -> list[str]:
+def _show_happened(step: Happened) -> list[str]:
     lines = [step.said] if step.said else []
     lines += [f"  {change.difference}" for change in step.changes if change.difference]
     return lines + ([] if step.reward is None else [f"  reward {step.reward:g}"])

@@ -103,7 +103,7 @@ def _values(values: tuple[PlannedValue, ...]) -> Table:
     table = plain_table(("value", "", "from"))
     for value in values:
         origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
-        table.add_row(value.path, _shown(value.value), visible(origin), style=_STYLES.get(value.source, ""))
+        table.add_row(value.path, _show_value(value.value), visible(origin), style=_STYLES.get(value.source, ""))
     return table
 
 
@@ -168,10 +168,10 @@ def _side(value: PlannedValue | None) -> Text:
     if value is None:
         return Text("absent", "dim")
     origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
-    return Text(_shown(value.value)).append(f"  {visible(origin)}", "dim")
+    return Text(_show_value(value.value)).append(f"  {visible(origin)}", "dim")
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     text = visible(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
 

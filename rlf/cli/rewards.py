@@ -144,16 +144,16 @@ def _print_rescored(found: Rescoring) -> None:
     moved.sort(key=lambda each: -abs(each.change or 0.0))
     if moved:
         console.print()
-        console.print(_moved(moved[:_MOST_SHOWN]))
+        console.print(_show_moved(moved[:_MOST_SHOWN]))
     known = sum(each.change is not None for each in rescored)
-    print(f"\n{found.source}: {len(moved)} of {known} rewards moved; {found.no_advantages or _turned(rescored)}.")
+    print(f"\n{found.source}: {len(moved)} of {known} rewards moved; {found.no_advantages or _show_turned(rescored)}.")
     usages = [score.usage for score in _scores(rescored)[1] if score.usage is not None]
     if usages:
         tokens, cost_usd = sum(usage.num_tokens for usage in usages), sum(usage.cost_usd for usage in usages)
         print(f"judges took {count(tokens)} tokens, {dollars(cost_usd)}.")
 
 
-def _turned(rescored: Sequence[Rescored]) -> str:
+def _show_turned(rescored: Sequence[Rescored]) -> str:
     pairs = [(each.before.advantage, each.after.advantage) for each in rescored]
     both = [(before, after) for before, after in pairs if before is not None and after is not None]
     if not both:
@@ -185,7 +185,7 @@ def _mean(values: Sequence[float]) -> str:
     return decimal(fmean(values)) if values else "-"
 
 
-def _moved(rescored: Sequence[Rescored]) -> Table:
+def _show_moved(rescored: Sequence[Rescored]) -> Table:
     table = plain_table(("trajectory", "reward", "advantage", "most by", "reason"))
     for each in rescored:
         term = max(each.changes, key=lambda name: abs(each.changes[name]))

@@ -48,10 +48,10 @@ def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: As
 
     with announced(no_import=no_import):
         found = tools_of_files(files or ())
-    print_result("tools list", [ListedTool.of(tool, file) for file, tool in found], as_json, lambda: _listed(found))
+    print_result("tools list", [ListedTool.of(tool, file) for file, tool in found], as_json, lambda: _list_tools(found))
 
 
-def _listed(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
+def _list_tools(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
     several = len({file for file, _ in found}) > 1
     files = ["file"] if several else []
     table = plain_table(("tool", "kind", *files, "arguments", "timeout", "examples", "description"))
@@ -110,7 +110,7 @@ def test_tools(
 
     tools = load_tools(files or ())
     if call is not None:
-        _call(tools, call[0], _parsed(call[1]), as_json=as_json)
+        _call(tools, call[0], _parse_arguments(call[1]), as_json=as_json)
         return
     trials = _run(try_tools(tools, _announce))
     notes = [
@@ -139,7 +139,7 @@ def bench_one(
     from rlf.api.tools.trials import bench_tool
 
     tool = tool_named(load_tools(files or ()), name)
-    given = None if arguments is None else _parsed(arguments, "--arguments")
+    given = None if arguments is None else _parse_arguments(arguments, "--arguments")
     found = _run(bench_tool(tool, given, concurrency=concurrency, num_calls=num_calls))
     report = found.report
     facts = [("throughput", f"{report.calls_per_s:,.0f} calls/s, {report.concurrency} at once")]
@@ -221,7 +221,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
 
 
-def _parsed(text: str, option: str = "--call") -> dict[str, Any]:
+def _parse_arguments(text: str, option: str = "--call") -> dict[str, Any]:
     try:
         arguments = json.loads(text)
     except ValueError as error:

@@ -31,17 +31,17 @@ def blocking_calls(function: Callable[..., Any]) -> list[str]:
     except (OSError, TypeError, SyntaxError):
         return []
     known = getattr(function, "__globals__", {})
-    return list(dict.fromkeys(name for name in _called(tree.body[0]) if _is_blocking(name, known)))
+    return list(dict.fromkeys(name for name in _name_called(tree.body[0]) if _is_blocking(name, known)))
 
 
-def _called(node: ast.AST) -> Iterator[str]:
+def _name_called(node: ast.AST) -> Iterator[str]:
     """Dotted names that are called below a node, those within functions of its own left out."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
         if isinstance(child, ast.Call):
             yield ast.unparse(child.func)
-        yield from _called(child)
+        yield from _name_called(child)
 
 
 def _is_blocking(name: str, known: dict[str, Any]) -> bool:

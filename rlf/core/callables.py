@@ -43,7 +43,7 @@ def resolve_callable(name: str, folder: Path | None) -> str:
     return f"{os.path.normpath(folder / place)}:{attribute}"
 
 
-def _resolved(name: str, info: ValidationInfo) -> str:
+def _resolve_place(name: str, info: ValidationInfo) -> str:
     folder = (info.context or {}).get("folder")
     try:
         return resolve_callable(name, folder)
@@ -51,7 +51,7 @@ def _resolved(name: str, info: ValidationInfo) -> str:
         raise PydanticCustomError("callable_name", "{reason}", {"reason": str(fault)}) from fault
 
 
-CallableName = Annotated[str, AfterValidator(_resolved)]
+CallableName = Annotated[str, AfterValidator(_resolve_place)]
 """A field that names a callable; validated with `context={"folder": Path}`, files resolve against that folder."""
 
 
@@ -75,7 +75,7 @@ def load_callable(name: str) -> Callable[..., Any]:
 
 def _load(place: str, name: str) -> ModuleType:
     if place.partition(".")[0] != "rlf":
-        about_to_run(f"import {_shown(place)}")
+        about_to_run(f"import {_show_place(place)}")
         extend_path()
     known = set(sys.modules)
     try:
@@ -129,7 +129,7 @@ def _is_edited(file: Path, sha256: str) -> bool:
         return True
 
 
-def _shown(place: str) -> str:
+def _show_place(place: str) -> str:
     return os.path.relpath(place) if Path(place).is_relative_to(Path.cwd()) else place
 
 

@@ -194,35 +194,35 @@ _UNKNOWN = object()
 def _type(node: ast.expr) -> Any:
     """A type written with built-in names alone; `_UNKNOWN` for any other."""
     try:
-        return _evaluated(node)
+        return _evaluate_node(node)
     except (LookupError, TypeError, ValueError, SyntaxError, RecursionError):
         return _UNKNOWN
 
 
-def _evaluated(node: ast.expr) -> Any:
+def _evaluate_node(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):
-            return _evaluated(ast.parse(node.value, mode="eval").body)
+            return _evaluate_node(ast.parse(node.value, mode="eval").body)
         if node.value is not None:
             raise ValueError("a value is no type")
         return None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return typing.Union[_evaluated(node.left), _evaluated(node.right)]  # noqa: UP007 - arms known at run time
+        return typing.Union[_evaluate_node(node.left), _evaluate_node(node.right)]  # noqa: UP007 - arms known at run time
     if isinstance(node, ast.Subscript):
-        return _subscripted(node)
+        return _evaluate_subscript(node)
     name = ast.unparse(node).removeprefix("typing.")
-    return _TYPES[name] if name in _TYPES else getattr(typing, _known(name))
+    return _TYPES[name] if name in _TYPES else getattr(typing, _check_name(name))
 
 
-def _subscripted(node: ast.Subscript) -> Any:
+def _evaluate_subscript(node: ast.Subscript) -> Any:
     if ast.unparse(node.value).removeprefix("typing.") == "Literal":
         return typing.Literal[ast.literal_eval(node.slice)]
     arms = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    inner = tuple(... if isinstance(arm, ast.Constant) and arm.value is ... else _evaluated(arm) for arm in arms)
-    return _evaluated(node.value)[inner if len(inner) != 1 else inner[0]]
+    inner = tuple(... if isinstance(arm, ast.Constant) and arm.value is ... else _evaluate_node(arm) for arm in arms)
+    return _evaluate_node(node.value)[inner if len(inner) != 1 else inner[0]]
 
 
-def _known(name: str) -> str:
+def _check_name(name: str) -> str:
     if name not in _TYPING:
         raise LookupError(name)
     return name

@@ -31,11 +31,11 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text
-    return unicodedata.normalize("NFC", "".join(map(_folded, unicodedata.normalize("NFC", text))))
+    return unicodedata.normalize("NFC", "".join(map(_fold_character, unicodedata.normalize("NFC", text))))
 
 
 @lru_cache(maxsize=4096)
-def _folded(character: str) -> str:
+def _fold_character(character: str) -> str:
     mapped = _MAPPED.get(character)
     if mapped is not None:
         return mapped

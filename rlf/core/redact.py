@@ -76,8 +76,8 @@ class Redactor:
             said: declarations as JSON values, whose headers, variables and addresses hold secrets.
         """
         named = {value for name, value in environment.items() if name in also or SECRET_NAME.search(name)}
-        secrets = {value for value in named | set(_declared(said, environment)) if _can_be_struck(value)}
-        secrets |= {plain for secret in secrets for plain in _decoded(secret)}
+        secrets = {value for value in named | set(_find_declared(said, environment)) if _can_be_struck(value)}
+        secrets |= {plain for secret in secrets for plain in _decode_secret(secret)}
         self._forms = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._forms))) if self._forms else None
 
@@ -124,7 +124,7 @@ def _can_be_struck(value: str) -> bool:
     return not os.path.exists(value)  # noqa: PTH110 - Path.exists raises on long names. A path is where a key lies.
 
 
-def _declared(said: Any, environment: Mapping[str, str], under: str = "") -> Iterator[str]:
+def _find_declared(said: Any, environment: Mapping[str, str], under: str = "") -> Iterator[str]:
     """What is secret in declarations: headers and variables that are named so, passwords in addresses, and what came
     from the environment to any place that is sent.
 
@@ -137,10 +137,10 @@ def _declared(said: Any, environment: Mapping[str, str], under: str = "") -> Ite
                 yield from (value, value.strip().rpartition(" ")[2])  # behind `Bearer` or `Basic`
             elif under in SECRET_FIELDS and isinstance(value, str) and SECRET_FIELDS[under](key) and "{{" not in value:
                 yield value
-            yield from _declared(value, environment, key if key in _SENT else under)
+            yield from _find_declared(value, environment, key if key in _SENT else under)
     elif isinstance(said, list | tuple):
         for item in said:
-            yield from _declared(item, environment, under)
+            yield from _find_declared(item, environment, under)
     elif isinstance(said, str) and (under or "://" in said):
         yield from _PASSWORD.findall(said)
         if "://" in said:
@@ -148,7 +148,7 @@ def _declared(said: Any, environment: Mapping[str, str], under: str = "") -> Ite
         yield from (value for value in environment.values() if len(value) >= _MIN_LENGTH and value in said)
 
 
-def _decoded(secret: str) -> Iterator[str]:
+def _decode_secret(secret: str) -> Iterator[str]:
     """What a secret that is base64 says, as `user:password` is sent, and its password."""
     try:
         plain = b64decode(secret, validate=True).decode()

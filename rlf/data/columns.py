@@ -24,7 +24,7 @@ def cell(values: Mapping[str, Any], column: str) -> Any:
         return values[column]
     value: Any = values
     for position, key in enumerate(parts := column.split(".")):
-        value = _child(_opened(value, ".".join(parts[:position])), key)
+        value = _child(_open_value(value, ".".join(parts[:position])), key)
     return value
 
 
@@ -54,7 +54,7 @@ def _inside(rows: Sequence[Row], parent: str) -> tuple[list[str], str]:
     reason = ""
     for row in rows:
         try:
-            found = _opened(cell(row.values, parent), parent)
+            found = _open_value(cell(row.values, parent), parent)
         except NotJson as error:
             reason = reason or str(error)
             continue
@@ -71,7 +71,7 @@ def _child(value: Any, key: str) -> Any:
     return None
 
 
-def _opened(value: Any, column: str) -> Any:
+def _open_value(value: Any, column: str) -> Any:
     """A text's JSON; any other value as it is."""
     if not isinstance(value, str):
         return value

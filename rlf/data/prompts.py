@@ -97,7 +97,7 @@ def _example(values: Mapping[str, Any], template: Template | None) -> tuple[Mess
 
 def _messages(value: Any) -> tuple[Message, ...]:
     if isinstance(value, str):
-        value = _decoded(value) or [{"role": "user", "content": value}]
+        value = _decode_messages(value) or [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
         raise ValueError(f"got {_short(value)}; expected text or a list of messages. Write a question.")
     messages = tuple(_message(item) for item in value)
@@ -106,7 +106,7 @@ def _messages(value: Any) -> tuple[Message, ...]:
     return messages
 
 
-def _decoded(text: str) -> list[Any] | None:
+def _decode_messages(text: str) -> list[Any] | None:
     """The messages in a text that is a JSON list of them; None for any other text, which is a question."""
     if not text.lstrip().startswith("["):
         return None

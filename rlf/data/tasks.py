@@ -80,7 +80,7 @@ def load_tasks(
     faults += _repeated_ids(rows, tasks, id or "id")
     faults += _undeclared_tools(rows, maker)
     if faults:
-        raise SpecError(_capped(faults, len(rows)))
+        raise SpecError(_cap_faults(faults, len(rows)))
     return tasks
 
 
@@ -204,7 +204,7 @@ def _repeated_ids(rows: Sequence[Row], tasks: Sequence[Task], column: str) -> li
     return faults
 
 
-def _capped(faults: Sequence[Fault], num_rows: int) -> list[Fault]:
+def _cap_faults(faults: Sequence[Fault], num_rows: int) -> list[Fault]:
     shown = sorted(faults)[:MAX_FAULTS]
     if len(faults) > MAX_FAULTS:
         message = f"{len(faults) - MAX_FAULTS} more faults in {num_rows} rows are not shown. Fix these first."

@@ -31,7 +31,7 @@ def tools_of_row(
     names: list[str] = []
     for item in items:
         described = isinstance(item, Mapping)
-        name = _described(item) if isinstance(item, Mapping) else item
+        name = _describe_item(item) if isinstance(item, Mapping) else item
         if not isinstance(name, str):
             raise ValueError(f"got {item!r:.60}; expected the name of a tool. Write a list of names.")
         if declared is None or name in declared:
@@ -55,6 +55,6 @@ def _list(value: Any) -> list[Any]:
     return list(value)
 
 
-def _described(item: Mapping[str, Any]) -> Any:
+def _describe_item(item: Mapping[str, Any]) -> Any:
     function = item.get("function", item)
     return function.get("name") if isinstance(function, Mapping) else None

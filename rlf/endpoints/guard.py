@@ -73,13 +73,13 @@ def trusted_hosts(url: str, also: Collection[str] = ()) -> frozenset[tuple[str, 
 
 def is_public(address: _Address) -> bool:
     """Whether an address, and any IPv4 address that it carries, belongs to the public network."""
-    carried = _carried(address) if isinstance(address, IPv6Address) else []
+    carried = _list_carried(address) if isinstance(address, IPv6Address) else []
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return is_public(address.ipv4_mapped)
     return address.is_global and not address.is_multicast and all(is_public(inner) for inner in carried)
 
 
-def _carried(address: IPv6Address) -> list[IPv4Address]:
+def _list_carried(address: IPv6Address) -> list[IPv4Address]:
     """IPv4 addresses that a gateway would take out of an IPv6 address and connect to."""
     found = [address.sixtofour, *(address.teredo or ())]
     if address in _NAT64:

@@ -151,7 +151,7 @@ class HttpClient:
             body = await self._read(response, request.watch if is_good else None)
             if is_good:
                 return HttpResponse(body, response.content_type.lower(), response.charset)
-            raise _refused(response, body, self._tool_errors)
+            raise _read_refusal(response, body, self._tool_errors)
         finally:
             response.release()
 
@@ -255,7 +255,7 @@ def _failure(fault: Exception, sent: bool, request: HttpRequest, deadline_s: flo
     return EndpointFailure(Outcome.UNKNOWN, f"{text}; the request may have been carried out")
 
 
-def _refused(response: aiohttp.ClientResponse, body: bytes, tool_errors: Collection[int]) -> EndpointFailure:
+def _read_refusal(response: aiohttp.ClientResponse, body: bytes, tool_errors: Collection[int]) -> EndpointFailure:
     words = body[: 4 * _MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
     text = f"HTTP {response.status} {response.reason or ''}".rstrip()
     text += f": {words[:_MAX_ERROR_CHARS]}" if words else ""

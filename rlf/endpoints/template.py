@@ -111,7 +111,7 @@ class FilledValue:
 
     def fill(self, values: Mapping[str, Any], *, whole: bool = False) -> Any:
         """The value; ABSENT where it is an absent argument. Raises TemplateFault; where `whole`, for that too."""
-        return _filled(self._parsed, values, whole)
+        return _fill_parsed(self._parsed, values, whole)
 
 
 def _parsed(value: Any) -> Any:
@@ -130,17 +130,17 @@ def _templates(parsed: Any) -> Iterator[Template]:
         yield from _templates(child)
 
 
-def _filled(parsed: Any, values: Mapping[str, Any], whole: bool) -> Any:
+def _fill_parsed(parsed: Any, values: Mapping[str, Any], whole: bool) -> Any:
     if isinstance(parsed, Template):
         value = parsed.value(values)
         if whole and value is ABSENT:
             raise TemplateFault("it names what is not there")
         return value
     if isinstance(parsed, dict):
-        entries = {key: _filled(child, values, whole) for key, child in parsed.items()}
+        entries = {key: _fill_parsed(child, values, whole) for key, child in parsed.items()}
         return {key: child for key, child in entries.items() if child is not ABSENT}
     if isinstance(parsed, list):
-        return [child for child in (_filled(item, values, whole) for item in parsed) if child is not ABSENT]
+        return [child for child in (_fill_parsed(item, values, whole) for item in parsed) if child is not ABSENT]
     return parsed
 
 
@@ -157,7 +157,7 @@ def _is_space(node: Any) -> bool:
     return isinstance(node, nodes.TemplateData) and not node.data.strip()
 
 
-def _checked(source: str) -> str:
+def _check_source(source: str) -> str:
     try:
         Template(source)
     except TemplateFault as fault:
@@ -165,7 +165,7 @@ def _checked(source: str) -> str:
     return source
 
 
-TemplateText = Annotated[str, AfterValidator(_checked)]
+TemplateText = Annotated[str, AfterValidator(_check_source)]
 """A field that is a template."""
 
 

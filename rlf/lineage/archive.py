@@ -117,10 +117,10 @@ def _check_manifest(path: Path) -> None:
         with closing(connect_read_only(path)) as database:
             wrong = [_difference(database, name, rows) for name, rows in manifest["tables"].items()]
     except (sqlite3.DatabaseError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(path, f"it cannot be read to its end ({error})") from error
+        raise _report_damage(path, f"it cannot be read to its end ({error})") from error
     found = [words for words in wrong if words is not None]
     if found:
-        raise _damaged(path, "; ".join(found))
+        raise _report_damage(path, "; ".join(found))
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
                 return None
             rows = database.execute(f"SELECT manifest FROM {_TABLE}").fetchall()
     except sqlite3.DatabaseError as error:
-        raise _damaged(path, f"it cannot be read as a SQLite database ({error})") from error
+        raise _report_damage(path, f"it cannot be read as a SQLite database ({error})") from error
     if len(rows) != 1 or rows[0][0] is None:
         raise RlfError(
             f"{path}: the archive was cut off while it was written: runs or parts of them are missing. Export again."
@@ -139,7 +139,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
     try:
         manifest: dict[str, Any] = json.loads(rows[0][0])
     except ValueError as error:
-        raise _damaged(path, "its manifest is not JSON") from error
+        raise _report_damage(path, "its manifest is not JSON") from error
     return manifest
 
 
@@ -152,7 +152,7 @@ def _difference(database: sqlite3.Connection, name: str, expected: dict[str, Any
     return None if found == expected else f"table {name} has other contents than were written"
 
 
-def _damaged(path: Path, what: str) -> RunError:
+def _report_damage(path: Path, what: str) -> RunError:
     return RunError(
         f"{path}: the archive is damaged: {what}. Nothing was imported. Copy or export it again; `rlf runs salvage` "
         "saves what is readable."

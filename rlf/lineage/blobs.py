@@ -51,7 +51,7 @@ def write_blobs(connection: Connection, data_by_hash: Mapping[str, bytes]) -> No
 
 def present(connection: Connection, names: Collection[str]) -> set[str]:
     """Those of the names that have a content."""
-    return {row.sha256 for row in _named(connection, names, tables.blobs.c.sha256)}
+    return {row.sha256 for row in _select_named(connection, names, tables.blobs.c.sha256)}
 
 
 def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, bytes]:
@@ -60,7 +60,7 @@ def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, byte
     Raises:
         RunError: a content is damaged: it is not what its name says.
     """
-    return {row.sha256: _whole(row.sha256, row.data) for row in _named(connection, names)}
+    return {row.sha256: _whole(row.sha256, row.data) for row in _select_named(connection, names)}
 
 
 def copy_blobs(reading: Connection, writing: Connection, names: Collection[str]) -> None:
@@ -69,7 +69,7 @@ def copy_blobs(reading: Connection, writing: Connection, names: Collection[str])
     Raises:
         RunError: a content is damaged.
     """
-    rows = [dict(row._mapping) for row in _named(reading, set(names) - present(writing, names))]
+    rows = [dict(row._mapping) for row in _select_named(reading, set(names) - present(writing, names))]
     for row in rows:
         if not is_whole(row["sha256"], row["data"]):
             text = "damaged in the source; `rlf runs verify` lists all damage. Copy it again."
@@ -102,7 +102,7 @@ def _whole(name: str, data: bytes) -> bytes:
     return content
 
 
-def _named(connection: Connection, names: Collection[str], *columns: Any) -> Iterator[Row[Any]]:
+def _select_named(connection: Connection, names: Collection[str], *columns: Any) -> Iterator[Row[Any]]:
     """Rows of the contents that have one of the names."""
     asked = sorted(set(names))
     for start in range(0, len(asked), _BATCH):

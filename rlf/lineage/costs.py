@@ -53,7 +53,7 @@ def add_costs(connection: Connection, run_id: str, phase: str, spent: Spent) -> 
 
 def unrecorded_before(connection: Connection, run_id: str) -> dict[str, float]:
     """What earlier processes of a run spent on requests that no trajectory has."""
-    known = connection.execute(select(tables.costs.c.usage).filter_by(**_unrecorded(run_id))).scalar()
+    known = connection.execute(select(tables.costs.c.usage).filter_by(**_read_unrecorded(run_id))).scalar()
     return dict(json.loads(known or "{}"))
 
 
@@ -61,14 +61,14 @@ def keep_unrecorded(
     connection: Connection, run_id: str, before: Mapping[str, float], usage: Mapping[str, float]
 ) -> None:
     """Puts what all processes of a run spent so far, and no trajectory has, in place of what was known of it."""
-    key, total = _unrecorded(run_id), Counter(dict(before))
+    key, total = _read_unrecorded(run_id), Counter(dict(before))
     total.update(usage)
     connection.execute(delete(tables.costs).filter_by(**key))
     if total:
         connection.execute(insert(tables.costs), key | {"usage": json.dumps(dict(total))})
 
 
-def _unrecorded(run_id: str) -> dict[str, str]:
+def _read_unrecorded(run_id: str) -> dict[str, str]:
     return {"run_id": run_id, "phase": INTERRUPTED, "kind": OTHER, "name": "in no trajectory"}
 
 

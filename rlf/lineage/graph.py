@@ -114,17 +114,19 @@ def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
     plan = Node("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
     surroundings = [*_surroundings(run), *_rows(reader.row_hashes(run_id), sources)]
     whole_run = Node("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
-    nodes = (*sources, plan, *surroundings, whole_run, *_made(reader, run.record.id))
+    nodes = (*sources, plan, *surroundings, whole_run, *_walk_products(reader, run.record.id))
     if step is None:
         return Graph(run.record.id, nodes)
     source = f"step:{step - 1}" if step > 1 else f"run:{run_id}"
     summaries = reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN, step=step))
     whole = [(summary.k, reader.whole(run_id, summary)) for summary in summaries]
-    collected = (node for k, stored in whole if stored is not None for node in _collected(step, k, stored, source))
+    collected = (
+        node for k, stored in whole if stored is not None for node in _walk_trajectory(step, k, stored, source)
+    )
     return Graph(run.record.id, (*nodes, *collected))
 
 
-def _collected(step: int, k: int, stored: StoredTrajectory, source: str) -> Iterator[Node]:
+def _walk_trajectory(step: int, k: int, stored: StoredTrajectory, source: str) -> Iterator[Node]:
     """A trajectory with its calls and scores; what measures time is no part of their hashes."""
     scored = stored.scored
     trajectory = scored.trajectory
@@ -133,13 +135,13 @@ def _collected(step: int, k: int, stored: StoredTrajectory, source: str) -> Iter
     whole = Node("trajectory", name, hash_json([*said, trajectory.stop, trajectory.answer]), (source,))
     yield whole
     for place, record in enumerate(trajectory.calls):
-        yield from _called(f"{name} {place}", record.call, record.result, whole.key)
+        yield from _walk_call(f"{name} {place}", record.call, record.result, whole.key)
     for score in scored.scores:
         value = [repr(score.value), repr(score.weight), score.state, repr(score.turn_values)]
         yield Node("score", f"{name} {score.term}", hash_json(value), (whole.key,))
 
 
-def _called(name: str, call: ToolCall, result: ToolResult, caller: str) -> Iterator[Node]:
+def _walk_call(name: str, call: ToolCall, result: ToolResult, caller: str) -> Iterator[Node]:
     """A call, and the turns and calls inside of an agent's."""
     said = [call.name, repr(dict(call.arguments)), result.outcome, result.text]
     node = Node("call", name, hash_json(said), (caller,))
@@ -149,7 +151,7 @@ def _called(name: str, call: ToolCall, result: ToolResult, caller: str) -> Itera
         inner = Node("inner_turn", inside, hash_json([turn.text, turn.reasoning, turn.failures]), (node.key,))
         yield inner
         for place, made in enumerate(turn.calls):
-            yield from _called(f"{inside}.{place}", made.call, made.result, inner.key)
+            yield from _walk_call(f"{inside}.{place}", made.call, made.result, inner.key)
 
 
 def _sources(run: Run) -> Iterator[Node]:
@@ -175,7 +177,7 @@ def _rows(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[Node]) -> I
         yield Node("rows", f"{len(hashes)} {phase}", hash_json(list(hashes)), data)
 
 
-def _made(reader: Reader, run_id: str) -> Iterator[Node]:
+def _walk_products(reader: Reader, run_id: str) -> Iterator[Node]:
     """What a run made. Step metrics that measure time are no part of a step's hash."""
     before, key_by_step = f"run:{run_id}", {0: f"run:{run_id}"}
     pending, checkpoints = reader.changes(run_id), reader.checkpoints(run_id)

@@ -260,7 +260,7 @@ class Reader:
         query = select(table).where(table.c.run_id == run_id, *_conditions(wanted))
         with self.store.read() as connection:
             last = None if after is None else _trajectory_row(connection, run_id, after[2], after[1], after[0])
-            return _asked(connection, connection.execute(_ordered(query, order, last).limit(limit)).all())
+            return _read_asked(connection, connection.execute(_order_query(query, order, last).limit(limit)).all())
 
     def with_words(self, run_id: str, heads: Sequence[TrajectorySummary], text: str) -> list[TrajectorySummary]:
         """Those of a run's trajectories that can hold a text, in their order; all where no index can be kept."""
@@ -305,7 +305,7 @@ class Reader:
         query = select(table).where(*_paid(run_id, phase, threshold))
         with self.store.read() as connection:
             rows = connection.execute(query.order_by(table.c.reward.desc(), table.c.step.desc()).limit(limit)).all()
-            return _asked(connection, rows)
+            return _read_asked(connection, rows)
 
     def neighbours(
         self, run_id: str, wanted: TrajectoryFilter, place: tuple[str, int, int]
@@ -455,7 +455,7 @@ def _files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRec
     return by_run
 
 
-def _asked(connection: Connection, rows: Sequence[AnyRow]) -> list[Asked]:
+def _read_asked(connection: Connection, rows: Sequence[AnyRow]) -> list[Asked]:
     """Trajectories with their questions, of which each is read once."""
     blobs = read_blobs(connection, {row.task_sha256 for row in rows if row.task_sha256 is not None})
     questions = {name: decode_task(data, "", None).messages[-1].content for name, data in blobs.items()}
@@ -467,7 +467,7 @@ def _paid(run_id: str, phase: str, threshold: float) -> tuple[ColumnElement[bool
     return (table.run_id == run_id, table.phase == phase, table.reward >= threshold, text(tables.FAILED))
 
 
-def _ordered(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) -> Select[Any]:
+def _order_query(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) -> Select[Any]:
     """A query in an order, from behind a row on: by key, so that late pages cost what early ones do."""
     columns = tables.trajectories.c
     if order is TrajectoryOrder.PLACE:

@@ -109,7 +109,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One consistent view of the database, whatever others write meanwhile."""
-        with _mended(self.place), self._engine.connect() as connection:
+        with _explain_failure(self.place), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
@@ -119,7 +119,7 @@ class Store:
         Raises:
             LeaseLost: the file was removed or replaced since it was opened.
         """
-        with _mended(self.place), self._writer.begin() as connection:
+        with _explain_failure(self.place), self._writer.begin() as connection:
             self._check_same_file()
             yield connection
 
@@ -169,7 +169,7 @@ class Store:
     def compact(self) -> None:
         """Gives the room of what was deleted back to the disk, where the database keeps it in a file of its own."""
         if self._engine.dialect.name == "sqlite":
-            with _mended(self.place), self._engine.connect() as connection:
+            with _explain_failure(self.place), self._engine.connect() as connection:
                 connection.connection.dbapi_connection.execute("VACUUM")  # type: ignore[union-attr]  # it is open
 
     def close(self) -> None:
@@ -274,7 +274,7 @@ def _refuse_foreign(path: Path) -> None:
     """Raises RlfError where a file is another program's: nothing of it is changed, not even how it is journalled."""
     if not path.is_file() or path.stat().st_size == 0 or _is_wal(path):
         return  # `upgrade` looks at files in WAL mode, which opening does not change
-    with _mended(str(path)), _as_sqlalchemy_error():
+    with _explain_failure(str(path)), _as_sqlalchemy_error():
         names = names_of_tables(path)
     if names and VERSION_TABLE not in names:
         raise RlfError(foreign_words(str(path), names))
@@ -334,7 +334,7 @@ def _begin(connection: Connection) -> None:
 
 
 @contextmanager
-def _mended(place: str) -> Iterator[None]:
+def _explain_failure(place: str) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:

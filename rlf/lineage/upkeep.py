@@ -111,12 +111,12 @@ def drop_unnamed_blobs(store: Store) -> Freed:
     """
     with store.read() as connection:
         cut_off = _cut_imports(store, connection)
-        some = bool(cut_off) or bool(_unnamed(connection))
+        some = bool(cut_off) or bool(_measure_unnamed(connection))
     unnamed: dict[str, int] = {}
     if some:
         with store.write() as connection:
             connection.execute(delete(tables.runs).where(tables.runs.c.id.in_(cut_off)))
-            unnamed = _unnamed(connection)
+            unnamed = _measure_unnamed(connection)
             names = list(unnamed)
             for start in range(0, len(names), _BATCH):
                 batch = names[start : start + _BATCH]
@@ -128,9 +128,9 @@ def drop_unnamed_blobs(store: Store) -> Freed:
     return Freed(0, len(unnamed), sum(unnamed.values()), is_compact=not is_used)
 
 
-def _unnamed(connection: Connection) -> dict[str, int]:
+def _measure_unnamed(connection: Connection) -> dict[str, int]:
     """Sizes of the contents that no row refers to, by name."""
-    named = _named(connection)
+    named = _read_named(connection)
     sizes = select(tables.blobs.c.sha256, func.length(tables.blobs.c.data).label("size"))
     return {row.sha256: row.size for row in connection.execute(sizes) if row.sha256 not in named}
 
@@ -141,7 +141,7 @@ def _cut_imports(store: Store, connection: Connection) -> list[str]:
     return [row.id for row in rows if not has_owner(row, store.lease_folder)]
 
 
-def _named(connection: Connection) -> set[str]:
+def _read_named(connection: Connection) -> set[str]:
     """Every content that a row refers to."""
     calls = tables.tool_calls.c
     sources = (tables.runs.c.patch_sha256, tables.files.c.text_sha256, tables.changes.c.text_sha256)
@@ -160,12 +160,12 @@ def find_damage(store: Store) -> Iterator[str]:
     """What is wrong in the database, in words; nothing where all is well. Reads all of it once."""
     with store.read() as connection:
         for look in (_database, _rows, _contents, _payloads, _sums):
-            yield from _looked(look, connection)
+            yield from _run_look(look, connection)
         for run_id in _cut_imports(store, connection):
             yield f"run {run_id}: its import was cut off. Import it again, or free the room with `rlf runs gc`"
 
 
-def _looked(look: Callable[[Connection], Iterator[str]], connection: Connection) -> Iterator[str]:
+def _run_look(look: Callable[[Connection], Iterator[str]], connection: Connection) -> Iterator[str]:
     """Findings of one check, or that it could not finish; the others continue."""
     try:
         yield from look(connection)
@@ -202,7 +202,7 @@ def _contents(connection: Connection) -> Iterator[str]:
     for row in connection.execute(select(tables.blobs)).yield_per(_BATCH):
         if not is_whole(row.sha256, row.data):
             yield f"blob {row.sha256[:12]}: its content is not what its name says"
-    named = _named(connection) - _cut_originals(connection)
+    named = _read_named(connection) - _cut_originals(connection)
     for name in sorted(named - present(connection, named)):
         yield f"blob {name[:12]}: named by a row and not there"
 

@@ -167,7 +167,7 @@ _JSON = ("attempts", "usage", "structured")
 def found_calls(row: AnyRow, blobs: Mapping[str, bytes]) -> Iterator[FoundCall]:
     """The calls of a row joined with the place of its trajectory: its own, then those inside of it."""
     own = read(CallRecord, _call(row, blobs))
-    yield _found(row, own.call, own.result, "")
+    yield _make_found_call(row, own.call, own.result, "")
     yield from _found_inside(row, own.result, "")
 
 
@@ -175,11 +175,11 @@ def _found_inside(row: AnyRow, result: ToolResult, inside: str) -> Iterator[Foun
     for number, turn in enumerate(result.inner):
         for position, made in enumerate(turn.calls):
             place = f"{inside}/{number}.{position}".removeprefix("/")
-            yield _found(row, made.call, made.result, place)
+            yield _make_found_call(row, made.call, made.result, place)
             yield from _found_inside(row, made.result, place)
 
 
-def _found(row: AnyRow, call: ToolCall, result: ToolResult, inside: str) -> FoundCall:
+def _make_found_call(row: AnyRow, call: ToolCall, result: ToolResult, inside: str) -> FoundCall:
     return FoundCall(
         phase=row.phase,
         step=row.step,

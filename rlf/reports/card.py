@@ -61,14 +61,16 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
     """The card of a run's model after some number of updates."""
     run_id = report.run.record.id
     own = reader.evaluations(run_id)
-    tried = [_tried(reader, run_id, f"step {found.step}", found) for found in own if found.step in {0, step}]
+    tried = [
+        _describe_evaluation(reader, run_id, f"step {found.step}", found) for found in own if found.step in {0, step}
+    ]
     tried += _tried_apart(reader, run_id, step)
     charts = main_charts([Course("", [report.steps], [own])])[:2]
     image = charts_svg(charts) if charts else None
     return Card(report, step, tuple(tried), tuple(_controls(reader, run_id)), licence, usage, image)
 
 
-def _tried(reader: Reader, run_id: str, of: str, found: Evaluation) -> Tried:
+def _describe_evaluation(reader: Reader, run_id: str, of: str, found: Evaluation) -> Tried:
     rows = reader.trajectories(run_id, TrajectoryFilter(phase=found.mode, step=found.step))
     return Tried(of, found, sum(row.reward is None for row in rows))
 
@@ -85,7 +87,7 @@ def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[Tried]:
         where = visible(_without_folders(record.plan["spec"]["data"]["eval"]["path"]))
         for found in reader.evaluations(record.id):
             if found.mode != CHAT:
-                yield _tried(reader, record.id, f"step {step}, {where} ({record.id})", found)
+                yield _describe_evaluation(reader, record.id, f"step {step}, {where} ({record.id})", found)
 
 
 def _controls(reader: Reader, run_id: str) -> Iterator[tuple[Run, Evaluation]]:

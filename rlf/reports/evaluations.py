@@ -220,14 +220,14 @@ def _read_repeat(reader: Reader, run_id: str, original: str) -> Repeat:
         names = sorted(name for name in other.metrics if not name.startswith(("time/", "throughput/")))
         differ += [f"{found.mode} {name}" for name in names if found.metrics.get(name) != other.metrics[name]]
         wanted = TrajectoryFilter(phase=found.mode, step=found.step)
-        mine, theirs = (_said(reader, each, wanted) for each in (run_id, original))
+        mine, theirs = (_read_contents(reader, each, wanted) for each in (run_id, original))
         shared = mine.keys() & theirs.keys()
         num_compared += len(shared)
         num_same += sum(mine[key] == theirs[key] for key in shared)
     return Repeat(run_id, original, num_compared, num_same, tuple(differ))
 
 
-def _said(reader: Reader, run_id: str, wanted: TrajectoryFilter) -> dict[tuple[str, int], object]:
+def _read_contents(reader: Reader, run_id: str, wanted: TrajectoryFilter) -> dict[tuple[str, int], object]:
     """What each trajectory holds: its tokens, or its texts where it has none."""
     found: dict[tuple[str, int], object] = {}
     for summary in reader.trajectories(run_id, wanted):

@@ -48,7 +48,7 @@ def compile_filter(text: str, names: Mapping[str, str]) -> Test:
         tree = ast.parse(_spans_as_seconds(text), mode="eval")
     except SyntaxError as error:
         raise _refusal(text, f"{error.msg}") from error
-    return _compiled(tree.body, text, names)
+    return _compile_node(tree.body, text, names)
 
 
 def _spans_as_seconds(text: str) -> str:
@@ -58,9 +58,9 @@ def _spans_as_seconds(text: str) -> str:
     return "".join(parts).strip()
 
 
-def _compiled(node: ast.expr, text: str, names: Mapping[str, str]) -> Test:
+def _compile_node(node: ast.expr, text: str, names: Mapping[str, str]) -> Test:
     def part(child: ast.expr) -> Test:
-        return _compiled(child, text, names)
+        return _compile_node(child, text, names)
 
     match node:
         case ast.BoolOp(op=op, values=values):

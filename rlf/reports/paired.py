@@ -89,12 +89,12 @@ def graded_interval(differences: Sequence[float], confidence: float = 0.95) -> I
     and one of -s are added to the values, with s the largest size of any (1 where none differs), and Student's
     interval is taken of all. For outcomes of 0 and 1 that is theirs with t in place of z.
     """
-    mean, error = _adjusted(differences)
+    mean, error = _adjust_mean(differences)
     half = student_quantile(confidence, len(differences) + 1) * error
     return Interval(mean - half, mean + half).within(-1.0, 1.0)
 
 
-def _adjusted(differences: Sequence[float]) -> tuple[float, float]:
+def _adjust_mean(differences: Sequence[float]) -> tuple[float, float]:
     """Mean and its standard error once both signs are added."""
     size = max(map(abs, differences)) or 1.0
     values = [*differences, size, -size]
@@ -107,7 +107,7 @@ def graded_p(differences: Sequence[float]) -> float:
     One is Fisher's randomisation test, which flips the signs of the differences: exact where neither side is better.
     The other is the test that belongs to `graded_interval`, so that both agree about 0.
     """
-    mean, error = _adjusted(differences)
+    mean, error = _adjust_mean(differences)
     return max(sign_flip_p(differences), student_p(mean / error, len(differences) + 1))
 
 

@@ -61,7 +61,7 @@ class Progress:
 
     def _after_spending(self, event: StepFinished | EvaluationFinished | Interrupted) -> Progress:
         spent = costs_by_name(event.trajectories)
-        return replace(self, costs_usd=_added(self.costs_usd, spent)) if spent else self
+        return replace(self, costs_usd=_add_costs(self.costs_usd, spent)) if spent else self
 
     def _after(self, event: RunEvent, now_s: float) -> Progress:
         match event:
@@ -116,5 +116,5 @@ class Progress:
         )
 
 
-def _added(costs: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+def _add_costs(costs: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
     return {name: costs.get(name, 0.0) + more.get(name, 0.0) for name in (*costs, *more)}

@@ -18,7 +18,7 @@ def sparkline(values: Sequence[float], width: int, low: float | None = None, hig
         low: Value of the lowest level; None takes the smallest value shown.
         high: Value of the highest level; None takes the largest value shown.
     """
-    shown = _squeezed(values, width)
+    shown = _squeeze_values(values, width)
     finite = [value for value in shown if math.isfinite(value)]
     if not finite:
         return " " * len(shown)
@@ -35,7 +35,7 @@ def _level(value: float, low: float, high: float) -> str:
     return _LEVELS[min(len(_LEVELS) - 1, max(0, int(share * len(_LEVELS))))]
 
 
-def _squeezed(values: Sequence[float], width: int) -> list[float]:
+def _squeeze_values(values: Sequence[float], width: int) -> list[float]:
     if len(values) <= width:
         return list(values)
     edges = [len(values) * i // width for i in range(width + 1)]

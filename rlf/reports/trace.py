@@ -66,10 +66,10 @@ def find_flipped(reader: Reader, run_id: str, limit: int) -> list[Match]:
 def _question(stored: StoredTrajectory | None) -> str:
     messages = () if stored is None else stored.scored.trajectory.task.messages
     text = " ".join(messages[-1].content.split()) if messages else ""
-    return _cut(text)
+    return _cut_text(text)
 
 
-def _cut(text: str) -> str:
+def _cut_text(text: str) -> str:
     return text if len(text) <= _MAX_QUESTION else text[: _MAX_QUESTION - 1] + "…"
 
 
@@ -97,15 +97,17 @@ def _call_row(call: FoundCall) -> tuple[str, ...]:
     turn = f"{call.turn} > {call.inside}" if call.inside else str(call.turn)
     place = (call.phase, str(call.step), str(call.k), turn, visible(call.name), str(call.outcome))
     words = (json.dumps(dict(call.arguments), ensure_ascii=False), " ".join(call.text.split()))
-    return *place, duration(call.run_s), *(visible(_cut(text)) for text in words)
+    return *place, duration(call.run_s), *(visible(_cut_text(text)) for text in words)
 
 
 def heated(trajectory: Trajectory, decode: Callable[[int], str]) -> list[Text]:
     """Each turn's sampled tokens, coloured by the sampler's probability of them; plain where none was recorded."""
-    return [Text.assemble(*_heated(trajectory, turn.start, turn.end, decode)) for turn in trajectory.turns]
+    return [Text.assemble(*_heat_tokens(trajectory, turn.start, turn.end, decode)) for turn in trajectory.turns]
 
 
-def _heated(trajectory: Trajectory, start: int, end: int, decode: Callable[[int], str]) -> Iterator[tuple[str, str]]:
+def _heat_tokens(
+    trajectory: Trajectory, start: int, end: int, decode: Callable[[int], str]
+) -> Iterator[tuple[str, str]]:
     for place in range(start, end):
         logprob = trajectory.rollout_logprobs[place]
         rank = sum(math.exp(logprob) < edge for edge in _HEAT_EDGES)

@@ -44,9 +44,9 @@ def trajectory_view(
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
     grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
     grid.add_column(ratio=1)
-    texts = [_sampled(turn.text) for turn in scored.trajectory.turns] if sampled is None else sampled
+    texts = [_style_sampled(turn.text) for turn in scored.trajectory.turns] if sampled is None else sampled
     if opening:
-        grid.add_row("system", Margin(_sampled(opening, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines))
+        grid.add_row("system", Margin(_style_sampled(opening, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines))
     for label, content in _rows(scored, max_lines, texts, with_system=not opening):
         grid.add_row(label, content)
     return Group(_heading(scored.trajectory), grid)
@@ -101,7 +101,7 @@ def _rows(
         yield "" if place else "scores", _score(score)
 
 
-def _sampled(text: str, style: str = _SAMPLED_STYLE) -> Text:
+def _style_sampled(text: str, style: str = _SAMPLED_STYLE) -> Text:
     """Text of a model's tokens with the special ones muted."""
     shown = Text(visible(text.removesuffix("\n")) or "(no token)", style=style, overflow="fold")
     for match in _SPECIAL.finditer(shown.plain):
@@ -155,7 +155,7 @@ def _inside(result: ToolResult) -> Iterator[RenderableType]:
     """The turns of an agent, each with its calls, which may be agents' again."""
     for number, turn in enumerate(result.inner, start=1):
         head = Text(f"inner turn {number}", "dim").append(f" ({turn.finish_reason})" if turn.finish_reason else "")
-        head.append("".join(f", {fact}" for fact in _spent(turn.usage)))
+        head.append("".join(f", {fact}" for fact in _show_spent(turn.usage)))
         yield head
         if turn.reasoning:
             yield Text(visible(f"(thinks) {turn.reasoning}"), "dim italic", overflow="fold")
@@ -167,7 +167,7 @@ def _inside(result: ToolResult) -> Iterator[RenderableType]:
             yield _call(CallRecord(made.call, made.result), True, None)
 
 
-def _spent(usage: Mapping[str, float]) -> Iterator[str]:
+def _show_spent(usage: Mapping[str, float]) -> Iterator[str]:
     num_tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
     if num_tokens:
         yield counted(int(num_tokens), "token")
@@ -183,7 +183,7 @@ def _circumstances(record: CallRecord) -> Iterator[str]:
         yield f"{len(result.attempts)} attempts"
     if result.cached:
         yield "cached"
-    yield from _spent(result.usage)
+    yield from _show_spent(result.usage)
     if result.truncated:
         yield f"cut from {counted(result.size_bytes, 'byte')}"
 
@@ -200,10 +200,10 @@ def _score(score: Score) -> Text:
     text.append(missing if score.value is None else decimal(score.value), style)
     text.append(f" × {score.weight:g}", "dim")
     text.append(f"  {visible(score.reason)}" if score.reason else "", "dim")
-    return text.append(f"  ({', '.join(_taken(score.usage))})" if score.usage else "", "dim")
+    return text.append(f"  ({', '.join(_show_taken(score.usage))})" if score.usage else "", "dim")
 
 
-def _taken(usage: ScoreUsage) -> Iterator[str]:
+def _show_taken(usage: ScoreUsage) -> Iterator[str]:
     """What a judge took, in words."""
     yield counted(usage.num_tokens, "token")
     if usage.cost_usd:

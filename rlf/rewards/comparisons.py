@@ -77,12 +77,12 @@ def rows_set(got: Told, expected: Told, tolerance: float | None) -> tuple[float,
 
 def rows_multiset(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """Whether the same rows occur equally often, in any order."""
-    return _paired(got, expected, tolerance, rows.num_paired)
+    return _pair_values(got, expected, tolerance, rows.num_paired)
 
 
 def rows_ordered(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """Whether the rows are the same, one after the other."""
-    return _paired(got, expected, tolerance, rows.num_in_place)
+    return _pair_values(got, expected, tolerance, rows.num_in_place)
 
 
 def json_subset(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
@@ -100,7 +100,7 @@ COMPARISONS: Mapping[str, Callable[[Told, Told, float | None], tuple[float, str]
 """By the words of `compare`."""
 
 
-def _paired(
+def _pair_values(
     got: Told,
     expected: Told,
     tolerance: float | None,

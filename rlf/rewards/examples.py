@@ -66,7 +66,7 @@ async def try_terms(terms: Sequence[Term], context: RewardContext) -> list[Trial
 async def _try_term(term: Term, terms: Sequence[Term], context: RewardContext) -> list[Trial]:
     alone = {"when": None, "scale": 1.0, "clip": None, "weight": 1.0, "required": False}
     tried = term.model_copy(update=alone)
-    wanted = list(_wanted(term))
+    wanted = list(_list_wanted(term))
     trajectories = [each.facts.trajectory() for each in wanted]
     reward = RewardFunction([tried, *_read_by(tried, terms)], context)
     try:
@@ -126,10 +126,10 @@ class _Wanted:
         return f"at most {self.most - _TOLERANCE:g}" if math.isfinite(self.most) else "no fault"
 
 
-def _wanted(term: Term) -> Iterator[_Wanted]:
+def _list_wanted(term: Term) -> Iterator[_Wanted]:
     """The declared examples; a rule's gold; and what must not gain."""
     for number, example in enumerate(term.tests):
-        yield _declared(f"tests[{number}]", example)
+        yield _want_declared(f"tests[{number}]", example)
     sample = term.sample if isinstance(term, Rule) else None
     if sample is not None:
         facts, as_shown = TrajectoryFacts.model_validate(sample.gold), _has_options_of(term, sample)
@@ -162,7 +162,7 @@ def _short_of_gold(term: Term) -> tuple[float, float]:
     return (-math.inf, _full(term) - 2 * _TOLERANCE)
 
 
-def _declared(what: str, example: Example) -> _Wanted:
+def _want_declared(what: str, example: Example) -> _Wanted:
     if example.expect is None:
         return _Wanted(what, example, unscorable=True)
     return _Wanted(what, example, example.expect - _TOLERANCE, example.expect + _TOLERANCE)
@@ -204,8 +204,8 @@ def _read_by(term: Term, terms: Sequence[Term]) -> list[Term]:
 def _trial(term: Term, wanted: _Wanted, once: Scored, again: Scored) -> Trial:
     score = once.scores[0]
     shortfalls = list(_shortfalls(wanted, score))
-    if _told(score) != _told(again.scores[0]):
-        shortfalls.append(f"a second time it was {_shown(again.scores[0].value)}")
+    if _compare_key(score) != _compare_key(again.scores[0]):
+        shortfalls.append(f"a second time it was {_show_value(again.scores[0].value)}")
     return Trial(term.name, wanted.what, wanted.words, score.value, score.reason, tuple(shortfalls))
 
 
@@ -220,9 +220,9 @@ def _shortfalls(wanted: _Wanted, score: Score) -> Iterator[str]:
         yield f"got {score.value:g}, expected {wanted.words}"
 
 
-def _told(score: Score) -> tuple[Any, ...]:
+def _compare_key(score: Score) -> tuple[Any, ...]:
     return score.value, score.state, score.turn_values
 
 
-def _shown(value: float | None) -> str:
+def _show_value(value: float | None) -> str:
     return "no value" if value is None else f"{value:g}"

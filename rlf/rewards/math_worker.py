@@ -47,19 +47,19 @@ def main() -> None:
 def _answer(golds: list[str], answer: str, cpu_s: float) -> None:
     from math_verify import verify
 
-    right = [parsed for gold in golds if (parsed := _parsed(gold))]
+    right = [parsed for gold in golds if (parsed := _parse_text(gold))]
     if not right:
         _write({"unreadable": " or ".join(golds)[:200]})
         return
     _write({"read": True})
     signal.setitimer(signal.ITIMER_PROF, cpu_s)  # at its end SIGPROF, which ends a process that does not handle it
-    given = _parsed(answer)
+    given = _parse_text(answer)
     equal = any(verify(each, given, timeout_seconds=None) for each in right)
     signal.setitimer(signal.ITIMER_PROF, 0)
     _write({"equal": equal})
 
 
-def _parsed(text: str) -> list[Any]:
+def _parse_text(text: str) -> list[Any]:
     """What a text says: LaTeX without delimiters, or a formula in letters that ends it, as one formula, else the last.
 
     Of "x^2 - 1" and "(1, 2)" the library by itself takes the last number, 1 and 2.

@@ -161,7 +161,9 @@ class Verifier:
 
     async def _run(self, trajectory: Trajectory, number: int, **further: str) -> ToolResult:
         try:
-            arguments = self._templates.fill({**_asked(trajectory.task), **_made(trajectory), **further}, whole=True)
+            arguments = self._templates.fill(
+                {**_offer_task(trajectory.task), **_offer_trajectory(trajectory), **further}, whole=True
+            )
         except TemplateFault as fault:
             raise _Wrong(f"nothing to verify: {fault}") from fault
         result = await self._call(arguments, f"{trajectory.id}/{number}")
@@ -226,11 +228,11 @@ def _is_cut(result: ToolResult) -> bool:
 
 def gold_arguments(templates: FilledValue, task: Task) -> dict[str, Any]:
     """The arguments of the gold's call. Raises TemplateFault."""
-    arguments: dict[str, Any] = templates.fill(_asked(task), whole=True)
+    arguments: dict[str, Any] = templates.fill(_offer_task(task), whole=True)
     return arguments
 
 
-def _asked(task: Task) -> dict[str, Any]:
+def _offer_task(task: Task) -> dict[str, Any]:
     """What the task offers to templates."""
     answers = golds(task.answer)
     gold = {"gold": answers[0]} if answers else {}
@@ -238,7 +240,7 @@ def _asked(task: Task) -> dict[str, Any]:
     return {"question": question, "columns": task.columns, **gold}
 
 
-def _made(trajectory: Trajectory) -> dict[str, Any]:
+def _offer_trajectory(trajectory: Trajectory) -> dict[str, Any]:
     """What the model offers to them; what it did not produce is undefined."""
     calls = [
         {"name": r.call.name, "arguments": r.call.arguments, "outcome": str(r.result.outcome), "result": r.result.text}

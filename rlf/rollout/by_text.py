@@ -174,7 +174,7 @@ class TextPlay:
         if watch is not None:
             watch.grow(said.text, is_over=True)
         said, failures = await self._read(said)
-        turn = Turn(0, 0, 0, _shown(said), failures=failures, sample_s=time.perf_counter() - started)
+        turn = Turn(0, 0, 0, _show_completion(said), failures=failures, sample_s=time.perf_counter() - started)
         self.turns.append(turn)
         if failures and not said.calls:
             return self._correct(said, failures)
@@ -314,7 +314,7 @@ def _image(reference: str) -> Image:
     return Image(file.data, file.mime_type)
 
 
-def _shown(said: Completion) -> str:
+def _show_completion(said: Completion) -> str:
     """A turn's text, with what a reasoning model thought."""
     return f"<think>\n{said.reasoning}\n</think>\n\n{said.text}" if said.reasoning else said.text
 

@@ -261,7 +261,7 @@ def _answer(chat: ChatFormat) -> _Turn:
     return _Turn(chat.write_answer(said), answer=said)
 
 
-def _spoken(chat: ChatFormat, turn: _Turn) -> str:
+def _write_turn(chat: ChatFormat, turn: _Turn) -> str:
     """The text of a turn, with the marks of thinking that its place asks for."""
     opening, closing = chat.thinking_marks
     if turn.thinking:
@@ -273,7 +273,7 @@ def _has_thinking(chat: ChatFormat) -> bool:
     speaks = chat.decode(chat.prompt([Message("user", "a")], chat.tools)).rstrip()
     if speaks.endswith((END_THINK, chat.think[1])):
         return False  # the generation prompt has ended thinking before it began
-    parsed = chat.parse(_spoken(chat, _Turn(chat.write_answer("b"), "a")), truncated=False)
+    parsed = chat.parse(_write_turn(chat, _Turn(chat.write_answer("b"), "a")), truncated=False)
     return (parsed.thinking, parsed.answer) == ("a", "b")
 
 
@@ -281,7 +281,7 @@ def _has_parallel(chat: ChatFormat, tools: Sequence[ToolDescription]) -> bool:
     if not tools or chat.stop_strings:  # a stop string ends the turn with its first call
         return False
     calls = (example_call(tools[0]), example_call(tools[-1], 1))
-    return chat.parse(_spoken(chat, _Turn(chat.write_calls(calls))), truncated=False).items == calls
+    return chat.parse(_write_turn(chat, _Turn(chat.write_calls(calls))), truncated=False).items == calls
 
 
 def _play(
@@ -309,13 +309,13 @@ def _play(
 
 def _line(chat: ChatFormat, turn: _Turn, *, is_open: bool) -> Line:
     def speak(request: SampleRequest) -> str:
-        text = _spoken(chat.after(request.tokens), turn)
-        return text if is_open else _closed(chat, text)
+        text = _write_turn(chat.after(request.tokens), turn)
+        return text if is_open else _close_text(chat, text)
 
     return speak
 
 
-def _closed(chat: ChatFormat, text: str) -> str:
+def _close_text(chat: ChatFormat, text: str) -> str:
     stops = [chat.decode([token]) for token in chat.stop_token_ids]
     ends = (*stops, *chat.stop_strings)
     return text if not stops or text.endswith(tuple(ends)) else text + stops[0]

@@ -288,7 +288,7 @@ def _is_cut(trajectory: Trajectory) -> bool:
     return trajectory.stop is StopReason.LENGTH or is_cut
 
 
-def _truncated(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _find_truncation(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     found = _showing(scored, lambda item: _is_cut(item.trajectory))
     if not found:
         return None
@@ -346,7 +346,7 @@ def _too_hard(scored: Sequence[Scored]) -> Cause | None:
 _CHECKS: tuple[Check, ...] = (
     _not_scored,
     _never_called,
-    _truncated,
+    _find_truncation,
     _never_parsed,
     _tools_fail,
     _out_of_turns,

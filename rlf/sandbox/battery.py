@@ -125,8 +125,8 @@ async def _attack(sandbox: Sandbox, host: _Host, attack: Attack) -> AttackResult
     started = perf_counter()
     execution = await _run(sandbox, host, attack)
     wall_s = perf_counter() - started
-    escaped = [*_said(execution, host, attack), *await _after(sandbox, attack)]
-    escaped += await _settled(sandbox, host, before)
+    escaped = [*_check_execution(execution, host, attack), *await _after(sandbox, attack)]
+    escaped += await _find_changes(sandbox, host, before)
     if (growth := _memory_bytes(sandbox) - memory) > MAX_GROWTH_BYTES:
         escaped.append(f"{growth >> 20} MiB of memory stay in use")
     return AttackResult(attack.name, sandbox.level, execution.outcome, wall_s, tuple(escaped))
@@ -139,7 +139,7 @@ async def _run(sandbox: Sandbox, host: _Host, attack: Attack) -> Execution:
     return await sandbox.run(Request(host.facts + attack.text, limits=limits, fetch=("*",)))
 
 
-def _said(execution: Execution, host: _Host, attack: Attack) -> Iterator[str]:
+def _check_execution(execution: Execution, host: _Host, attack: Attack) -> Iterator[str]:
     """What the call itself shows."""
     if execution.outcome not in attack.outcomes:
         yield f"ended {execution.outcome}: {execution.error}"
@@ -163,7 +163,7 @@ async def _after(sandbox: Sandbox, attack: Attack) -> list[str]:
     return [] if following.value == "''" else [f"the next call finds {following.value}"]
 
 
-async def _settled(sandbox: Sandbox, host: _Host, before: dict[str, object]) -> list[str]:
+async def _find_changes(sandbox: Sandbox, host: _Host, before: dict[str, object]) -> list[str]:
     """What has changed for good."""
     deadline = perf_counter() + _SETTLE_S
     while (after := host.state(sandbox)) != before and perf_counter() < deadline:  # noqa: ASYNC110 - nobody is told

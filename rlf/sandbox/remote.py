@@ -128,7 +128,7 @@ def _execution(response: _Response, limits: SandboxLimits) -> Execution:
     if response.status == "SandboxError" or ran is None:
         raise ValueError(f"{response.status}: {response.message}")
     files = {name: base64.b64decode(content, validate=True) for name, content in response.files.items()}
-    stdout, stderr = (_kept(text or "", limits.output_bytes) for text in (ran.stdout, ran.stderr))
+    stdout, stderr = (_limit_bytes(text or "", limits.output_bytes) for text in (ran.stdout, ran.stderr))
     outcome, error = _outcome(ran, limits)
     if outcome is Outcome.OK and len(ran.stdout or "") + len(ran.stderr or "") > limits.output_bytes:
         outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
@@ -145,5 +145,5 @@ def _outcome(ran: _RunResult, limits: SandboxLimits) -> tuple[Outcome, str | Non
     return (Outcome.MEMORY if last.startswith("MemoryError") else Outcome.ERROR), error
 
 
-def _kept(text: str, max_bytes: int) -> str:
+def _limit_bytes(text: str, max_bytes: int) -> str:
     return text.encode()[:max_bytes].decode(errors="ignore")

@@ -135,10 +135,10 @@ async def _probe(level: Level) -> LevelReport:
     except LevelUnavailable as fault:
         return LevelReport(level, False, fault.why, fault.mend)
     await server.close()
-    return LevelReport(level, True, _found(level))
+    return LevelReport(level, True, _find_image(level))
 
 
-def _found(level: Level) -> str:
+def _find_image(level: Level) -> str:
     if level is Level.NAMESPACES:
         return "bubblewrap; own user, pid, mount and IPC namespaces, file system in memory and seccomp filter per call"
     if level is Level.LANDLOCK:

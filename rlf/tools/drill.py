@@ -46,7 +46,8 @@ async def drill(executor: ToolInvoker, declaration: ToolDeclaration) -> list[Dri
     The first three reach no tool. The deadline is tried with the first example's arguments, and skipped without one.
     """
     runs = [
-        await _refused(executor, declaration, fault, arguments, name) for fault, arguments, name in _faulty(declaration)
+        await _drill_refusal(executor, declaration, fault, arguments, name)
+        for fault, arguments, name in _faulty(declaration)
     ]
     if declaration.tests and declaration.tests[0].expect.error is None:
         runs.append(await _late(declaration))
@@ -71,7 +72,7 @@ def _faulty(declaration: ToolDeclaration) -> list[tuple[str, dict[str, Any], str
     return found
 
 
-async def _refused(
+async def _drill_refusal(
     executor: ToolInvoker, declaration: ToolDeclaration, fault: str, arguments: Mapping[str, Any], name: str
 ) -> DrillRun:
     result = await executor.invoke(ToolCall(declaration.name, arguments), trajectory_id="drill")

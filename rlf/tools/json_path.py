@@ -36,10 +36,10 @@ def _part(value: Any, keys: tuple[str, ...], path: str) -> Any:
         return _part(value[key], rest, path)
     elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
         return _part(value[int(key)], rest, path)
-    raise NoSuchPart(f"the answer has no {path!r}: {_described(value)} where {key!r} should be")
+    raise NoSuchPart(f"the answer has no {path!r}: {_describe_value(value)} where {key!r} should be")
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, dict):
         return f"an object with {', '.join(map(repr, list(value)[:8])) or 'no keys'}"
     if isinstance(value, list):

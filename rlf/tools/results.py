@@ -20,7 +20,7 @@ _PLAIN = (str, int, float, bool)
 def to_output(value: Any) -> ToolOutput:
     """What a Python function returned as a tool's output; a ToolOutput stays what it is. Raises as `to_text` does."""
     if isinstance(value, ToolOutput):
-        return replace(value, text=to_text(value.text), structured=_structured(value.structured))
+        return replace(value, text=to_text(value.text), structured=_as_structured(value.structured))
     return ToolOutput(to_text(value))
 
 
@@ -37,7 +37,7 @@ def to_text(value: Any) -> str:
             return clean(str.__str__(value))
         if isinstance(value, bytes | bytearray):
             return clean(value.decode())
-        return clean(_unquoted(json_text(value)))
+        return clean(_unquote_json(json_text(value)))
     except UnicodeDecodeError as fault:
         size = len(fault.object)
         text = f"the tool returned {size} bytes that are not UTF-8 text; return binary data as base64"
@@ -49,12 +49,12 @@ def to_text(value: Any) -> str:
         raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
 
 
-def _unquoted(text: str) -> str:
+def _unquote_json(text: str) -> str:
     """JSON as text: a date, an identifier or an enum's word stands without quotes, as a string does."""
     return str(json.loads(text)) if text.startswith('"') else text
 
 
-def _structured(value: Any) -> Any:
+def _as_structured(value: Any) -> Any:
     """Structured content as JSON values; what has no such form is left out where results are stored."""
     if value is None or isinstance(value, _PLAIN):
         return value
@@ -85,25 +85,27 @@ def size_bytes(text: str) -> int:
 def check_images(images: Sequence[Image], limits: Limits) -> list[str]:
     """A line per image for models that see none. Raises ToolFailure OUTPUT_REJECTED where one breaks the limits."""
     if len(images) > limits.max_images:
-        raise _rejected(f"{len(images)} images, more than the {limits.max_images} allowed")
-    return [_checked(number, image, limits) for number, image in enumerate(images, 1)]
+        raise _reject_output(f"{len(images)} images, more than the {limits.max_images} allowed")
+    return [_check_image(number, image, limits) for number, image in enumerate(images, 1)]
 
 
-def _checked(number: int, image: Image, limits: Limits) -> str:
+def _check_image(number: int, image: Image, limits: Limits) -> str:
     if len(image.data) > limits.max_image_bytes:
-        raise _rejected(f"image {number} of {len(image.data)} bytes, more than the {limits.max_image_bytes} allowed")
+        raise _reject_output(
+            f"image {number} of {len(image.data)} bytes, more than the {limits.max_image_bytes} allowed"
+        )
     header = read_header(image.data)
     if header is None:
-        raise _rejected(f"image {number} that is no PNG, JPEG, GIF or WebP file")
+        raise _reject_output(f"image {number} that is no PNG, JPEG, GIF or WebP file")
     if header.mime_type != image.mime_type:
-        raise _rejected(f"image {number} that says {image.mime_type[:80]} and is {header.mime_type}")
+        raise _reject_output(f"image {number} that says {image.mime_type[:80]} and is {header.mime_type}")
     if header.width * header.height > limits.max_image_pixels:
         size = f"{header.width}x{header.height}"
-        raise _rejected(f"image {number} of {size} pixels, more than the {limits.max_image_pixels} allowed")
+        raise _reject_output(f"image {number} of {size} pixels, more than the {limits.max_image_pixels} allowed")
     return f"[image {number}: {header.mime_type}, {header.width}x{header.height}]"
 
 
-def _rejected(what: str) -> ToolFailure:
+def _reject_output(what: str) -> ToolFailure:
     return ToolFailure(Outcome.OUTPUT_REJECTED, f"the tool returned {what}")
 
 

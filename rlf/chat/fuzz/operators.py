@@ -103,7 +103,7 @@ def _thought(sample: Sample, random: Random) -> str:
     return f"{opening}I could write {sample.text}{closing}It is 42."
 
 
-def _cut(sample: Sample, random: Random) -> str:
+def _cut_sample(sample: Sample, random: Random) -> str:
     return sample.text[: random.randrange(1, max(2, len(sample.text)))]
 
 
@@ -195,7 +195,7 @@ _NAMED: Sequence[tuple[str, Mutate]] = (
 )
 OPERATORS: tuple[Operator, ...] = (
     *(Operator(name, mutate) for name, mutate in _NAMED),
-    Operator("cut", _cut, is_cut=True),
+    Operator("cut", _cut_sample, is_cut=True),
     Operator("stray thinking end", lambda sample, random: sample.thinking[1].strip() + sample.text, thinks=True),
     Operator("inside thinking", _thought, may_run=False, thinks=True),
     Operator(

@@ -94,7 +94,7 @@ def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
         sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: they share no evaluation."]
     else:
         sentences = [f"{_finding(baseline, arm, found)}; {_where(told)}.", *_reservations(baseline, arm, found)]
-    return " ".join([*sentences, *_unfinished(baseline, arm)])
+    return " ".join([*sentences, *_note_unfinished(baseline, arm)])
 
 
 def _finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
@@ -135,7 +135,7 @@ def _evidence(found: Contrast, low: float, high: float) -> str:
 def _where(told: Sequence[Difference]) -> str:
     """Where two arms differ, in words."""
     named = {cause: [item.what for item in told if item.cause is cause] for cause in Cause}
-    parts = [_PHRASES[cause].format(_listed(what)) for cause, what in named.items() if what]
+    parts = [_PHRASES[cause].format(_list_names(what)) for cause, what in named.items() if what]
     if not parts:
         return "nothing that the lineage records differs between them"
     if len(parts) == 1:
@@ -155,7 +155,7 @@ _PHRASES = {
 }
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
@@ -179,7 +179,7 @@ def _few_seeds(found: Contrast) -> str:
     return "With one run on a side" if min(found.num_seeds) == 1 else "With seeds that all came out alike"
 
 
-def _unfinished(*arms: Arm) -> list[str]:
+def _note_unfinished(*arms: Arm) -> list[str]:
     return [
         f"Run {member.run.record.id} of {arm.letter} is {member.run.status} at step {member.run.last_step}."
         for arm in arms

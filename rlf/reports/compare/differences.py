@@ -86,12 +86,14 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Leaves of a spec by dotted key, as JSON; tools and reward terms are named, so that their order does not count."""
     if isinstance(value, Mapping) and value:
         for key, child in value.items():
-            yield from flatten(_named(child) if key in _NAMED_LISTS else child, f"{path}.{key}" if path else str(key))
+            yield from flatten(
+                _name_items(child) if key in _NAMED_LISTS else child, f"{path}.{key}" if path else str(key)
+            )
     else:
         yield path, json.dumps(value, ensure_ascii=False)
 
 
-def _named(items: Any) -> Any:
+def _name_items(items: Any) -> Any:
     if isinstance(items, list) and items and all(isinstance(item, Mapping) and "name" in item for item in items):
         return {item["name"]: {key: value for key, value in item.items() if key != "name"} for item in items}
     return items

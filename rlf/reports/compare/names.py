@@ -25,9 +25,9 @@ def named_by_difference(arms: Sequence[Arm]) -> list[Arm]:
     settings = [item for item in found if item.cause is Cause.PLAN]
     others = [item for item in found if item.cause is not Cause.PLAN]
     names = [arm.label if len({each.label for each in arms}) > 1 else "" for arm in arms]
-    labels = [_joined([name, *_parts(settings, place)]) for place, name in enumerate(names)]
+    labels = [_join_words([name, *_parts(settings, place)]) for place, name in enumerate(names)]
     if len(set(labels)) < len(arms):
-        labels = [_joined([label, *_parts(others, place)]) for place, label in enumerate(labels)]
+        labels = [_join_words([label, *_parts(others, place)]) for place, label in enumerate(labels)]
     return [
         arm if "=" in arm.label else replace(arm, label=visible(label or arm.label))  # settings name a sweep's arms
         for arm, label in zip(arms, labels, strict=True)
@@ -41,7 +41,7 @@ def _parts(found: Sequence[Difference], place: int) -> list[str]:
     return [*parts[:_NAMED], *([f"and {len(parts) - _NAMED} more"] if len(parts) > _NAMED else [])]
 
 
-def _joined(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return " · ".join(word for word in words if word)
 
 

@@ -130,7 +130,7 @@ def outcome(arm: Arm, mode: str, threshold: float) -> Outcome:
         final=final,
         best=mean_share(bests),
         area=mean_share([area for area in areas if area is not None]),
-        reached=_reached(arm, mode, threshold),
+        reached=_find_reached(arm, mode, threshold),
         metrics=_tail_metrics(arm),
     )
 
@@ -146,7 +146,7 @@ def default_threshold(arms: Sequence[Arm], mode: str) -> float:
     return 0.9 * max(found, default=1.0)
 
 
-def _reached(arm: Arm, mode: str, threshold: float) -> Reached | None:
+def _find_reached(arm: Arm, mode: str, threshold: float) -> Reached | None:
     found = [item for item in (_cost(member, mode, threshold) for member in arm.members) if item is not None]
     if not found:
         return None
@@ -181,12 +181,12 @@ def contrasts(arms: Sequence[Arm], mode: str) -> tuple[Contrast | None, ...]:
     findings = judge([None if match is None else match[1] for match in matches])
     num_compared = sum(finding is not None for finding in findings)
     return tuple(
-        None if match is None else _judged(match[0], finding, num_compared)
+        None if match is None else _judge_contrast(match[0], finding, num_compared)
         for match, finding in zip(matches, findings, strict=True)
     )
 
 
-def _judged(found: Contrast, finding: Finding | None, num_compared: int) -> Contrast:
+def _judge_contrast(found: Contrast, finding: Finding | None, num_compared: int) -> Contrast:
     if finding is None:
         return replace(found, num_compared=num_compared)
     return replace(

@@ -107,14 +107,14 @@ def _row_cells(row: FlipRow) -> Iterator[Text]:
 
 def _table(sheet: Sheet) -> RenderableType:
     left = sheet.header[:1] if sheet.figures else sheet.header
-    rows = ((Text(_shortened(cell)) for cell in row) for row in sheet.rows)
+    rows = ((Text(_shorten_cell(cell)) for cell in row) for row in sheet.rows)
     table = plain_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
     if sheet.note:
         table.caption, table.caption_style, table.caption_justify = sheet.note, "dim", "left"
     return table
 
 
-def _shortened(cell: str) -> str:
+def _shorten_cell(cell: str) -> str:
     """A long value of a plan says little in a column; `--json` and the page have all of it."""
     return cell if len(cell) <= _MAX_CELL else f"{cell[: _MAX_CELL - 1]}…"
 

@@ -70,7 +70,7 @@ def draw(chart: Chart) -> Drawn:
     """A chart as geometry. The lines have points."""
     xs = [x for line in chart.lines for x, _ in line.points]
     heights = [y for line in chart.lines for y in _heights(line)]
-    low, high = (0.0, 1.0) if chart.share else _widened(min(heights), max(heights))
+    low, high = (0.0, 1.0) if chart.share else _widen_range(min(heights), max(heights))
     first, last = min(xs), max(xs)
 
     def across(x: float) -> float:
@@ -84,7 +84,7 @@ def draw(chart: Chart) -> Drawn:
     readout = [[line.name, [[across(x), x, words(y)] for x, y in line.points]] for line in chart.lines]
     return Drawn(
         title=chart.title,
-        lines=tuple(_drawn(line, across, down) for line in chart.lines),
+        lines=tuple(_draw_line(line, across, down) for line in chart.lines),
         x_ticks=tuple((across(x), f"{x:g}") for x in ticks(first, last) if x == int(x)),
         y_ticks=tuple((down(y), _tick(y, share=chart.share)) for y in ticks(low, high)),
         values=json.dumps(readout),
@@ -100,7 +100,7 @@ def _heights(line: Line) -> list[float]:
     return [*(y for _, y in line.points), *(y for _, *ends in line.band for y in ends)]
 
 
-def _widened(low: float, high: float) -> tuple[float, float]:
+def _widen_range(low: float, high: float) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
@@ -122,7 +122,7 @@ def ticks(low: float, high: float) -> list[float]:
     return [round((first + place) * step, 12) for place in range(count + 1)]
 
 
-def _drawn(line: Line, across: Place, down: Place) -> DrawnLine:
+def _draw_line(line: Line, across: Place, down: Place) -> DrawnLine:
     path = _path([(across(x), down(y)) for x, y in line.points])
     upper = [(across(x), down(high)) for x, _, high in line.band]
     lower = [(across(x), down(low)) for x, low, _ in reversed(line.band)]

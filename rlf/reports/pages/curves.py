@@ -40,15 +40,15 @@ class Course:
 def main_curves(courses: Sequence[Course]) -> list[Chart]:
     """Held-out success by mode, then the metrics of training that matter."""
     modes = dict.fromkeys(e.mode for course in courses for run in course.evaluations for e in run)
-    charts = [_evaluated(courses, mode) for mode in sorted(modes, key=lambda mode: (mode != "sampled", mode))]
-    charts += [_trained(courses, name, title) for name, title in _MAIN.items()]
+    charts = [_chart_evaluations(courses, mode) for mode in sorted(modes, key=lambda mode: (mode != "sampled", mode))]
+    charts += [_chart_training(courses, name, title) for name, title in _MAIN.items()]
     return [chart for chart in charts if chart.lines]
 
 
 def further_curves(courses: Sequence[Course]) -> list[Chart]:
     """Every other metric of training, by name."""
     names = {name for course in courses for run in course.steps for step in run for name in step.metrics}
-    charts = (_trained(courses, name, name) for name in sorted(names - _MAIN.keys()))
+    charts = (_chart_training(courses, name, name) for name in sorted(names - _MAIN.keys()))
     return [chart for chart in charts if chart.lines]
 
 
@@ -62,7 +62,7 @@ def further_charts(courses: Sequence[Course]) -> list[Drawn]:
     return [draw(chart) for chart in further_curves(courses)]
 
 
-def _evaluated(courses: Sequence[Course], mode: str) -> Chart:
+def _chart_evaluations(courses: Sequence[Course], mode: str) -> Chart:
     def found(run: Sequence[Evaluation]) -> dict[int, Evaluation]:
         return {e.step: e for e in run if e.mode == mode and "success" in e.metrics}
 
@@ -78,7 +78,7 @@ def _over_questions(run: Mapping[int, Evaluation]) -> dict[int, tuple[float, flo
     return {step: interval for step, e in run.items() if (interval := interval_of(e.metrics)) is not None}
 
 
-def _trained(courses: Sequence[Course], name: str, title: str) -> Chart:
+def _chart_training(courses: Sequence[Course], name: str, title: str) -> Chart:
     lines: list[Line] = []
     for place, course in enumerate(courses):
         values = [{s.step: s.metrics[name] for s in run if name in s.metrics} for run in course.steps]
@@ -95,7 +95,7 @@ def _lines(
     """The mean over the runs at the steps that all of them have; nothing where there is none."""
     shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
     values = {step: [run[step] for run in runs] for step in shared}
-    steps = _thinned([step for step, found in values.items() if all(map(math.isfinite, found))])
+    steps = _thin_steps([step for step, found in values.items() if all(map(math.isfinite, found))])
     if not steps:
         return
     known = {step: mean_interval(values[step]) for step in steps} if bands is None else bands
@@ -108,6 +108,6 @@ def _lines(
     )
 
 
-def _thinned(steps: list[int]) -> list[int]:
+def _thin_steps(steps: list[int]) -> list[int]:
     every = math.ceil(len(steps) / _MAX_POINTS)
     return steps if every <= 1 else [*steps[:-1:every], steps[-1]]

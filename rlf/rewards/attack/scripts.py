@@ -64,7 +64,7 @@ class Scripts:
         def answer(request: SampleRequest) -> str:
             observed = self.observed.get(request.trajectory_id, "")
             text = shape.fill({**texts, Part.OBSERVATION: observed})
-            return _sampled(chat, request, chat.write_answer(text) if text else "")
+            return _write_sampled(chat, request, chat.write_answer(text) if text else "")
 
         turns = [called(turn * shape.num_calls) for turn in range(shape.num_turns)] if tools else []
         return [*turns, *[answer] * (self.max_turns + 1)]
@@ -101,10 +101,10 @@ def _call(tool: ToolDescription, query: str) -> ToolCall:
 
 
 def _line(chat: ChatFormat, text: str) -> Line:
-    return lambda request: _sampled(chat, request, text)
+    return lambda request: _write_sampled(chat, request, text)
 
 
-def _sampled(chat: ChatFormat, request: SampleRequest, text: str) -> str:
+def _write_sampled(chat: ChatFormat, request: SampleRequest, text: str) -> str:
     """A turn as the policy samples it: thinking ended, where it was begun, and the turn too."""
     before = chat.thinking_marks[1] if chat.after(request.tokens).begins_thinking else ""
     return f"{before}{text}{chat.decode([chat.stop_token_ids[0]])}"

@@ -178,11 +178,11 @@ def child(one: Shape, other: Shape, random: Random) -> Shape:
     """One of two shapes, or the calls of one with the answer of the other, with up to three changes."""
     made = replace(one, parts=other.parts) if random.random() < _CROSSED else one
     for _ in range(random.randint(1, 3)):
-        made = _mutated(made, random)
+        made = _mutate_shape(made, random)
     return made if made.num_turns else Shape(parts=made.parts)
 
 
-def _mutated(shape: Shape, random: Random) -> Shape:
+def _mutate_shape(shape: Shape, random: Random) -> Shape:
     match random.randrange(5):
         case 0:
             return replace(shape, num_turns=random.randint(0, MAX_CALLING_TURNS))

@@ -54,7 +54,7 @@ def read_labels(path: str, judging: Judging) -> list[Labelled]:
         if not line.strip():
             continue
         try:
-            found.append(_labelled(LabelledLine.model_validate(json.loads(line)), number, judging))
+            found.append(_read_label(LabelledLine.model_validate(json.loads(line)), number, judging))
         except ValidationError as error:
             faults += [
                 _fault(path, number, ".".join(map(str, each["loc"][:1])), each["msg"]) for each in error.errors()
@@ -66,7 +66,7 @@ def read_labels(path: str, judging: Judging) -> list[Labelled]:
     return found
 
 
-def _labelled(line: LabelledLine, number: int, judging: Judging) -> Labelled:
+def _read_label(line: LabelledLine, number: int, judging: Judging) -> Labelled:
     name = line.id or f"line {number}"
     task = line.question or name if judging.compares_groups else name
     if judging.compare is Compare.PAIRWISE and not judging.compares_groups:

@@ -27,23 +27,23 @@ class Unreadable(ValueError):
 
 def json_object(text: str) -> Mapping[str, Any]:
     """The one JSON object that the reply is, in a code fence or not. Raises Unreadable."""
-    said = _spoken(text)
+    said = _drop_thoughts(text)
     whole = _FENCED.fullmatch(said)
     try:
         value = json.loads(whole[1] if whole else said, object_pairs_hook=_once)
     except (ValueError, RecursionError) as fault:
-        raise Unreadable(f"no single JSON object: {_shown(said)}") from fault
+        raise Unreadable(f"no single JSON object: {_show_text(said)}") from fault
     if not isinstance(value, dict):
-        raise Unreadable(f"no JSON object: {_shown(said)}")
+        raise Unreadable(f"no JSON object: {_show_text(said)}")
     return value
 
 
 def tagged(text: str, tag: str) -> str:
     """What stands in the one `<tag>...</tag>` of the reply. Raises Unreadable."""
-    said = _spoken(text)
+    said = _drop_thoughts(text)
     found = re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", said, re.DOTALL)
     if len(found) != 1:
-        raise Unreadable(f"{len(found) or 'no'} <{tag}> in {_shown(said)}")
+        raise Unreadable(f"{len(found) or 'no'} <{tag}> in {_show_text(said)}")
     return str(found[0])
 
 
@@ -52,7 +52,7 @@ def score_of(value: Any, low: float, high: float) -> float:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Unreadable(f"the score {_shown(str(value))} is no number")
+        raise Unreadable(f"the score {_show_text(str(value))} is no number")
     if not low <= value <= high:
         raise Unreadable(f"the score {value:g} lies outside {low:g} to {high:g}")
     return (value - low) / (high - low)
@@ -63,7 +63,7 @@ def ranking_of(value: Any, num: int) -> list[int]:
     if isinstance(value, str):
         value = [int(word) for word in re.findall(r"\d{1,6}", value)]
     if not isinstance(value, list) or sorted(map(str, value)) != sorted(str(n + 1) for n in range(num)):
-        raise Unreadable(f"{_shown(str(value))} is no order of 1 to {num}")
+        raise Unreadable(f"{_show_text(str(value))} is no order of 1 to {num}")
     return [int(number) - 1 for number in value]
 
 
@@ -97,12 +97,12 @@ def expected(
         if mass >= coverage:
             following = tokens[place + 1].token if place + 1 < len(tokens) else ""
             if read(token.token) is not None and re.match(r"\w|\.\d", following):
-                raise Unreadable(f"the verdict is several tokens: {_shown(token.token + following)}")
+                raise Unreadable(f"the verdict is several tokens: {_show_text(token.token + following)}")
             return sum(value * chance for value, chance in verdicts) / mass, min(mass, 1.0)
-    raise Unreadable(f"no token with {coverage:g} of its probability on verdicts: {_shown(_text(tokens))}")
+    raise Unreadable(f"no token with {coverage:g} of its probability on verdicts: {_show_text(_text(tokens))}")
 
 
-def _spoken(text: str) -> str:
+def _drop_thoughts(text: str) -> str:
     """The reply after the thoughts."""
     return text.rpartition(_THOUGHT)[2].strip()
 
@@ -118,5 +118,5 @@ def _text(tokens: Sequence[TokenLogprob]) -> str:
     return "".join(token.token for token in tokens)
 
 
-def _shown(text: str) -> str:
+def _show_text(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

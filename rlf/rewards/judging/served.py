@@ -29,7 +29,7 @@ async def served(serve: Serve) -> AsyncIterator[Mapping[str, Sequence[EndpointSp
         RunError: the servers do not start.
     """
     with tempfile.TemporaryFile() as log:
-        process = await _started(serve, log)
+        process = await _start_server(serve, log)
         try:
             urls = await _urls(process, serve, log)
             yield {serve.model: [EndpointSpec(url=url, model=serve.model) for url in urls]}
@@ -44,7 +44,7 @@ def command_of(serve: Serve) -> list[str]:
     return [*_SUPERVISED, sys.executable, "-m", "rlf", "judge", "serve", serve.model, *options, "--", *serve.args]
 
 
-async def _started(serve: Serve, log: IO[bytes]) -> asyncio.subprocess.Process:
+async def _start_server(serve: Serve, log: IO[bytes]) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *command_of(serve),
         stdin=asyncio.subprocess.DEVNULL,

@@ -120,7 +120,7 @@ def _in_whole(text: str, choices: str) -> str:
 
 
 def _bare_letter(text: str, choices: str) -> str:
-    bare = _unmarked(text)
+    bare = _strip_marks(text)
     match = _WHOLE.fullmatch(bare) if len(bare) <= _MAX_BARE_CHARS else None
     return match[1].upper() if match is not None and match[1].upper() in choices else ""
 
@@ -138,14 +138,14 @@ def _within(pattern: re.Pattern[str], text: str, choices: str) -> str:
     last = next(reversed(pattern.findall(text)), None)
     if last is None:
         return ""
-    inside = _unmarked(last).strip()
+    inside = _strip_marks(last).strip()
     match = None if _ARTICLE.match(inside) else re.compile(_LETTER).match(inside)
     return _letters(match, inside, choices) or chosen(inside, choices) or ""
 
 
 def _in_statement(text: str, choices: str) -> str:
     """The letters of the last statement."""
-    text = _unmarked(text)
+    text = _strip_marks(text)
     patterns = (_STATED, _STATED_CHINESE, _CALLED_RIGHT, _PICKED, _CONCLUDED)
     matches = [match for pattern in patterns for match in pattern.finditer(text) if _is_meant(match, text)]
     said = [(match.start(1), letters) for match in matches if (letters := _letters(match, text, choices))]
@@ -154,14 +154,14 @@ def _in_statement(text: str, choices: str) -> str:
 
 def _in_name(text: str, choices: str) -> str:
     """Every letter that is named as an option."""
-    text = _unmarked(text)
+    text = _strip_marks(text)
     named = (_letters(match, text, choices) for match in _NAMED.finditer(text) if _is_meant(match, text))
     return "".join(sorted(set("".join(named))))
 
 
 def _in_front(text: str, choices: str) -> str:
     """The letter that a text begins with; several where it lists the options."""
-    text = _unmarked(text)
+    text = _strip_marks(text)
     if _LEADING.match(text) is None:
         return ""
     letters = "".join(_letters(match, text, choices) for match in _LEADING.finditer(text))
@@ -180,11 +180,11 @@ _FINDERS: tuple[Callable[[str, str], str], ...] = (
 
 def _letters(match: re.Match[str] | None, text: str, choices: str) -> str:
     """The letter of a match and those that follow it as alternatives, each once."""
-    found = dict.fromkeys(_listed(match, text)) if match is not None else {}
+    found = dict.fromkeys(_list_choices(match, text)) if match is not None else {}
     return "".join(letter for letter in found if letter in choices)
 
 
-def _listed(match: re.Match[str] | None, text: str) -> Iterator[str]:
+def _list_choices(match: re.Match[str] | None, text: str) -> Iterator[str]:
     while match is not None:
         yield match[1].upper()
         match = _ALTERNATIVE.match(text, match.end())
@@ -200,6 +200,6 @@ def _is_meant(match: re.Match[str], text: str) -> bool:
     return match[1].isupper() or match[0][-1] in ")]" or _SENTENCE_END.match(text, match.end(1)) is not None
 
 
-def _unmarked(text: str) -> str:
+def _strip_marks(text: str) -> str:
     """The text without Markdown and LaTeX around its letters."""
     return _MARKS.sub("", _WRAPPER.sub(" ", fold(text)))

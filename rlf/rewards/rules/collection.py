@@ -97,7 +97,7 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     >>> answer_items("Washington, D.C. and Rome", ["washington dc", "paris"])
     ['washington dc', 'rome']
     """
-    text = _unwrapped(text)
+    text = _unwrap_text(text)
     listed = _json_list(text)
     if listed is not None:
         return gold_items(listed, by)
@@ -116,7 +116,7 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     return [item for item in items if item]
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap_text(text: str) -> str:
     """The text in one Unicode form, without a code block or a box around all of it."""
     whole = _WRAPPED.fullmatch(fold(text).strip())
     return fold(text) if whole is None else whole[1] or whole[2]

@@ -65,7 +65,7 @@ class Expression(Rule):
     @classmethod
     def _formula_is_safe(cls, formula: str) -> str:
         try:
-            _parsed(formula)
+            _parse_formula(formula)
         except ValueError as error:
             raise PydanticCustomError("formula", "{reason}", {"reason": str(error)}) from error
         return formula
@@ -91,12 +91,14 @@ class Expression(Rule):
     @cached_property
     def named_terms(self) -> frozenset[str]:
         """Names after `terms.`."""
-        return frozenset(node.attr for node in ast.walk(_parsed(self.formula)) if isinstance(node, ast.Attribute))
+        return frozenset(
+            node.attr for node in ast.walk(_parse_formula(self.formula)) if isinstance(node, ast.Attribute)
+        )
 
     @cached_property
     def _compiled(self) -> tuple[CodeType, tuple[str, ...]]:
         """The formula, and the facts that it names."""
-        tree = _parsed(self.formula)
+        tree = _parse_formula(self.formula)
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         return compile(tree, "formula", "eval"), tuple(sorted(names & FACTS.keys()))
 
@@ -121,7 +123,7 @@ class Expression(Rule):
         return Verdict(float(value), ", ".join(f"{name} = {fact:g}" for name, fact in facts.items()))
 
 
-def _parsed(formula: str) -> ast.Expression:
+def _parse_formula(formula: str) -> ast.Expression:
     """The tree of a formula, its numbers made floats. Raises ValueError for what is not allowed in one."""
     if len(formula) > _MAX_CHARS:
         raise ValueError(f"got {len(formula)} characters; expected at most {_MAX_CHARS}. Write a `kind: python` term.")

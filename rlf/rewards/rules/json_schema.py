@@ -72,7 +72,7 @@ class JsonSchema(Rule):
         fenced = _FENCED.fullmatch(trajectory.answer or "")
         text = fenced[1] if fenced else trajectory.answer or ""
         try:
-            value = json.loads(text, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_object)
+            value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
             error = next(self._validator.iter_errors(value), None)
         except (ValueError, RecursionError) as fault:
             return Verdict(0.0, f"no JSON: {str(fault)[:200]}")
@@ -107,5 +107,5 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return read
 
 
-def _refused(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")

@@ -57,11 +57,11 @@ class Math(Rule):
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """Processes start with the first comparison that needs one and end here."""
-        return _opened(self)
+        return _open_scorer(self)
 
 
 @asynccontextmanager
-async def _opened(rule: Math) -> AsyncIterator[Scorer]:
+async def _open_scorer(rule: Math) -> AsyncIterator[Scorer]:
     comparer = _Comparer(rule)
     try:
         yield comparer

@@ -44,7 +44,9 @@ class Interpreter:
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
             value = self._execute(source, name)
-            return Ended("ok", None if value is None else _cut(repr(value), self._max_value_chars), None, _figures())
+            return Ended(
+                "ok", None if value is None else _cut_text(repr(value), self._max_value_chars), None, _figures()
+            )
         except SystemExit as leave:
             return Ended("ok") if leave.code is None or leave.code == 0 else Ended("error", None, self._told(leave))
         except MemoryError as fault:
@@ -65,24 +67,24 @@ class Interpreter:
     def _told(self, fault: BaseException) -> str:
         try:
             told = traceback.TracebackException.from_exception(fault)
-            for part in _linked(told, set()):
+            for part in _walk_causes(told, set()):
                 part.stack = traceback.StackSummary.from_list([f for f in part.stack if f.filename in self._names])
-            return _cut("".join(told.format()).strip(), MAX_ERROR_CHARS, keep_end=True)
+            return _cut_text("".join(told.format()).strip(), MAX_ERROR_CHARS, keep_end=True)
         except BaseException as worse:  # noqa: BLE001 - the exception's own methods are foreign code
             return f"{type(fault).__name__}: its text cannot be shown ({type(worse).__name__})"
 
 
-def _linked(told: traceback.TracebackException, seen: set[int]) -> Iterator[traceback.TracebackException]:
+def _walk_causes(told: traceback.TracebackException, seen: set[int]) -> Iterator[traceback.TracebackException]:
     if id(told) in seen:
         return
     seen.add(id(told))
     yield told
     for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
         if other is not None:
-            yield from _linked(other, seen)
+            yield from _walk_causes(other, seen)
 
 
-def _cut(text: str, max_chars: int, *, keep_end: bool = False) -> str:
+def _cut_text(text: str, max_chars: int, *, keep_end: bool = False) -> str:
     if len(text) <= max_chars:
         return text
     return "…" + text[1 - max_chars :] if keep_end else text[: max_chars - 1] + "…"

@@ -186,7 +186,7 @@ class _Peer:
 
     def _defined(self, name: str, told: Any) -> Any:
         if isinstance(told, dict) and "exception" in told:
-            base = _known(told["exception"], {})
+            base = _find_exception(told["exception"], {})
             self._exceptions[name] = type(name, (base if base is not None else Exception,), {})
             return self._exceptions[name]
         return self._unpacked(told)
@@ -212,7 +212,7 @@ class _Peer:
 
     def _raised(self, reply: Mapping[str, Any]) -> BaseException:
         names, arguments = reply.get("raised"), reply.get("arguments")
-        found = _known(names, self._exceptions)
+        found = _find_exception(names, self._exceptions)
         if found is None or not isinstance(arguments, list):
             return ProgramFault(f"the program raised {names}: {arguments}")
         try:
@@ -316,7 +316,7 @@ def _names(kind: type) -> list[str]:
     return [each.__name__ for each in kind.__mro__]
 
 
-def _known(names: Any, own: Mapping[str, type[Exception]]) -> type[Exception] | None:
+def _find_exception(names: Any, own: Mapping[str, type[Exception]]) -> type[Exception] | None:
     """The first of the names that is an exception here; None where none is that a test may meet."""
     for name in names if isinstance(names, list) else ():
         found = own.get(name) or getattr(builtins, str(name), None)

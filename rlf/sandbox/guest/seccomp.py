@@ -93,19 +93,19 @@ def server_filter(*, alone: bool, machine: str | None = None) -> bytes:
 
     `alone`: without a pid namespace, so that no other process may be reached.
     """
-    return _packed(_for_server(_MACHINES[machine or platform.machine()], alone))
+    return _pack_instructions(_for_server(_MACHINES[machine or platform.machine()], alone))
 
 
 def call_filter(own_pid: int, *, alone: bool, machine: str | None = None) -> bytes:
     """What a process gives up last, above the server's filter."""
-    return _packed(_for_call(_MACHINES[machine or platform.machine()], own_pid, alone))
+    return _pack_instructions(_for_call(_MACHINES[machine or platform.machine()], own_pid, alone))
 
 
 _Instruction = tuple[int, int, int, int]
 """code, jump if true, jump if false, operand."""
 
 
-def _packed(instructions: Iterator[_Instruction]) -> bytes:
+def _pack_instructions(instructions: Iterator[_Instruction]) -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)
 
 

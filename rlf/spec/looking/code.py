@@ -26,7 +26,7 @@ def project_code(declarations: Any) -> list[Path]:
         if file not in found:
             found[file] = None
             if not _is_installed(file):
-                wanted += _imported(file)
+                wanted += _list_imports(file)
     return sorted(found)
 
 
@@ -65,7 +65,7 @@ def _module_files(name: str, roots: Sequence[Path]) -> list[Path]:
     return []
 
 
-def _imported(file: Path) -> Iterator[Path]:
+def _list_imports(file: Path) -> Iterator[Path]:
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):

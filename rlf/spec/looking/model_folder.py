@@ -23,11 +23,11 @@ def model_location(path: str) -> str:
 
 def folder_on_disk(path: str) -> Path | None:
     """The folder with a model's files; None for a Hugging Face id that has not been fetched."""
-    folder = named_folder(path) or _cached(path)
+    folder = named_folder(path) or _find_cached(path)
     return folder if folder is not None and folder.is_dir() else None
 
 
-def _cached(model_id: str) -> Path | None:
+def _find_cached(model_id: str) -> Path | None:
     """The snapshot of a model's main branch in the hub's cache, whose layout is huggingface_hub's."""
     models = _hub_cache() / f"models--{model_id.replace('/', '--')}"
     try:

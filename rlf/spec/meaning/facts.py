@@ -85,7 +85,7 @@ def meaning(model: type[BaseModel], name: str) -> str:
     """A field's docstring; without one, the first paragraph of that of its model or enum."""
     info = model.model_fields[name]
     if said := field_doc(model, name):
-        return _folded(said)
+        return _fold_lines(said)
     classes = [found for found in leaves(info.annotation) if inspect.isclass(found)]
     own = [found for found in classes if issubclass(found, BaseModel | Enum) and found.__doc__]
     if own:
@@ -100,7 +100,7 @@ def is_discriminator(info: FieldInfo) -> bool:
 
 def first_paragraph(documented: Any) -> str:
     """The first paragraph of a docstring, on one line."""
-    return _folded(inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0])
+    return _fold_lines(inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0])
 
 
 def field_doc(model: type[BaseModel], name: str) -> str:
@@ -112,7 +112,7 @@ def field_doc(model: type[BaseModel], name: str) -> str:
 def member_docs(enum: type[Enum]) -> dict[str, str]:
     """The docstring under each member of an enum, by the member's value; empty for a member without."""
     docs = attribute_docs(enum)
-    return {str(member.value): _folded(docs.get(member.name, "")) for member in enum}
+    return {str(member.value): _fold_lines(docs.get(member.name, "")) for member in enum}
 
 
 @cache
@@ -127,11 +127,11 @@ def attribute_docs(owner: type) -> dict[str, str]:
     for statement, after in pairwise(body.body):
         text = after.value if isinstance(after, ast.Expr) else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            said |= {name: inspect.cleandoc(text.value) for name in _assigned(statement)}
+            said |= {name: inspect.cleandoc(text.value) for name in _name_assigned(statement)}
     return said
 
 
-def _assigned(statement: ast.stmt) -> list[str]:
+def _name_assigned(statement: ast.stmt) -> list[str]:
     """Names that a statement of a class's body sets or annotates."""
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     return [target.id for target in targets if isinstance(target, ast.Name)]
@@ -205,5 +205,5 @@ def _range(metadata: Sequence[Any], annotation: Any) -> str:
     return ", ".join(dict.fromkeys([*said, *patterns]))
 
 
-def _folded(text: str) -> str:
+def _fold_lines(text: str) -> str:
     return " ".join(text.split())

@@ -57,9 +57,9 @@ def schema_of(role: str) -> Schema:
     model = FILES[role]
     defs = _definitions()
     whole = {"$ref": f"#/$defs/{model.__name__}"}
-    root = _layered(defs) if role == "spec" else whole
+    root = _layer_spec(defs) if role == "spec" else whole
     described = {"title": f"rlf {role} file", "description": first_paragraph(model)}
-    used = _used(root, defs)
+    used = _name_used(root, defs)
     return _share({"$schema": _DIALECT, **described, **root, "$defs": {name: defs[name] for name in sorted(used)}})
 
 
@@ -88,7 +88,7 @@ def model_schema(model: type[BaseModel], title: str) -> Schema:
     return {"$schema": _DIALECT, "title": title, **found, "$defs": defs}
 
 
-def _layered(defs: Defs) -> Schema:
+def _layer_spec(defs: Defs) -> Schema:
     """A spec: whole, or any part of one with `extends` or with another library's sections, which may say the rest."""
     extends = {"description": "Specs that this one is laid over, left to right.", "anyOf": [_PATH, _list_of(_PATH)]}
     defs[f"RunSpec{_PART}"]["properties"]["extends"] = extends
@@ -108,9 +108,9 @@ def _definitions() -> Defs:
     _accept_other_names(defs)
     for definition in defs.values():
         _allow_interpolation(definition)
-    parted = _parted(defs)
+    parted = _name_parts(defs)
     parts = {f"{name}{_PART}": _part(defs[name], parted) for name in parted}
-    wholes = {name: _completed(definition, name, parts) for name, definition in defs.items()}
+    wholes = {name: _complete_part(definition, name, parts) for name, definition in defs.items()}
     for name in _ITEMS.values():
         for named in _mappings(f"{name}{_PART}", parts):
             parts[named]["properties"]["use"] = _PATH
@@ -180,7 +180,7 @@ def _or_bare(value: Schema, base: type[Kind]) -> Schema:
     return {"anyOf": [{"type": "array", "items": named}, *named["anyOf"]]} if "items" in value else named
 
 
-def _completed(definition: Schema, name: str, parts: Defs) -> Schema:
+def _complete_part(definition: Schema, name: str, parts: Defs) -> Schema:
     """A mapping as its part, with the keys that must be there and those of which a part is not the whole."""
     part = parts.get(f"{name}{_PART}")
     if part is None or "properties" not in definition:
@@ -191,7 +191,7 @@ def _completed(definition: Schema, name: str, parts: Defs) -> Schema:
     return whole | ({"properties": own} if own else {})
 
 
-def _parted(defs: Defs) -> set[str]:
+def _name_parts(defs: Defs) -> set[str]:
     """Names of the definitions of which a part is not the same as the whole: a key must be there, in them or below."""
     found = {name for name, definition in defs.items() if any("required" in part for part in _walk(definition))}
     while more := {name for name in defs if name not in found and _refs(defs[name]) & found}:
@@ -308,7 +308,7 @@ def _mappings(name: str, parts: Defs) -> Iterator[str]:
         yield from _mappings(arm["$ref"].rpartition("/")[2], parts)
 
 
-def _used(root: Any, defs: Mapping[str, Schema]) -> set[str]:
+def _name_used(root: Any, defs: Mapping[str, Schema]) -> set[str]:
     """Names of the definitions that are reached from a schema."""
     found: set[str] = set()
     waiting = _refs(root)

@@ -41,15 +41,15 @@ def tools_of(item: Node, faults: list[Fault]) -> Sequence[Node]:
             return [item]
         return [replace(item, value={**item.mapping, "target": expand_servers(target, faults)})]
     if "mcp" in item.mapping:
-        return _declared(item, faults)
+        return _declare_tools(item, faults)
     servers = item.mapping[SERVERS]
     if not servers.mapping:
         faults.append(servers.fault("got no server; expected a mapping of names to servers. Write `NAME: {...}`."))
         return [replace(item, value=UNREADABLE)]
-    return [tool for one in each_server(item) for tool in _declared(one, faults)]
+    return [tool for one in each_server(item) for tool in _declare_tools(one, faults)]
 
 
-def _declared(item: Node, faults: list[Fault]) -> list[Node]:
+def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     """One declaration for each tool that is taken; where something is wrong, one that cannot be read."""
     found: list[Fault] = []
     try:

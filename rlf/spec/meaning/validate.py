@@ -87,7 +87,7 @@ def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
                 broken.update(_meant(root, details))
                 if removed := _without(values, details["loc"]):
                     broken.add(removed)
-                elif not _filled(values, details["loc"]):
+                elif not _fill_stand_in(values, details["loc"]):
                     return None
         else:
             some = spec if kept.get("rewards") else spec.model_copy(update={"rewards": ()})
@@ -132,7 +132,7 @@ def _without(values: Any, path: KeyPath) -> KeyPath:
     return path[:depth]
 
 
-def _filled(values: Any, path: KeyPath) -> bool:
+def _fill_stand_in(values: Any, path: KeyPath) -> bool:
     """Puts the stand-in of a key that every spec has."""
     least = _at(_LEAST, path)
     for key in path[:-1]:

@@ -64,7 +64,7 @@ class Interpolated:
 def write_back(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
     """Puts the text in place of each value that was filled in."""
     for item in interpolated:
-        _put(values, item.path, item.text)
+        _put_value(values, item.path, item.text)
 
 
 def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
@@ -76,7 +76,7 @@ def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> Non
     references = References(values)
     for item in interpolated:
         try:
-            _put(values, item.path, references.value(item.path, item.text))
+            _put_value(values, item.path, references.value(item.path, item.text))
         except UnresolvedError as error:
             raise RlfError(f"{dotted(item.path)}: {item.text!r} cannot be filled in: {error}") from error
 
@@ -91,7 +91,7 @@ def _resolve(path: KeyPath, node: Node, references: References, faults: list[Fau
         return replace(node, value=None)
 
 
-def _put(values: Any, path: KeyPath, value: Any) -> None:
+def _put_value(values: Any, path: KeyPath, value: Any) -> None:
     for key in path[:-1]:
         values = values[key]
     values[path[-1]] = value

@@ -31,7 +31,7 @@ def canonical_names(root: Node, faults: list[Fault]) -> Node:
     """One layer with every value under its canonical name. Two names that disagree are a fault."""
     rest, moves = take_aliases(root, faults)
     for move in sorted(moves, key=lambda move: move.weak):
-        rest = _put(rest, move, faults)
+        rest = _put_move(rest, move, faults)
     return rest
 
 
@@ -80,7 +80,7 @@ def _word(node: Node) -> str:
     return str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else ""
 
 
-def _put(root: Node, move: Move, faults: list[Fault]) -> Node:
+def _put_move(root: Node, move: Move, faults: list[Fault]) -> Node:
     there, depth = find(root, move.path)
     if depth < len(move.path) and isinstance(there.value, dict):
         return _with(root, move.path, move.node)
@@ -92,11 +92,13 @@ def _put(root: Node, move: Move, faults: list[Fault]) -> Node:
 def _disagreement(move: Move, there: Node) -> Fault:
     name = dotted(move.path)
     both = name if there.path == move.path else f"{dotted(there.path)}, which is {name} too,"
-    message = f"got {_told(move.node)}, but {both} says {_told(there)} at {there.place}; one value has one name."
+    message = (
+        f"got {_show_node(move.node)}, but {both} says {_show_node(there)} at {there.place}; one value has one name."
+    )
     return move.node.fault(f"{message} Remove one of them.")
 
 
-def _told(node: Node) -> str:
+def _show_node(node: Node) -> str:
     return show(plain(node))
 
 

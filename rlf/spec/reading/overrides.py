@@ -98,10 +98,10 @@ def _under_our_names(override: _Override, faults: list[Fault]) -> list[_Override
         return [override]
     own = [replace(override, value=kept)] if depth == len(path) and kept.mapping else []
     strong = {move.path for move in moves if not move.weak}
-    return own + [_moved(override.sign, move) for move in moves if not move.weak or move.path not in strong]
+    return own + [_follow_move(override.sign, move) for move in moves if not move.weak or move.path not in strong]
 
 
-def _moved(sign: str, move: Move) -> _Override:
+def _follow_move(sign: str, move: Move) -> _Override:
     """A kind is set as the mapping around it: it takes the place of another kind with its keys."""
     if move.path[-1] == "kind":
         return _Override(sign, move.path[:-1], replace(move.node, value={"kind": move.node}))
@@ -119,7 +119,7 @@ def _change(node: Node, override: _Override, done: KeyPath, faults: list[Fault])
         raise _Refused(f"`{dotted(done)}` is {node.value!r} and holds no keys. Override `{dotted(done)}` itself.")
     path, child = (*done, key), node.get(key)
     if rest:
-        below = child if child is not None else _said({}, path)
+        below = child if child is not None else _find_node({}, path)
         return node.with_child(key, _change(below, replace(override, path=rest), path, faults))
     return _apply(node, key, override, path, faults)
 
@@ -148,11 +148,11 @@ def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: lis
 def _around(value: Node, path: Sequence[str]) -> Node:
     """The whole tree in which a value alone lies at a path."""
     for key in reversed(path):
-        value = _said({key: value}, ())
+        value = _find_node({key: value}, ())
     return value
 
 
-def _said(value: dict[str, Node], path: KeyPath) -> Node:
+def _find_node(value: dict[str, Node], path: KeyPath) -> Node:
     return Node(value, _PLACE, _PLACE, path, Path.cwd())
 
 

@@ -77,7 +77,7 @@ class Detached:
     async def fault_of(self, coroutine: Coroutine[Any, Any, None], timeout_s: float, name: str) -> BaseException | None:
         """What a coroutine raises, a late end too; None where it ends well and in time."""
         try:
-            return await self.run(_guarded(coroutine), timeout_s, name)
+            return await self.run(_guard_coroutine(coroutine), timeout_s, name)
         except (TimeoutError, CancelledItself) as late:
             return late
 
@@ -103,7 +103,7 @@ class Detached:
             task.exception()
 
 
-async def _guarded(coroutine: Coroutine[Any, Any, None]) -> BaseException | None:
+async def _guard_coroutine(coroutine: Coroutine[Any, Any, None]) -> BaseException | None:
     """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
     try:
         await coroutine

@@ -241,7 +241,7 @@ class OpenTool:
         try:
             await self.runtime.make_ready(trajectory_id)
         except ToolFailure as failure:
-            return _failed(failure)
+            return _end_failed(failure)
         return None
 
     def _context(self, left_s: float, course: _Course, meter: Meter, hold: Hold) -> CallContext:
@@ -277,7 +277,7 @@ class OpenTool:
         except asyncio.CancelledError:
             raise
         except ToolFailure as failure:
-            return _failed(failure)
+            return _end_failed(failure)
         except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
             asks_a_service = self.runtime.isolation == "remote"  # by code of rlf's own, which judges no call by failing
             return Ending(Outcome.INFRA if asks_a_service else outcome_of_fault(fault), describe(fault))
@@ -342,7 +342,7 @@ _NOTHING = ToolOutput("")
 _CUT_OFF = Ending(Outcome.CANCELLED, "the trajectory was cancelled while the call ran")
 
 
-def _failed(failure: ToolFailure) -> Ending:
+def _end_failed(failure: ToolFailure) -> Ending:
     return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
 
 

@@ -91,15 +91,15 @@ def multipart(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> t
 
 def _parts_of(name: str, value: Any, encoding: Encoding | None) -> Iterator[tuple[str, str]]:
     for item in value if isinstance(value, list) and encoding is not Encoding.JSON else [value]:
-        head = f'Content-Disposition: form-data; name="{_quoted(name)}"'
+        head = f'Content-Disposition: form-data; name="{_quote_name(name)}"'
         if encoding is Encoding.FILE:
-            yield f'{head}; filename="{_quoted(name)}"\r\nContent-Type: application/octet-stream', as_text(item)
+            yield f'{head}; filename="{_quote_name(name)}"\r\nContent-Type: application/octet-stream', as_text(item)
         elif isinstance(item, dict | list) or encoding is Encoding.JSON:
             yield f"{head}\r\nContent-Type: application/json", json.dumps(item)
         elif item is not None:
             yield head, as_text(item)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """A field's name as a header holds it (HTML, "Multipart form data")."""
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

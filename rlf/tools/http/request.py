@@ -35,8 +35,8 @@ class RequestMaker:
     ) -> None:
         """Takes what the declaration says, texts as templates; a query or body that is None is the arguments."""
         self._method, self._headers, self._has_body = method, headers, has_body
-        self._json_headers = _typed(headers, "application/json")
-        self._text_headers = _typed(headers, "text/plain; charset=utf-8")
+        self._json_headers = _add_content_type(headers, "application/json")
+        self._text_headers = _add_content_type(headers, "text/plain; charset=utf-8")
         self._url = Template(url, is_url=not url.startswith("{{"))
         self._fixed_url = None if self._url.names else self._url.render({})
         self._query = None if query is None else FilledValue(query)
@@ -69,12 +69,12 @@ class RequestMaker:
         """A body's headers and bytes."""
         if self._format is BodyFormat.FORM:
             body = _form_text(value, self._encoding).encode()
-            return _typed(self._headers, "application/x-www-form-urlencoded"), body
+            return _add_content_type(self._headers, "application/x-www-form-urlencoded"), body
         if self._format is BodyFormat.MULTIPART:
             return self._in_parts(value)
         if self._body is None:
             return self._json_headers, _encoded_arguments(value)
-        return (self._text_headers if isinstance(value, str) else self._json_headers), _encoded(value)
+        return (self._text_headers if isinstance(value, str) else self._json_headers), _encode_body(value)
 
     def _in_parts(self, value: Mapping[str, Any]) -> tuple[Mapping[str, str], bytes]:
         try:
@@ -104,7 +104,7 @@ def _form_text(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> 
         raise TemplateFault(f"the query or form cannot be sent: {fault}") from fault
 
 
-def _typed(headers: Mapping[str, str], content_type: str) -> Mapping[str, str]:
+def _add_content_type(headers: Mapping[str, str], content_type: str) -> Mapping[str, str]:
     """The headers, with a content type unless they have one."""
     if any(name.lower() == "content-type" for name in headers):
         return headers
@@ -116,11 +116,11 @@ def _encoded_arguments(arguments: Mapping[str, Any]) -> bytes:
     try:
         body = to_json(arguments)
     except PydanticSerializationError:  # lone surrogates
-        return _encoded(arguments)
-    return _encoded(arguments) if b"NaN" in body or b"Infinity" in body else body
+        return _encode_body(arguments)
+    return _encode_body(arguments) if b"NaN" in body or b"Infinity" in body else body
 
 
-def _encoded(value: Any) -> bytes:
+def _encode_body(value: Any) -> bytes:
     """The bytes of a body: a text as it is, anything else as JSON."""
     try:
         text = value if isinstance(value, str) else _ENCODE(None if value is ABSENT else value)

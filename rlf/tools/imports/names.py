@@ -34,11 +34,13 @@ def unique_name(name: str, taken: set[str]) -> str:
     Args:
         taken: names in lower case; the returned one is added.
     """
-    found = next(one for number in range(1, len(taken) + 2) if (one := _numbered(name, number)).casefold() not in taken)
+    found = next(
+        one for number in range(1, len(taken) + 2) if (one := _number_name(name, number)).casefold() not in taken
+    )
     taken.add(found.casefold())
     return found
 
 
-def _numbered(name: str, number: int) -> str:
+def _number_name(name: str, number: int) -> str:
     end = "" if number == 1 else f"_{number}"
     return name[: MAX_TOOL_NAME - len(end)] + end

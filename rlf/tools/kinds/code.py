@@ -85,7 +85,7 @@ class CodeRuntime(ToolRuntime):
         refuse_failures(execution)
         failed = execution.outcome is not Outcome.OK
         return ToolOutput(
-            clean(error_of(execution) if failed else _shown(execution)),
+            clean(error_of(execution) if failed else _show_execution(execution)),
             images=tuple(Image(data, "image/png") for data in execution.images),
             structured={
                 "outcome": execution.outcome.value,
@@ -108,7 +108,7 @@ class CodeRuntime(ToolRuntime):
         await self._stack.aclose()
 
 
-def _shown(execution: Execution) -> str:
+def _show_execution(execution: Execution) -> str:
     """What a notebook shows: output, warnings, the last value."""
     parts = [execution.stdout, execution.stderr, execution.value or ""]
     return "\n".join(part.rstrip("\n") for part in parts if part) or "The program ran; it printed nothing."

@@ -77,7 +77,7 @@ class PythonTool(ToolKind):
                 return [f"{self.callable} is a class whose instances cannot be called; give it `def __call__(self)`"]
             if self.isolation is Isolation.PROCESS:
                 return [f"{self.callable} is a class, and `isolation: process` takes functions; write a function"]
-        function = _called(target)
+        function = _bind_callable(target)
         if is_async(function) and self.isolation is Isolation.THREAD:
             return [f"{self.callable} is `async def`, which runs on the event loop; write `isolation: auto`"]
         blocking = blocking_calls(function) if is_async(function) and self.isolation is not Isolation.PROCESS else []
@@ -94,7 +94,7 @@ class PythonTool(ToolKind):
         From the source alone where that says it all. Raises RlfError.
         """
         target = self._readable()
-        said = describe_function(_called(target), self.callable)
+        said = describe_function(_bind_callable(target), self.callable)
         return said if said.description else SelfDescription(documentation(target), said.input_schema)
 
     def _readable(self) -> Callable[..., Any]:
@@ -134,7 +134,7 @@ class PythonTool(ToolKind):
             runtime = ProcessRuntime(self.callable)
             await runtime.open()
             return runtime
-        place = self._place(_called(target), limits)
+        place = self._place(_bind_callable(target), limits)
         if inspect.isclass(target):
             return ClassRuntime(target, place, by_trajectory=self.state is State.TRAJECTORY)
         return FunctionRuntime(target, place)
@@ -145,6 +145,6 @@ class PythonTool(ToolKind):
         return OnThread(limits.max_concurrency)
 
 
-def _called(target: Callable[..., Any]) -> Callable[..., Any]:
+def _bind_callable(target: Callable[..., Any]) -> Callable[..., Any]:
     """What a call runs: the function itself, or a class's `__call__`, bound so that `self` is not in its signature."""
     return MethodType(target.__call__, target) if inspect.isclass(target) else target

@@ -21,7 +21,7 @@ from rlf.tools.sandboxed import error_of, refuse_failures, usage_of, within_time
 from rlf.types import ToolOutput
 
 
-def _resolved(file: str, info: ValidationInfo) -> str:
+def _resolve_file(file: str, info: ValidationInfo) -> str:
     folder: Path | None = (info.context or {}).get("folder")
     return str((folder or Path()) / file)
 
@@ -31,7 +31,7 @@ class SourceTool(ToolKind):
 
     kind: Literal["source"] = "source"
     is_local: ClassVar[bool] = True
-    file: Annotated[str, AfterValidator(_resolved)]
+    file: Annotated[str, AfterValidator(_resolve_file)]
     """Python file, relative to the file that says so. It has the standard library, and `sandbox.packages`."""
     function: str = Field(pattern=r"^[A-Za-z_]\w*$")
     """The function, which takes the arguments by name and returns a JSON value."""

@@ -30,7 +30,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
 _POSTGRES = re.compile(r"postgresql(\+psycopg)?://")
 
 
-def _resolved(url: str, info: ValidationInfo) -> str:
+def _resolve_url(url: str, info: ValidationInfo) -> str:
     """A SQLite file's path, made absolute against the folder of the file that says so; PostgreSQL's URL as it is."""
     place = url.removeprefix(_SQLITE)
     if _POSTGRES.match(place):
@@ -52,7 +52,7 @@ class SqlTool(ToolKind):
 
     kind: Literal["sql"] = "sql"
     is_local = True
-    url: Annotated[str, AfterValidator(_resolved)] = Field(min_length=1)
+    url: Annotated[str, AfterValidator(_resolve_url)] = Field(min_length=1)
     """A SQLite file, relative to the file that says so, `builtin:` and a name, or PostgreSQL's SQLAlchemy URL.
     Its role should be one that may only read."""
     argument: str = Field(default="query", min_length=1)

@@ -68,7 +68,7 @@ class Connection:
             await self._pause()
         if self._live is None:
             self._live = asyncio.get_running_loop().create_future()
-            self._live.add_done_callback(_seen)
+            self._live.add_done_callback(_ignore_error)
             self._ended = asyncio.Event()
             owner = asyncio.create_task(self._own(self._live, self._ended))
             self._owners.add(owner)
@@ -198,7 +198,7 @@ def _is_open(live: asyncio.Future[ClientSession]) -> bool:
     return live.done() and not live.cancelled() and live.exception() is None
 
 
-def _seen(live: asyncio.Future[ClientSession]) -> None:
+def _ignore_error(live: asyncio.Future[ClientSession]) -> None:
     """A start that nobody waits for any more is no error of the loop's."""
     if not live.cancelled():
         live.exception()

@@ -63,7 +63,7 @@ def _parts(content: Sequence[mcp.ContentBlock]) -> tuple[list[str], list[Image]]
         if isinstance(block, mcp.TextContent):
             texts.append(block.text)
         elif isinstance(block, mcp.ImageContent):
-            images.append(Image(_decoded(block.data), block.mime_type))
+            images.append(Image(_decode_base64(block.data), block.mime_type))
         elif isinstance(block, mcp.EmbeddedResource):
             _add_contents(block.resource, texts, images)
         else:
@@ -77,7 +77,7 @@ def _add_contents(
     if isinstance(contents, mcp.TextResourceContents):
         texts.append(contents.text)
         return
-    data, mime_type = _decoded(contents.blob), contents.mime_type or "application/octet-stream"
+    data, mime_type = _decode_base64(contents.blob), contents.mime_type or "application/octet-stream"
     if mime_type.startswith("image/"):
         images.append(Image(data, mime_type))
     else:
@@ -88,10 +88,10 @@ def _placeholder(block: mcp.AudioContent | mcp.ResourceLink) -> Iterator[str]:
     if isinstance(block, mcp.ResourceLink):
         yield f"[{block.title or block.name}: {block.uri}]"
     else:
-        yield f"[{block.mime_type}: {len(_decoded(block.data))} bytes]"
+        yield f"[{block.mime_type}: {len(_decode_base64(block.data))} bytes]"
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as fault:

@@ -41,7 +41,7 @@ async def list_ahead(server: McpServer) -> None:
     """Has `listing_of` answer at once, where asking the server would hold up the running loop. Raises as that does."""
     if known_listing(server) is None:
         _announce(server)
-        _remembered(server, _checked(server, await _listed(server)))
+        _remember_listing(server, _check_listing(server, await _fetch_listing(server)))
 
 
 def _announce(server: McpServer) -> None:
@@ -52,13 +52,13 @@ def _announce(server: McpServer) -> None:
 def known_listing(server: McpServer) -> Listing | None:
     """The list as it was last read, in this process or another."""
     identity = server.identity()
-    listing = _READ.get(identity) or _kept(server)
+    listing = _READ.get(identity) or _read_kept(server)
     if listing is not None:
         _READ[identity] = listing
     return listing
 
 
-def _remembered(server: McpServer, listing: Listing) -> Listing:
+def _remember_listing(server: McpServer, listing: Listing) -> Listing:
     _READ[server.identity()] = listing
     _keep(server, listing)
     return listing
@@ -73,21 +73,21 @@ def fresh_listing(server: McpServer) -> Listing:
         RlfError: as `listing_of`.
     """
     found: list[Listing | ToolFailure] = []
-    thread = threading.Thread(target=lambda: found.append(asyncio.run(_listed(server))), name="rlf-mcp-list")
+    thread = threading.Thread(target=lambda: found.append(asyncio.run(_fetch_listing(server))), name="rlf-mcp-list")
     thread.start()
     thread.join()
     assert found, f"no word of {server.shown}"
-    return _remembered(server, _checked(server, found[0]))
+    return _remember_listing(server, _check_listing(server, found[0]))
 
 
-def _checked(server: McpServer, told: Listing | ToolFailure) -> Listing:
+def _check_listing(server: McpServer, told: Listing | ToolFailure) -> Listing:
     if isinstance(told, ToolFailure):
         mend = "Run the command by hand" if server.command else "Check the address and that the server runs"
         raise RlfError(f"{told.text}. {mend}; `start_timeout_s` is how long is waited.")
     return told
 
 
-async def _listed(server: McpServer) -> Listing | ToolFailure:
+async def _fetch_listing(server: McpServer) -> Listing | ToolFailure:
     from rlf.tools.mcp.connection import Connection
 
     connection = Connection(server)
@@ -111,7 +111,7 @@ def _file(server: McpServer) -> Path:
     return home / "rlf" / "mcp" / f"{server.identity()}.json"
 
 
-def _kept(server: McpServer) -> Listing | None:
+def _read_kept(server: McpServer) -> Listing | None:
     try:
         kept = json.loads(_file(server).read_text(encoding="utf-8"))
         if kept["format"] != _FORMAT:

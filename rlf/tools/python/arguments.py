@@ -71,7 +71,7 @@ class ArgumentAdapter:
             if name not in arguments:
                 continue
             try:
-                filled[name] = _validated(adapter, arguments[name])
+                filled[name] = _validate_value(adapter, arguments[name])
             except ValidationError as fault:
                 complaints += _complaints(name, fault)
         if complaints:
@@ -126,7 +126,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
         return None
 
 
-def _validated(adapter: TypeAdapter[Any], value: Any) -> Any:
+def _validate_value(adapter: TypeAdapter[Any], value: Any) -> Any:
     """The value as its type, read as JSON, where strict models take text for dates and lists for sets."""
     try:
         return adapter.validate_json(json.dumps(value))
@@ -141,12 +141,12 @@ def _complaints(name: str, fault: ValidationError) -> list[str]:
     for error in fault.errors(include_url=False, include_context=False):
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
         words = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        got = "" if error["type"] == "missing" else f"; got {_shown(error['input'])}"
+        got = "" if error["type"] == "missing" else f"; got {_show_value(error['input'])}"
         found.append(f"{name}{where}: {words}{got}")
     return found
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     try:
         return shorten(json.dumps(value, ensure_ascii=False), _MAX_VALUE_CHARS)
     except (TypeError, ValueError, RecursionError):

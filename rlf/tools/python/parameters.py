@@ -61,7 +61,7 @@ def _type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
         return typing.get_type_hints(target, include_extras=True)
     except Exception:  # noqa: BLE001 - a name that only a type checker knows
         written = getattr(target, "__annotations__", {})
-        return {name: _resolved(target, name, annotation) for name, annotation in written.items()}
+        return {name: _resolve_annotation(target, name, annotation) for name, annotation in written.items()}
 
 
 def documentation(function: Callable[..., Any]) -> str:
@@ -87,7 +87,7 @@ def _bound_names(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(function.keywords) if isinstance(function, partial) else frozenset()
 
 
-def _resolved(target: Any, name: str, annotation: Any) -> Any:
+def _resolve_annotation(target: Any, name: str, annotation: Any) -> Any:
     """One annotation by itself, so that an unknown name spoils no other."""
     stand_in = type("_Annotated", (), {"__annotations__": {name: annotation}})
     try:

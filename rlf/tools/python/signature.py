@@ -30,7 +30,7 @@ def signature_complaints(function: Callable[..., Any], input_schema: Mapping[str
             for name in unknown
         ),
         *(
-            _uncovered(name, properties, required)
+            _find_uncovered(name, properties, required)
             for name, argument in named.items()
             if name not in required and _must_be_given(argument)
         ),
@@ -95,7 +95,7 @@ def _covers(takes: set[str], kind: str) -> bool:
     return kind in takes or (kind == "integer" and "number" in takes)
 
 
-def _uncovered(name: str, properties: Mapping[str, Any], required: set[str]) -> str:
+def _find_uncovered(name: str, properties: Mapping[str, Any], required: set[str]) -> str:
     if name in properties:
         return f"parameter {name!r} has no default; list {name!r} under `required`, or give it one"
     return f"parameter {name!r} has no default and inputSchema does not have it; add it to `properties` and `required`"

@@ -73,7 +73,7 @@ class _Servers:
         url = as_text(server.get("url")) or "/"
         for name, variable in as_mapping(server.get("variables")).items():
             url = url.replace(f"{{{name}}}", str(as_mapping(variable).get("default", "")))
-        return self._without_credentials(_checked(url, self.source))
+        return self._without_credentials(_check_url(url, self.source))
 
     def _without_credentials(self, url: str) -> str:
         """The address with a variable in place of the password before its host, or of the user that stands alone."""
@@ -91,7 +91,7 @@ class _Servers:
         return FromEnvironment(url.replace(authority, f"{instead}@{host}", 1))
 
 
-def _checked(url: str, source: str) -> str:
+def _check_url(url: str, source: str) -> str:
     refuse_references(url)
     whole = _absolute(url, source)
     if whole is None:
@@ -151,7 +151,7 @@ class _Operation:
         if self.method in _WITH_BODY:
             body = read_body(self.document, schemas, self.said.get("requestBody"), arguments)
             headers |= body.headers
-            encoding = _merged(encoding, query, body.target)
+            encoding = _merge_encodings(encoding, query, body.target)
             target |= body.target or ({} if self.method == "delete" else {"body": {}, "body_required": False})
         elif as_mapping(follow(self.document, self.said.get("requestBody"))).get("required"):
             raise LeftOut(f"a {self.method.upper()} request with a body cannot be sent")
@@ -173,7 +173,7 @@ class _Operation:
         return f"{summary}{'' if summary.endswith(('.', '!', '?')) else '.'} {description}"
 
 
-def _merged(encoding: Json, query: Json, body: Json) -> Json:
+def _merge_encodings(encoding: Json, query: Json, body: Json) -> Json:
     """The encodings of a query and of a form in the one table that a target has for both."""
     of_body = as_mapping(body.get("encoding"))
     both = query.keys() & as_mapping(body.get("body")).keys() if "body_format" in body else set()

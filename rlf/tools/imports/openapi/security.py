@@ -71,7 +71,7 @@ class Security:
             return Credentials()
         if not possible:
             raise LeftOut(
-                f"it needs the credentials {' or '.join(map(_named, alternatives))}, which no tool file can hold"
+                f"it needs the credentials {' or '.join(map(_join_names, alternatives))}, which no tool file can hold"
             )
         chosen = min(possible, key=lambda one: (bool(one), not self._needed.issuperset(one)))
         if len(alternatives) > 1:
@@ -81,7 +81,7 @@ class Security:
     def notes(self) -> list[str]:
         """The choices that were made, and what variables hold that is not a key as it is."""
         chosen = [
-            f"credentials: {_named(one)}, where the document also allows {' or '.join(map(_named, others))} "
+            f"credentials: {_join_names(one)}, where the document also allows {' or '.join(map(_join_names, others))} "
             f"({number} operation{'s' if number > 1 else ''})"
             for (one, others), number in self._chosen.items()
         ]
@@ -114,7 +114,7 @@ class Security:
         return credentials
 
 
-def _named(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return " and ".join(names) or "none"
 
 
