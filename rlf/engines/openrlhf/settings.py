@@ -91,6 +91,7 @@ class MuonSpec(Section):
     learning_rate: float = Field(0.02, gt=0)
     """Of the matrices."""
     momentum: float = Field(0.95, ge=0, lt=1)
+    """Share of the last update that the next one keeps."""
 
 
 class WandbSpec(Section):
