@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rlf.core.errors import RlfError
@@ -22,6 +23,9 @@ def whence(reader: Reader, thing: str) -> list[Node]:
 def _find(reader: Reader, thing: str) -> tuple[Graph, str]:
     """The graph that holds a thing, and the thing's key."""
     path = Path(thing).absolute()
+    if not path.exists():  # every run's checkpoints are read for a path alone
+        with suppress(RlfError):
+            return _of_run(reader, thing)
     for run in reader.list_runs():
         run_id = run.record.id
         for kind, made in (("checkpoint", reader.checkpoints(run_id)), ("export", reader.exports(run_id))):
@@ -29,12 +33,16 @@ def _find(reader: Reader, thing: str) -> tuple[Graph, str]:
                 if Path(item.path).absolute() == path:
                     return read_graph(reader, run_id), f"{kind}:{item.path}"
     try:
-        run_id = reader.get_run(thing).record.id
+        return _of_run(reader, thing)
     except RlfError as error:
         raise RlfError(
             f"{thing}: neither a checkpoint nor an exported model of the lineage, nor a run. `rlf runs show RUN` "
             "shows a run's checkpoints."
         ) from error
+
+
+def _of_run(reader: Reader, name: str) -> tuple[Graph, str]:
+    run_id = reader.get_run(name).record.id
     return read_graph(reader, run_id), f"run:{run_id}"
 
 
