@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import PrivateAttr
 
@@ -138,6 +138,8 @@ class WorldPool:
 
 class WorldTool(ToolKind):
     """A tool of the world of whichever trajectory calls it. No file can name it."""
+
+    shares_permits: ClassVar[bool] = True  # a world makes one call at a time
 
     kind: Literal["world"] = "world"
     name: str

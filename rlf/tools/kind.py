@@ -112,6 +112,8 @@ class ToolKind(Kind, ABC):
     chosen_by: ClassVar[str] = "kind"
     kind: str
     """How the tool is reached."""
+    shares_permits: ClassVar[bool] = False
+    """Whether all tools of this kind together run no more calls at once than one of them may."""
     is_local: ClassVar[bool] = False
     """Whether calls stay on this machine, so that `rlf rewards attack` makes them; it reports tools that it leaves."""
 

@@ -2,7 +2,9 @@
 
 import pytest
 
+from rlf.environments import EnvSpec, WorldPool
 from rlf.rollout import Prefix
+from rlf.tools.execution import executor
 from rlf.types import Outcome, Phase, StopReason
 
 from .conftest import STOP, call, world
@@ -17,8 +19,6 @@ def test_calls_of_a_trajectory_share_a_state_that_the_world_scores(played):
     assert trajectory.stop is StopReason.ANSWERED
     assert trajectory.world.scores == {"exact": 1.0, "near": 1.0}
     assert trajectory.world.observation == "Count to 3."
-    prompt = "".join(map(chr, ()))
-    assert prompt == ""
 
 
 def test_the_worlds_first_words_end_the_prompts_user_message(played, tokenizer):
@@ -120,6 +120,15 @@ def test_no_more_worlds_than_permits_are_alive_at_once(played):
     trajectories, _ = played(env, *[[call("act") + STOP, f"Done.{STOP}"]] * 8)
     assert [trajectory.world.scores for trajectory in trajectories] == [{"score": 1.0}] * 8
     assert (Slow.most, Slow.alive) == (2, 0)
+
+
+def test_worlds_of_many_tools_want_room_for_one_call_each(monkeypatch):
+    wanted = []
+    monkeypatch.setattr(executor, "affordable_calls", lambda number: wanted.append(number) or number)
+    pool = WorldPool(EnvSpec.model_validate(world("Counter", limits={"max_concurrency": 64})), seed=0)
+    assert len(pool.declarations) == 2
+    executor.Executor(pool.declarations)._shared_gate()
+    assert wanted[-1] == 64
 
 
 def test_a_prefix_is_played_again_until_the_world_is_where_it_was(played):

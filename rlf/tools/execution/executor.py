@@ -133,7 +133,9 @@ class Executor:
 
     def _shared_gate(self) -> Gate | None:
         """Permits over all tools, where the spec or the machine has fewer than the tools together."""
-        wanted = sum(declaration.limits.max_concurrency for declaration in self._declarations)
+        alone = [one.limits.max_concurrency for one in self._declarations if not one.target.shares_permits]
+        shared = [one.limits.max_concurrency for one in self._declarations if one.target.shares_permits]
+        wanted = sum(alone) + max(shared, default=0)
         if self._max_concurrency is not None:
             wanted = min(wanted, self._max_concurrency)
         affordable = affordable_calls(wanted)
