@@ -137,6 +137,17 @@ def test_calls_beyond_the_limit_wait_their_turn(declare: Any) -> None:
     assert waits[1] < 0.19 < waits[2]
 
 
+def test_calls_beyond_the_limit_of_all_tools_wait_their_turn(declare: Any) -> None:
+    async def main() -> list[float]:
+        async with Executor([declare("wait_200_ms", limits={"max_concurrency": 2})], max_concurrency=1) as executor:
+            calls = [ToolCall("wait_200_ms", {"query": str(number)}) for number in range(2)]
+            results = await asyncio.gather(*(executor.invoke(call, trajectory_id="t") for call in calls))
+            return sorted(result.queue_s for result in results)
+
+    first, second = asyncio.run(main())
+    assert second > max(0.19, first)
+
+
 def test_a_wait_for_a_permit_does_not_use_up_the_deadline(declare: Any) -> None:
     tool = declare("wait_200_ms", limits={"max_concurrency": 1, "timeout_s": 0.3})
     results = asyncio.run(invoke_all(tool, [{"query": str(number)} for number in range(3)]))
@@ -159,21 +170,23 @@ def test_a_tool_that_spoils_its_arguments_spoils_its_own_copy(declare: Any) -> N
 
 def test_counters_say_how_calls_ended(declare: Any) -> None:
     async def main() -> dict[str, int]:
-        tools = [declare("flaky", idempotent=True, limits={"retries": 2}), declare("echo", cache={"scope": "run"})]
+        echo = declare("echo", cache={"scope": "run"}, limits={"max_output_chars": 100})
+        tools = [declare("flaky", idempotent=True, limits={"retries": 2}), echo]
         async with Executor(tools) as executor:
             for name, arguments in [("flaky", {"query": ""}), ("echo", {"query": "a"}), ("echo", {"query": "a"})]:
                 await executor.invoke(ToolCall(name, arguments), trajectory_id="t")
+            await executor.invoke(ToolCall("echo", {"query": "a" * 200}), trajectory_id="t")
             await executor.invoke(ToolCall("echo", {}), trajectory_id="t")
             await executor.invoke(ToolCall("nobody", {}), trajectory_id="t")
             return dict(executor.counters)
 
     assert asyncio.run(main()) == {
-        "calls": 5,
-        "ok": 3,
+        "calls": 6,
+        "ok": 4,
         "invalid_arguments": 1,
         "unknown_tool": 1,
         "cached": 1,
-        "truncated": 0,
+        "truncated": 1,
         "retries": 2,
         "coerced": 0,
         "loop_blocked": 0,
