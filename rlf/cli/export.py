@@ -26,7 +26,7 @@ def export(
     push: Annotated[
         str | None, typer.Option("--push", metavar="OWNER/NAME", help="Also upload it to the Hugging Face Hub.")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Of --push: for nobody else to see.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Of --push: a private repository.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Of --push: only show what would be sent.")] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,

@@ -133,8 +133,8 @@ def test_a_service_where_nobody_answers_is_told_though_no_example_calls_it(rlf: 
         answered = rlf("tools", "test", tool)
         assert (answered.exit_code, "no example" in answered.stdout) == (0, True)
     (absent,) = json.loads(rlf("tools", "test", tool, "--json").stdout)["data"]
-    assert absent["unreachable"] == f"nobody answers at 127.0.0.1:{port} (Connection refused)"
-    assert "not tried: nobody answers" in " ".join(rlf("tools", "test", tool).stdout.split())
+    assert absent["unreachable"] == f"nothing answers at 127.0.0.1:{port} (Connection refused)"
+    assert "not tried: nothing answers" in " ".join(rlf("tools", "test", tool).stdout.split())
 
 
 def test_tools_of_one_name_are_told_apart_by_their_files(rlf: Rlf, tool: Path) -> None:

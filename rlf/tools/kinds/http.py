@@ -157,7 +157,7 @@ class HttpTool(ToolKind):
                 _, writer = await asyncio.open_connection(where.hostname, port)
         except (OSError, TimeoutError) as fault:
             why = fault.strerror if isinstance(fault, socket.gaierror) else os.strerror(fault.errno or errno.ETIMEDOUT)
-            return f"nobody answers at {where.hostname}:{port} ({why})"
+            return f"nothing answers at {where.hostname}:{port} ({why})"
         writer.close()
         return None
 

@@ -101,10 +101,12 @@ def _images_are_seen(loaded: LoadedSpec) -> Iterator[Fault]:
         message = "got true with rollout.max_images; OpenRLHF cannot assign images in packed rows. Write false."
         yield loaded.fault(("engine", "packing"), message)
     if engine.zero_stage == 3 and Layout.of(spec).num_ranks > 1:
-        message = "got 3 with rollout.max_images; a GPU whose rows hold no image gathers no weights of what sees, and "
+        message = (
+            "got 3 with rollout.max_images; a GPU whose rows hold no image gathers no weights of the vision tower, and "
+        )
         yield loaded.fault(("engine", "zero_stage"), f"{message}the others would wait for it. Write 2.")
     if spec.model.lora is not None:
-        message = "got adapters with rollout.max_images; vLLM's names of the weights of models that see are others. "
+        message = "got adapters with rollout.max_images; vLLM names the weights of such models differently. "
         yield loaded.fault(("model", "lora"), f"{message}Remove it.")
 
 
@@ -166,13 +168,13 @@ def _optimiser_fits(loaded: LoadedSpec) -> Iterator[Fault]:
 def _modes_fit_the_layout(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     if engine.mode is not Mode.SYNC and engine.colocate is Colocate.ALL:
-        message = f"got {engine.mode} with colocate: all; who samples while others train needs GPUs of its own. Write "
+        message = f"got {engine.mode} with colocate: all; sampling during training needs GPUs of its own. Write "
         yield loaded.fault(("engine", "mode"), f"{message}colocate: trained or actor_ref, or mode: sync.")
     elif engine.mode is Mode.SYNC and engine.colocate is Colocate.TRAINED:
         message = "got trained with mode: sync; OpenRLHF then puts vLLM there too. Write all, or mode: async."
         yield loaded.fault(("engine", "colocate"), message)
     elif engine.sleep and not Layout.of(loaded.spec).all_share:
-        message = f"got true with colocate: {engine.colocate}; who has GPUs of its own has nobody to leave them to. "
+        message = f"got true with colocate: {engine.colocate}; models with GPUs of their own never leave them. "
         yield loaded.fault(("engine", "sleep"), f"{message}Remove it, or write colocate: all.")
     if engine.mode is Mode.SYNC and loaded.value(("engine", "queue_size")) is not None:
         message = "got a queue with mode: sync, which has none. Remove it, or write mode: async."
