@@ -284,10 +284,6 @@ def test_ctrl_c_stops_an_answer_and_twice_the_program_and_the_terminal_is_left_c
     terminal.read_until("the conversation is still empty")
     terminal.read_until("> ")
     terminal.interrupt_until("Ctrl-C again")
-    for _ in range(20):
-        terminal.write("\x03")
-        with suppress(subprocess.TimeoutExpired):
-            terminal.process.wait(3)
-            break
-    assert terminal.process.poll() == 130
+    terminal.interrupt_until("interrupted")
+    assert terminal.process.wait(60) == 130
     assert termios.tcgetattr(terminal.own) == terminal.before
