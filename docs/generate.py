@@ -115,20 +115,17 @@ def load_layout(num_gpus: int, *, adapters: bool) -> RunSpec:
     return load_spec([BASE_SPEC], overrides).spec
 
 
-def estimate_peak(spec: RunSpec, shape: ModelShape, gpu_bytes: int) -> int:
-    """Return the bytes that the fullest GPU holds, with at least what vLLM needs in its share."""
-    peaks = []
-    for size in (gpu_bytes, None):
-        report = engine_of(spec).report(spec, shape, Path("RUN"), gpu_bytes=size, num_eval_rows=128)
-        peaks.append(max(group.peak.total_bytes for group in report.gpus))
-    return max(peaks)
+def estimate_peak(spec: RunSpec, shape: ModelShape, gpu_bytes: int) -> int | None:
+    """Return the bytes that the fullest GPU holds; None where a part does not fit its share, as vLLM's weights."""
+    gpus = engine_of(spec).report(spec, shape, Path("RUN"), gpu_bytes=gpu_bytes, num_eval_rows=128).gpus
+    return None if any(group.lacks for group in gpus) else max(group.peak.total_bytes for group in gpus)
 
 
 def find_num_gpus(specs: dict[int, RunSpec], shape: ModelShape, size_gb: int) -> str:
     """Return the smallest number of GPUs that fits with its peak, e.g. `2 (17 GB)`."""
     for num_gpus, spec in specs.items():
         peak = estimate_peak(spec, shape, size_gb * 10**9)
-        if peak <= USABLE_SHARE * size_gb * 10**9:
+        if peak is not None and peak <= USABLE_SHARE * size_gb * 10**9:
             return f"{num_gpus} ({peak / 10**9:.0f} GB)"
     return "no"
 
@@ -149,7 +146,8 @@ def write_gpu_page() -> str:
 The smallest number of GPUs that a model fits, of {", ".join(map(str, NUM_GPUS))}, with the memory that the fullest GPU
 holds. Made by `python docs/generate.py` from the formulas of `rlf plan`, which [the OpenRLHF
 engine](../explanation/openrlhf.md#memory) lists. **Untested: nobody has held these figures against a GPU.** A model
-counts as fitting if a tenth of the GPU stays free. Run `rlf plan SPEC --gpu 24GB` for your own spec and layout.
+counts as fitting if a tenth of the GPU stays free, and half of it holds all weights and a trajectory for vLLM
+(`gpu_memory: 0.5`, `tensor_parallel: 1`). Run `rlf plan SPEC --gpu 24GB` for your own spec and layout.
 
 Every row has the budgets of [the one-GPU spec](../../specs/search_qwen3_lora_one_gpu.yaml): 3,072 tokens a
 trajectory, passes of 4,096 tokens, vLLM and the trainer on the same GPUs in turns, no reference model. More tokens, a

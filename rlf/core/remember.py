@@ -1,7 +1,8 @@
 """What was found out about large files, kept on this machine until they change.
 
 A file is known by its path, size, times of change and inode. One that was written just now is not: it may change again
-without any of these. Nothing here is needed: an absent or unreadable note is found out anew.
+without any of these. Nothing here is needed: where a note is absent, unreadable or another user's, its content is found
+out again.
 """
 
 from __future__ import annotations
@@ -52,41 +53,52 @@ def remember(key: Any, find: Callable[[], T]) -> T:
         return known[0]  # type: ignore[no-any-return]  # what `find` returned
     found = find()
     with suppress(OSError):
-        _write_note(_note(key), json.dumps([found]).encode())
+        _write_note(key, json.dumps([found]).encode())
     return found
 
 
 def read_note(key: Any) -> list[Any] | None:
     """What is remembered under a key, as the one item of a list; None for nothing."""
-    with suppress(OSError, ValueError):
-        known = json.loads(_note(key).read_bytes())
+    with suppress(OSError, ValueError), _note(key).open("rb") as file:
+        if os.fstat(file.fileno()).st_uid != os.geteuid():
+            return None
+        known = json.loads(file.read())
         return known if isinstance(known, list) and len(known) == 1 else None
     return None
 
 
-def _write_note(note: Path, data: bytes) -> None:
-    note.parent.mkdir(parents=True, exist_ok=True)
+def _write_note(key: Any, data: bytes) -> None:
+    note = _note(key)
+    note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # notes hold prompts
     written = note.with_suffix(f".{secrets.token_hex(6)}")
-    written.write_bytes(data)
-    written.replace(note)
-    notes = list(note.parent.glob("*.json"))
+    try:
+        written.write_bytes(data)
+        written.replace(note)
+    finally:
+        written.unlink(missing_ok=True)
+    notes = list(note.parent.iterdir())  # also what a killed process had begun to write
     if len(notes) > _MAX_NOTES:
         for old in sorted(notes, key=lambda path: path.stat().st_mtime)[: _MAX_NOTES // 2]:
             old.unlink(missing_ok=True)
 
 
 def _note(key: Any) -> Path:
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "rlf" / "checks" / f"{hash_json([_code_stamp(), key])}.json"
+    """Raises OSError where this user has no folder for notes."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:  # a user without a home, as in some containers
+        raise OSError(str(error)) from error
+    return folder / "rlf" / "checks" / f"{hash_json([_code_stamp(), key])}.json"
 
 
 @cache
-def _code_stamp() -> list[int]:
-    """Number and newest change of rlf's own files: notes of another version are not believed."""
+def _code_stamp() -> str:
+    """Names, sizes and times of rlf's own files: notes of another version are not believed."""
     root = Path(__file__).parents[1]
-    changes = [
-        entry.stat().st_mtime_ns
+    states = [
+        (str(path), state.st_size, state.st_mtime_ns)
         for folder, _, files in os.walk(root)
-        for entry in (Path(folder, name) for name in files if name.endswith(".py"))
+        for path in (Path(folder, name) for name in files if name.endswith(".py"))
+        for state in (path.stat(),)
     ]
-    return [len(changes), max(changes)]
+    return hash_json(sorted(states))

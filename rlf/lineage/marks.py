@@ -66,5 +66,4 @@ def remove_run(store: Store, run_id: str, *, last: Callable[[], None] | None = N
         if last is not None:
             last()
     forget_lock(store.lease_folder, run_id)
-    if store.index_file is not None:
-        store.index_file.unlink(missing_ok=True)  # it holds words of the run, and is made again when it is asked for
+    store.drop_index()

@@ -166,6 +166,11 @@ class Store:
                 is_taken_over=False,
             )
 
+    def drop_index(self) -> None:
+        """Removes the index of words, which holds those of what was deleted; the next search makes it again."""
+        if self.index_file is not None:
+            self.index_file.unlink(missing_ok=True)
+
     def compact(self) -> None:
         """Gives the room of what was deleted back to the disk, where the database keeps it in a file of its own."""
         if self._engine.dialect.name == "sqlite":

@@ -88,6 +88,8 @@ def thin(store: Store, run_id: str, keep: Keep) -> int:
             check_stopped(store, connection, run_id)
             for table in tables.OF_TRAJECTORY:
                 connection.execute(delete(table).where(table.c.trajectory_ref.in_(refs[start : start + _BATCH])))
+    if refs:
+        store.drop_index()
     return len(refs)
 
 
@@ -121,6 +123,8 @@ def drop_unnamed_blobs(store: Store) -> Freed:
             for start in range(0, len(names), _BATCH):
                 batch = names[start : start + _BATCH]
                 connection.execute(delete(tables.blobs).where(tables.blobs.c.sha256.in_(batch)))
+    if cut_off:
+        store.drop_index()
     with store.read() as connection:
         is_used = any(has_owner(row, store.lease_folder) for row in connection.execute(select(tables.runs)))
     if not is_used:

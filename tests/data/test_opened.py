@@ -149,3 +149,33 @@ def test_without_a_folder_for_notes_everything_is_looked_at(tmp_path, monkeypatc
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert [remember("key", lambda: 0), remember("key", lambda: 1)] == [0, 1]
+
+
+def test_without_a_home_everything_is_looked_at(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(
+        Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("Could not determine home directory."))
+    )
+    assert [remember("key", lambda: 0), remember("key", lambda: 1)] == [0, 1]
+
+
+def test_a_note_of_another_user_is_not_believed(monkeypatch):
+    remember("key", lambda: 0)
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    assert remember("key", lambda: 1) == 1
+
+
+def test_notes_are_for_nobody_else_and_a_full_disk_leaves_no_half_of_one(tmp_path, monkeypatch):
+    remember("key", lambda: 0)
+    folder = tmp_path / "cache/rlf/checks"
+    assert folder.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("No space left on device")))
+    assert remember("other", lambda: 0) == 0
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_notes_of_other_code_are_not_believed(monkeypatch):
+    remember("key", lambda: 0)
+    monkeypatch.setattr(rlf.core.remember, "_code_stamp", lambda: "of another version")
+    assert remember("key", lambda: 1) == 1

@@ -8,8 +8,9 @@ import pytest
 
 from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.lineage.records import TrajectoryFilter
+from rlf.lineage.upkeep import Keep, thin
 from rlf.reports.trace import find
-from rlf.types import StepFinished
+from rlf.types import RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored
 
@@ -57,3 +58,13 @@ def test_what_the_index_leaves_out_is_not_decoded(reader, monkeypatch):
 def test_a_damaged_index_is_no_reason_to_find_nothing(reader):
     reader.store.index_file.write_bytes(b"no database" * 500)
     assert places(reader, "founded") == [0]
+
+
+def test_no_word_of_a_thinned_trajectory_stays_in_the_index(reader):
+    places(reader, "novbyl")
+    with Recorder(reader.store, run_record().id) as recorder:
+        recorder(RunFinished(RunStatus.FINISHED, 1))
+    assert thin(reader.store, run_record().id, Keep()) == 6
+    assert not reader.store.index_file.exists()
+    assert places(reader, "novbyl") == []
+    assert b"novbyl" not in reader.store.index_file.read_bytes()

@@ -1,5 +1,6 @@
 """What a job that was killed leaves in the folder for temporary files is removed by the next one."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,3 +26,13 @@ def test_folders_of_killed_jobs_go_and_those_of_others_stay(tmp_path, monkeypatc
         remove_leftovers()
         assert not dead.exists()
         assert alive.exists() and strange.exists() and starting.exists()
+
+
+def test_a_folder_of_another_user_is_left_alone_wherever_its_lock_leads(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / "rlf-ray-1").mkdir()
+    (tmp_path / "rlf-ray-1" / "owner.lock").symlink_to(tmp_path / "mine")
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    remove_leftovers()
+    assert (tmp_path / "mine").read_text() == "kept"

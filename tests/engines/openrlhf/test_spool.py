@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import math
 import os
@@ -132,11 +133,58 @@ def test_numbers_are_the_very_same_bits_also_where_nothing_was_measured(tmp_path
 
 
 def test_a_damaged_record_is_reported_and_never_read(tmp_path):
-    frame = bytearray(to_frame(record(), Redactor({})))
-    frame[-1] ^= 1
-    (tmp_path / "a.spool").write_bytes(frame)
-    with pytest.raises(RunError, match="a spool frame at byte 0 is damaged"):
+    frame = to_frame(record(), Redactor({}))
+    damaged = bytearray(frame)
+    damaged[-1] ^= 1
+    (tmp_path / "a.spool").write_bytes(frame + damaged + frame)
+    with pytest.raises(
+        RunError, match=rf"a\.spool: the record that begins at byte {len(frame)} cannot be read: its che"
+    ):
         SpoolReader(tmp_path).read()
+
+
+def test_a_record_of_a_newer_version_is_reported_with_its_file(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"head": [99, "train", 0, 0, 1, 0.0, False], "scored": {"trajectory": {}}}) + "\n"
+    )
+    with pytest.raises(RunError, match=r"a\.jsonl.*version 99; this rlf reads versions 1 to"):
+        SpoolReader(tmp_path).read()
+
+
+def test_zeros_behind_the_last_record_are_left_alone(tmp_path):
+    path = write(tmp_path, [record(0)])
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    assert [item.sample for item in SpoolReader(tmp_path).read()] == [0]
+
+
+def test_a_record_behind_a_write_that_failed_is_read(tmp_path, monkeypatch):
+    class Filling:
+        """A file of a disk that is full after some bytes of the first write."""
+
+        def __init__(self, file):
+            self.file, self.room = file, 30
+
+        def write(self, data):
+            if not self.room:
+                self.room = 1_000_000
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written = self.file.write(data[: self.room])
+            self.room -= written
+            return written
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    async def run():
+        writer = SpoolWriter(tmp_path)
+        writer._file = Filling(writer._file)
+        with pytest.raises(RunError, match="No space left"):
+            await writer.append(record(0))
+        await writer.append(record(1))
+        await writer.close()
+
+    asyncio.run(run())
+    assert [item.sample for item in SpoolReader(tmp_path).read()] == [1]
 
 
 def test_files_from_before_frames_are_read(tmp_path):

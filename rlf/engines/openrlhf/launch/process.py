@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import os
 import shutil
 import socket
 import sys
@@ -95,12 +96,18 @@ def _owned(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers() -> None:
-    """Removes the folders of Ray whose owners died before they could: those whose locks nobody holds."""
+    """Removes this user's folders of Ray whose owners died before they could: those whose locks nobody holds."""
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        with contextlib.suppress(OSError), lock.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            logger.info("%s: left by a job that was killed; it is removed", lock.parent)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if lock.parent.lstat().st_uid == os.getuid():  # another user's may lead to any file
+                _remove_unowned(lock)
+
+
+def _remove_unowned(lock: Path) -> None:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        logger.info("%s: left by a job that was killed; it is removed", lock.parent)
+        shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 async def _started(process: asyncio.subprocess.Process, log: Path) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.types.events import Notice
@@ -83,17 +82,17 @@ def read_frames(data: bytes) -> Iterator[tuple[Line, int]]:
     """The whole frames that data begins with, each with the offset of its end.
 
     Raises:
-        RunError: a frame is not what was written.
+        ValueError: a frame is not what was written.
     """
     start = 0
     while start + _HEAD.size <= len(data):
         size, checksum = _HEAD.unpack_from(data, start)
         body, end = start + _HEAD.size, start + _HEAD.size + size
-        if end > len(data):
+        if not size or end > len(data):  # zeros are what a machine that lost power leaves of an unfinished write
             return
         payload = memoryview(data)[body:end]
         if zlib.crc32(payload) != checksum:
-            raise RunError(f"a spool frame at byte {start} is damaged: its checksum is another.")
+            raise ValueError("its checksum is another")
         yield _read_payload(zlib.decompress(payload)), end
         start = end
 

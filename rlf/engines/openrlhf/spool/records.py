@@ -13,6 +13,7 @@ import platform
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,15 +97,17 @@ class SpoolWriter:
         self._writing = None
 
     def _write(self, lines: list[Line]) -> OSError | None:
+        data = memoryview(b"".join(to_frame(line, self._redactor) for line in lines))
+        whole = self._size + len(data)
         try:
-            data = memoryview(b"".join(to_frame(line, self._redactor) for line in lines))
             while data:
-                written = self._file.write(data)
-                self._size += written
-                data = data[written:]
+                data = data[self._file.write(data) :]
             os.fsync(self._file.fileno())
         except OSError as fault:
+            with suppress(OSError):  # what follows must not stand behind a torn frame
+                self._file.truncate(self._size)
             return fault
+        self._size = whole
         return None
 
 
@@ -117,7 +120,11 @@ class SpoolReader:
         """Bytes read of each file: always to the end of a record."""
 
     def read(self) -> list[Line]:
-        """What has come since the last call, file by file."""
+        """What has come since the last call, file by file.
+
+        Raises:
+            RunError: a record is damaged, or of another version of rlf.
+        """
         try:
             with os.scandir(self._folder) as entries:
                 grown = [
@@ -136,9 +143,14 @@ class SpoolReader:
             file.seek(start)
             data = file.read()
         lines = read_frames(data) if entry.name.endswith(SUFFIX) else _read_lines(data)
-        for line, end in lines:
-            self._offsets[entry.name] = start + end
-            yield line
+        try:
+            for line, end in lines:
+                self._offsets[entry.name] = start + end
+                yield line
+        except ValueError as error:
+            known = self._offsets.get(entry.name, 0)
+            message = f"{entry.path}: the record that begins at byte {known} cannot be read: {error}. Move the file "
+            raise RunError(f"{message}away to continue without what follows there.") from error
 
 
 def _read_lines(data: bytes) -> Iterator[tuple[Line, int]]:
