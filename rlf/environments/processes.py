@@ -63,21 +63,24 @@ class ClassProcesses:
             "memory_mb": memory_mb,
             "imports": imports,
         }
-        self._server: _Server | None = None
-        self._lock = asyncio.Lock()
-        """Held while the process that forks is started: there is one."""
+        self._starting: asyncio.Task[_Server] | None = None
+        """Starts the process that forks. No deadline of a single world cancels it: imports may take longer."""
 
     async def __aenter__(self) -> Self:
         """Starts the process that the others are forked from. Raises RlfError where it cannot import the class."""
-        await self._find_server()
+        self._starting = asyncio.create_task(self._start_server(None))
+        await self._starting
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Ends every process."""
-        if self._server is not None:
-            await self._server.close()
+        assert self._starting is not None, "the class's processes are not entered"
+        self._starting.cancel()
+        await asyncio.wait([self._starting])
+        if (server := _find_result(self._starting)) is not None:
+            await server.close()
 
     async def make(self) -> Any:
         """An instance in a process of its own."""
@@ -119,16 +122,18 @@ class ClassProcesses:
         return answer["value"]
 
     async def _find_server(self) -> _Server:
-        async with self._lock:
-            server, self._server = self._server, None
-            if server is not None and server.is_gone:
-                logger.warning("%s: the process that worlds are forked from ended; it is started again", self._callable)
-                await server.close()
-                server = None
-            self._server = server or await self._start_server()
-            return self._server
+        assert self._starting is not None, "the class's processes are not entered"
+        if self._starting.done():
+            server = _find_result(self._starting)
+            if server is None or server.is_gone:
+                self._starting = asyncio.create_task(self._start_server(server))
+        return await asyncio.shield(self._starting)
 
-    async def _start_server(self) -> _Server:
+    async def _start_server(self, ended: _Server | None) -> _Server:
+        """A server in place of one that ended."""
+        if ended is not None:
+            logger.warning("%s: the process that worlds are forked from ended; it is started again", self._callable)
+            await ended.close()
         server = _Server()
         try:
             await asyncio.wait_for(server.start(self._start), _START_S)
@@ -138,6 +143,11 @@ class ClassProcesses:
                 raise RlfError(f"{self._callable}: no process imported it within {_START_S:g} s.") from fault
             raise
         return server
+
+
+def _find_result(starting: asyncio.Task[_Server]) -> _Server | None:
+    """The server that a task has started; None where it failed."""
+    return None if starting.cancelled() or starting.exception() is not None else starting.result()
 
 
 class _StandIn:
@@ -173,6 +183,8 @@ class _Server:
         self._turn = asyncio.Lock()
         """Held from an order to its answer."""
         self._num_forked = 0
+        self._ending: set[asyncio.Task[None]] = set()
+        """End the processes of forks that nobody waited for."""
         self._is_lost = False
         """Whether an order had no answer."""
 
@@ -195,12 +207,22 @@ class _Server:
 
     async def fork(self) -> _Process:
         """A process that serves an instance, not yet made. Raises ToolFailure."""
+        forking = asyncio.create_task(self._fork())
+        try:
+            return await asyncio.shield(forking)
+        except asyncio.CancelledError:
+            ending = asyncio.create_task(_end_fork(forking))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            raise
+
+    async def _fork(self) -> _Process:
         ours, theirs = socket.socketpair()
         self._num_forked += 1
         process = _Process(self._num_forked, ours, self)
         try:
             with theirs:
-                answer = await asyncio.shield(self.order({"do": "fork", "id": process.number}, theirs.fileno()))
+                answer = await self.order({"do": "fork", "id": process.number}, theirs.fileno())
             if "failed" in answer:
                 raise ToolFailure(Outcome.INFRA, f"no process can be forked: {answer['failed']}")
             await process.open()
@@ -225,6 +247,8 @@ class _Server:
         """Ends it, and with it all that were forked from it."""
         self._kill()
         await asyncio.to_thread(self._popen.wait)
+        if self._ending:
+            await asyncio.wait(self._ending)
         async with self._turn:  # whose order, if there is one, has its answer now: the end
             self._orders.close()
         await asyncio.to_thread(self._relay.join, _END_S)
@@ -240,6 +264,11 @@ class _Server:
             if answer["id"] == number:
                 return answer
         raise EOFError("the process that worlds are forked from ended")
+
+
+async def _end_fork(forking: asyncio.Task[_Process]) -> None:
+    with suppress(ToolFailure):
+        await (await forking).end()
 
 
 def _write_whole(stdin: Any, body: bytes) -> None:
@@ -270,11 +299,16 @@ class _Process:
             size = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0]
             if size > MAX_REPLY_BYTES:
                 raise ToolFailure(Outcome.INFRA, f"the world returned {size} bytes; at most {MAX_REPLY_BYTES} are read")
-            answer: dict[str, Any] = pickle.loads(await self._reader.readexactly(size))
+            answer = await self._reader.readexactly(size)
         except (asyncio.IncompleteReadError, ConnectionError) as fault:
             raise ToolFailure(Outcome.INFRA, f"the world's process ended ({await self.end()})") from fault
         self.listens = True
-        return answer
+        try:
+            read: dict[str, Any] = pickle.loads(answer)
+        except Exception as fault:  # a value of the user's own may do anything
+            words = f"what {request[0]!r} returns cannot be read outside of its process: {describe(fault)}"
+            raise ToolFailure(Outcome.INFRA, words) from fault
+        return read
 
     async def end(self) -> str:
         """Kills it and what it started; how it ended, in words."""

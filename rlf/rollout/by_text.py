@@ -42,6 +42,9 @@ from rlf.types.world import Episode, Worlds
 class TurnWatch(Protocol):
     """Sees turns as they come."""
 
+    def begin(self) -> None:
+        """Takes that a turn begins; the last one may have been cut off."""
+
     def grow(self, text: str, *, is_over: bool = False) -> None:
         """Takes the text of a turn so far, calls that are written as text included."""
 
@@ -162,6 +165,8 @@ class TextPlay:
     async def _turn(self) -> StopReason | None:
         """Plays one turn; None when the trajectory continues."""
         started, watch = time.perf_counter(), self._player.watch
+        if watch is not None:
+            watch.begin()
         try:
             said = await self._player.pool.chat(
                 self.messages,
@@ -183,7 +188,9 @@ class TextPlay:
                 return StopReason.LENGTH
             self._answer = said.text.strip()
             self.messages.append(said.message())
-            return StopReason.ANSWERED if self.world is None else await self._answer_in_world(self.world)
+            if self.world is None:
+                return StopReason.ANSWERED
+            return await self._answer_in_world(self.world, self._stop_when_full(said))
         if self._is_last_turn and self.world is None:
             self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), _NOT_RUN) for call in said.calls))
             return StopReason.MAX_TURNS
@@ -200,7 +207,7 @@ class TextPlay:
     def _is_last_turn(self) -> bool:
         return len(self.turns) - self._num_before >= self._limits.max_turns
 
-    async def _answer_in_world(self, world: Episode) -> StopReason | None:
+    async def _answer_in_world(self, world: Episode, full: StopReason | None) -> StopReason | None:
         """Lets the world answer a turn that calls nothing. Raises WorldFailure."""
         if world.speaks:
             await world.reply(self._answer or "")
@@ -209,7 +216,12 @@ class TextPlay:
         if step.is_over or step.reply is None:
             return StopReason.ENV_DONE if step.is_over else StopReason.ANSWERED
         self.messages.append({"role": "user", "content": step.reply})
-        return StopReason.MAX_TURNS if self._is_last_turn else None
+        return StopReason.MAX_TURNS if self._is_last_turn else full
+
+    def _stop_when_full(self, said: Completion) -> StopReason | None:
+        """Why no further turn can be sampled, where the tokens are used up."""
+        used = said.usage.prompt_tokens + said.usage.completion_tokens
+        return StopReason.LENGTH if used >= self._limits.max_total_tokens else None
 
     async def _read(self, said: Completion) -> tuple[Completion, tuple[ParseFailure, ...]]:
         """A completion with the calls that it writes as text, and those that could not be read."""
@@ -260,8 +272,7 @@ class TextPlay:
             self.messages.append(
                 {"role": "user", "content": [text_part("The images of the results:"), *map(image_part, images)]}
             )
-        used = said.usage.prompt_tokens + said.usage.completion_tokens
-        return StopReason.LENGTH if used >= self._limits.max_total_tokens else None
+        return self._stop_when_full(said)
 
     async def _run_all(self, calls: Sequence[RequestedCall]) -> list[CallRecord]:
         """The results in order: the world's own calls one after the other, the others side by side."""

@@ -10,6 +10,7 @@ import sys
 import termios
 import threading
 import time
+from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager, suppress
 
 import pytest
@@ -21,6 +22,9 @@ from rlf.api.lineage import open_reader
 from rlf.api.targets import endpoint_of, open_target
 from rlf.cli.main import app
 from rlf.core import RlfError
+from rlf.endpoints import Completion
+from rlf.endpoints.pool import EndpointPool
+from rlf.endpoints.usage import Usage
 
 from ..serving.served import serving_model
 from .conftest import ROOT
@@ -158,6 +162,22 @@ def test_what_a_model_behind_a_server_says_is_shown_as_it_comes():
         trajectory = session.run(session.conversation.say("On which river does Lomtol lie?"))
     assert "".join(item.text for item in shown if isinstance(item, Said)).strip().endswith(trajectory.answer or "")
     assert sum(isinstance(item, Called) for item in shown) == sum(len(turn.calls) for turn in trajectory.turns)
+
+
+def test_an_answer_that_was_cut_off_hides_nothing_of_the_next_one(monkeypatch):
+    async def chat(pool, messages, caller, **_):
+        caller.watch("One and")
+        if messages[-1]["content"] == "Break off.":
+            raise asyncio.CancelledError
+        return Completion("One and two.", (), "stop", (), Usage(0, 0))
+
+    with a_server(searching) as (url, _), talking(None, endpoint=endpoint_of(url, "big")) as (session, _, shown):
+        monkeypatch.setattr(EndpointPool, "chat", chat)
+        with pytest.raises(CancelledError):
+            session.run(session.conversation.say("Break off."))
+        shown.clear()
+        session.run(session.conversation.say("Count."))
+    assert [item.text for item in shown] == ["One and", " two."]
 
 
 def test_what_is_no_call_that_can_be_run_is_shown_with_its_correction():

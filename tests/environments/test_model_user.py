@@ -6,7 +6,7 @@ from rlf.core.meter import Meter
 from rlf.environments import EnvSpec, WorldPool
 from rlf.types import Message, StopReason, Task
 
-from .conformance.model import COUNTER, scripted
+from .conformance.model import COUNTER, Scripted, scripted
 from .conftest import STOP, call
 
 TASK = Task("t", (Message("user", "Apples, please."),), 3, columns={"answer": 3})
@@ -46,6 +46,23 @@ def test_a_conversation_that_never_ends_is_ended(played):
         (trajectory,), _ = played(user(endpoints, max_replies=2), [f"What?{STOP}"] * 4, task=TASK)
     assert (trajectory.stop, len(trajectory.turns)) == (StopReason.ENV_DONE, 2)
     assert trajectory.world.scores == {"turns": 2.0, "ended": 0.0}
+
+
+class Caller(Scripted):
+    """Plays a user that calls a tool that nobody gave it."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        self.answer(200, {"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+
+
+def test_a_user_without_words_has_failed_and_did_not_end_the_conversation(played):
+    with scripted(Caller) as (endpoints, _):
+        (trajectory,), _ = played(user(endpoints), [f"How many?{STOP}"], task=TASK)
+    assert trajectory.stop is StopReason.INFRA_FAILURE and not trajectory.scorable
+    assert trajectory.error == "world model: reply: the model that plays the user wrote no words"
 
 
 def test_what_the_user_costs_is_counted(played):

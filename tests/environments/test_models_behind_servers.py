@@ -35,10 +35,11 @@ class Agent(Scripted):
         if not isinstance(turn, str):
             calls = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in turn]
             message["tool_calls"] = [{"id": f"c{n}", "type": "function", "function": c} for n, c in enumerate(calls)]
-        self.answer(200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}})
+        usage = {"prompt_tokens": 400 * len(messages)}
+        self.answer(200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage})
 
 
-def play(env, script, max_turns=4):
+def play(env, script, max_turns=4, max_total_tokens=999):
     """The trajectory of a script, and what the server was asked."""
     task = Task("t", (Message("system", json.dumps(script)), Message("user", "Go.")), 3, columns={"answer": 3})
 
@@ -46,7 +47,7 @@ def play(env, script, max_turns=4):
         pool = await open_pool([EndpointSpec.model_validate(endpoint)])
         spec = EnvSpec.model_validate(env)
         async with WorldPool(spec, seed=7) as worlds, Executor(worlds.declarations) as executor:
-            limits = Limits(max_turns=max_turns, max_total_tokens=999)
+            limits = Limits(max_turns=max_turns, max_total_tokens=max_total_tokens)
             texts = TextCalls(AUTO, executor.descriptions)
             room, sampling = asyncio.Semaphore(2), SamplingSpec()
             player = TextPlayer(pool, executor, limits, sampling, 20.0, room, Meter(), texts, {}, worlds=worlds)
@@ -62,7 +63,7 @@ def play(env, script, max_turns=4):
 
 def test_calls_change_the_world_in_their_order_and_its_state_is_scored():
     script = [[["add", {"amount": 1}], ["double", {}], ["add", {"amount": 1}]], "Done."]
-    trajectory, asked = play(world("Counter"), script)
+    trajectory, asked = play(world("Counter"), script, max_total_tokens=9999)
     assert (trajectory.stop, trajectory.world.scores["exact"]) == (StopReason.ANSWERED, 1.0), trajectory.error
     assert asked[0][1]["content"] == "Go.\n\nCount to 3."
     assert [change.difference for change in trajectory.turns[0].world.changes] == [
@@ -73,13 +74,18 @@ def test_calls_change_the_world_in_their_order_and_its_state_is_scored():
 
 
 def test_a_world_that_speaks_is_heard_as_the_user():
-    trajectory, asked = play(world("Guess"), ["1", "5", "3"])
+    trajectory, asked = play(world("Guess"), ["1", "5", "3"], max_total_tokens=9999)
     assert (trajectory.stop, trajectory.world.scores) == (StopReason.ENV_DONE, {"score": 1 / 3})
     assert [one["content"] for one in asked[2] if one["role"] == "user"] == [
         "Go.\n\nGuess my number.",
         "higher",
         "lower",
     ]
+
+
+def test_the_tokens_of_a_conversation_with_a_world_have_a_bound():
+    trajectory, asked = play(world("Guess"), ["1", "5", "4", "3"])
+    assert (trajectory.stop, len(asked)) == (StopReason.LENGTH, 2) and trajectory.turns[1].world.reply == "lower"
 
 
 def test_calls_of_the_last_turn_still_count():

@@ -5,12 +5,21 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from rlf.environments import EnvSpec, WorldPool, processes
+from rlf.environments.processes import ClassProcesses
 from rlf.tools.failure import ToolFailure
 from rlf.types import Task, ToolCall
+
+
+class Unreadable(Exception):
+    """Can be pickled, and not be read from that."""
+
+    def __init__(self, one, other):
+        super().__init__(one)
 
 
 class Harmful:
@@ -31,6 +40,8 @@ class Harmful:
             return str(subprocess.Popen(["sleep", "99"]).pid)
         if what == "memory":
             return str(len(bytes(2_000_000_000)))
+        if what == "unreadable":
+            return Unreadable(1, 2)
         if what == "close":
             os.closerange(3, 1000)
         return "done"
@@ -90,3 +101,59 @@ def test_a_world_has_no_more_memory_than_it_is_given(do):
 def test_a_world_that_closes_what_it_is_asked_by_fails_alone(do):
     closed, after = do("close", "nothing")
     assert "the world's process ended" in closed and after == "done"
+
+
+def test_what_cannot_be_read_outside_of_its_process_is_a_failure_of_the_world_and_no_refusal(do):
+    (unreadable,) = do("unreadable")
+    assert unreadable.startswith("world python: step: what 'call do' returns cannot be read outside of its process")
+
+
+def children(pid):
+    """Processes that one has started, the dead among them."""
+    stats = [stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat") if stat.exists()]
+    return sum(fields[1] == str(pid) for fields in stats)
+
+
+def test_forks_that_nobody_waits_for_any_more_harm_no_world_and_leave_no_process():
+    async def go():
+        async with ClassProcesses(f"{__name__}:Harmful", Harmful, {}) as place:
+            kept = await place.make()
+            server = kept._process._server
+            async with server._turn:
+                given_up = [asyncio.create_task(place.make()) for _ in range(3)]
+                await asyncio.sleep(0.05)
+                for making in given_up:
+                    making.cancel()
+                await asyncio.wait(given_up, timeout=1)
+                assert all(making.cancelled() for making in given_up)
+            assert await place.call(kept, ToolCall("do", {"what": "nothing"})) == "done"
+            await asyncio.wait(server._ending, timeout=20)
+            assert children(server._popen.pid) == 1
+            await place.discard(kept)
+            assert children(server._popen.pid) == 0 and not server.is_gone
+
+    asyncio.run(go())
+
+
+def test_a_slow_import_is_not_begun_again_by_each_world_that_gives_up(monkeypatch):
+    begun = []
+    start = processes._Server.start
+
+    async def slow(server, what):
+        begun.append(server)
+        await asyncio.sleep(0.5)
+        await start(server, what)
+
+    async def go():
+        async with ClassProcesses(f"{__name__}:Harmful", Harmful, {}) as place:
+            monkeypatch.setattr(processes._Server, "start", slow)
+            os.kill((await place._find_server())._popen.pid, signal.SIGKILL)
+            begun_by = []
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(place.make(), 0.1)
+                begun_by.append(len(begun))
+            await place.discard(await place.make())
+            assert begun_by[-1] == len(begun) == 1
+
+    asyncio.run(go())

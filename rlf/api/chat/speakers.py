@@ -150,12 +150,16 @@ class ShownTurn:
     find_call: Callable[[str], int | None]
     _num_shown: int = 0
 
+    def begin(self) -> None:
+        """Shows the next turn from its beginning on."""
+        self._num_shown = 0
+
     def grow(self, text: str, *, is_over: bool = False) -> None:
         """Shows what is new of a turn."""
         text = visible_part(text, self.find_call(text), is_over=is_over)
         if len(text) > self._num_shown:
             self.show(Said(text[self._num_shown :]))
-        self._num_shown = 0 if is_over else max(self._num_shown, len(text))
+            self._num_shown = len(text)
 
     def correct(self, written: str, correction: str) -> None:
         """Shows what is no call that can be run."""

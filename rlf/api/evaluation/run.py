@@ -96,16 +96,24 @@ def evaluate(
         store = stack.enter_context(_open(prepared, runs_folder))
         run_ids, originals, ends = list[str](), dict[str, str](), list[RunFinished]()
         for item in prepared:
-            loaded = load(item)  # before anything is written: it may fail
-            run_id, over = _register(store, item, runs_folder, command, show)
+            run_id, end = _evaluate_one(store, item, runs_folder, command, show)
             run_ids.append(run_id)
             if item.repeats is not None and item.repeats.record.id != run_id:
                 originals[run_id] = item.repeats.record.id
-            ends.append(_drive(store, run_id, item, loaded, over, runs_folder, show))
+            ends.append(end)
             if ends[-1].status is RunStatus.INTERRUPTED:
                 break
     worst = next((end for end in reversed(ends) if end.status is not RunStatus.FINISHED), ends[-1])
     return Evaluated(tuple(run_ids), worst.status, originals, worst.error)
+
+
+def _evaluate_one(
+    store: Store, prepared: Prepared, runs_folder: Path, command: Sequence[str], show: Show
+) -> tuple[str, RunFinished]:
+    """The id of an evaluation, and how it ended. Its model is gone from memory then."""
+    loaded = load(prepared)  # before anything is written: it may fail
+    run_id, over = _register(store, prepared, runs_folder, command, show)
+    return run_id, _drive(store, run_id, prepared, loaded, over, runs_folder, show)
 
 
 @contextmanager

@@ -160,8 +160,10 @@ class _ModelWorld(World):
         except EndpointFailure as failure:
             words = f"the model that plays the user: {failure.outcome}: {failure.text}"
             raise ToolFailure(Outcome.INFRA, words) from failure
-        self._messages.append({"role": "assistant", "content": answer.text})
         words, stop, _ = answer.text.partition(spec.stop)
+        if not words.strip() and not stop:  # as a call in place of words
+            raise ToolFailure(Outcome.INFRA, "the model that plays the user wrote no words")
+        self._messages.append({"role": "assistant", "content": answer.text})
         self._is_ended = bool(stop)
         return words.strip()
 

@@ -18,6 +18,7 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from io import BufferedRWPair
@@ -80,13 +81,17 @@ def _fork(
         if os.getpid() == parent:
             os.close(channel)
     if pid == 0:
+        code = 1
         try:
             os.setpgid(0, 0)
             die_with(parent)
             orders.close()
             serve(socket.socket(fileno=channel))
+            code = 0
+        except BaseException:  # noqa: BLE001 - nothing of the server's may run in the fork
+            traceback.print_exc()
         finally:
-            os._exit(0)
+            os._exit(code)
     with suppress(OSError):  # it has done so itself
         os.setpgid(pid, pid)
     pids[number] = pid
@@ -126,7 +131,7 @@ class _Served:
         try:
             return pickle.dumps(answer)
         except Exception as fault:  # noqa: BLE001 - a value of the user's own may do anything
-            return pickle.dumps({"fault": f"what {request[0]!r} gives cannot leave its process: {describe(fault)}"})
+            return pickle.dumps({"fault": f"what {request[0]!r} returns cannot leave its process: {describe(fault)}"})
 
     def _answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What a method gives; `__init__` makes the instance, `call NAME` calls it as a tool."""
