@@ -14,6 +14,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, s
 from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.core.errors import SpecError
+from rlf.reports.quantities import counted
 
 if TYPE_CHECKING:
     from rlf.api.specs.plans import Checked
@@ -62,6 +63,6 @@ def check(
 
 def _summary(checked: Checked) -> str:
     plan, spec = checked.plan, checked.plan.spec
-    size = f"{spec.train.steps} steps of {plan.num_trajectories_per_step} trajectories"
-    parts = [f"{len(spec.tools)} tools", f"{len(spec.rewards)} reward terms", size, f"plan {plan.plan_hash[:12]}"]
-    return f"{spec.name}, {', '.join(parts)}"
+    size = f"{counted(spec.train.steps, 'step')} of {plan.num_trajectories_per_step} trajectories"
+    numbers = [counted(len(spec.tools), "tool"), counted(len(spec.rewards), "reward term")]
+    return ", ".join([spec.name, *numbers, size, f"plan {plan.plan_hash[:12]}"])

@@ -192,7 +192,7 @@ class EndpointPool:
             if endpoint is None:
                 break
             try:
-                with waiting_for(f"a request to {endpoint.spec.url}"):
+                with waiting_for(f"a request to {endpoint.spec.place}"):
                     return endpoint, await endpoint.ask(path, body, read, deadline)
             except _Resting:
                 continue
@@ -203,7 +203,7 @@ class EndpointPool:
                 if not failure.may_pass:
                     raise
                 last = failure
-                logger.debug("endpoint %s: %s", endpoint.spec.url, failure.text)
+                logger.debug("endpoint %s: %s", endpoint.spec.place, failure.text)
         raise last or self._why_none_is_rested()
 
     async def _rested(self, deadline: float) -> _Endpoint | None:
@@ -226,7 +226,7 @@ async def open_pool(specs: Sequence[EndpointSpec]) -> EndpointPool:
     """The endpoints as one. Raises RlfError when a key is missing or refused, or none of them can be used."""
     pool = EndpointPool(specs)
     failures = await pool.check(deadline_s=_OPENING_S)
-    found = [f"{spec.url}: {failure.text}" for spec, failure in zip(specs, failures, strict=True) if failure]
+    found = [f"{spec.place}: {failure.text}" for spec, failure in zip(specs, failures, strict=True) if failure]
     refused = any(failure is not None and failure.status in KEY_REFUSED for failure in failures)
     if len(found) < len(specs) and not refused:
         for line in found:
@@ -327,7 +327,7 @@ class _Endpoint:
         meter.add(self.spec.prices.of(reported).by_unit())
         if reported.is_absurd:
             meter.add({"absurd_usage": 1})
-            logger.warning("endpoint %s: it reports usage that cannot be true; it is not counted", self.spec.url)
+            logger.warning("endpoint %s: it reports usage that cannot be true; it is not counted", self.spec.place)
 
     async def fetch(self, drawn: DrawnImages, limit_s: float) -> tuple[Image, ...]:
         """The files of an answer; those that are addresses are read, without the endpoint's key."""

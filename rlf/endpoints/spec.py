@@ -18,6 +18,7 @@ from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.usage import Reported, Usage
 
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
+_USER = re.compile(r"//[^/@]*@")
 
 
 class Redirects(StrEnum):
@@ -91,6 +92,11 @@ class EndpointSpec(StrictModel):
         return name
 
     @property
+    def place(self) -> str:
+        """The address for logs and messages, without the user and password that it may hold."""
+        return _USER.sub("//", self.url)
+
+    @property
     def credentials(self) -> str:
         """Where the key comes from, in words without the key; empty for an endpoint without one."""
         return describe_credentials(self.headers, self.api_key_env)
@@ -100,7 +106,9 @@ class EndpointSpec(StrictModel):
         headers = {"Content-Type": "application/json", **self.headers}
         if self.api_key_env is not None:
             if not os.environ.get(self.api_key_env):
-                raise RlfError(f"endpoint {self.url}: the environment variable {self.api_key_env} is not set. Set it.")
+                raise RlfError(
+                    f"endpoint {self.place}: the environment variable {self.api_key_env} is not set. Set it."
+                )
             headers["Authorization"] = f"Bearer {os.environ[self.api_key_env]}"
         return headers
 

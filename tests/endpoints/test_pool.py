@@ -471,3 +471,11 @@ def test_who_waits_for_an_endpoint_asks_no_sooner_than_it_allows_when_it_fails_m
     failures = with_pool(story, refuse, max_concurrency=1)
     assert [failure.outcome for failure in failures] == [Outcome.RATE_LIMITED] * 3
     assert len(bodies) == 1
+
+
+def test_the_address_in_messages_has_no_password(monkeypatch):
+    spec = EndpointSpec(url="http://me:hunter2hunter@host:8000/v1", model="m", api_key_env="ABSENT_KEY")
+    monkeypatch.delenv("ABSENT_KEY", raising=False)
+    assert spec.place == "http://host:8000/v1"
+    with pytest.raises(RlfError, match=r"endpoint http://host:8000/v1: the environment variable ABSENT_KEY is not set"):
+        spec.request_headers()
