@@ -14,7 +14,6 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, s
 from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.core.errors import SpecError
-from rlf.reports.quantities import counted
 
 if TYPE_CHECKING:
     from rlf.api.specs.plans import Checked
@@ -63,6 +62,11 @@ def check(
 
 def _summary(checked: Checked) -> str:
     plan, spec = checked.plan, checked.plan.spec
-    size = f"{counted(spec.train.steps, 'step')} of {plan.num_trajectories_per_step} trajectories"
-    numbers = [counted(len(spec.tools), "tool"), counted(len(spec.rewards), "reward term")]
+    size = f"{_count(spec.train.steps, 'step')} of {plan.num_trajectories_per_step} trajectories"
+    numbers = [_count(len(spec.tools), "tool"), _count(len(spec.rewards), "reward term")]
     return ", ".join([spec.name, *numbers, size, f"plan {plan.plan_hash[:12]}"])
+
+
+def _count(number: int, noun: str) -> str:
+    """`1 tool`, `2 tools`: as `rlf.reports` has it, which a check does not load."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
