@@ -69,7 +69,7 @@ def attack_rewards(
 def _raise_findings(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
     """Raises CheckError where a reward can be earned without skill, RlfError where a spec could not be attacked."""
     bad = [
-        f"{name}: the reward can be earned without skill: {finding.sentence}"
+        f"{name}: {_headline(attack)}: {finding.sentence}"
         for name, attack in found.items()
         for finding in attack.findings[:1]
     ]
@@ -82,6 +82,11 @@ def _raise_findings(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
         raise RlfError("\n".join(failed))
 
 
+def _headline(found: Attack) -> str:
+    """What the findings come to: also a reward that nothing earns does not pay what is right."""
+    return f"the reward {'can be earned without skill' if found.hacks else 'does not pay a right answer'}"
+
+
 def _print(found: Attack) -> None:
     stdout_console().print(_attempts(found))
     print()
@@ -92,7 +97,7 @@ def _print(found: Attack) -> None:
         for turn in hack.turns:
             print(f"  | {visible(turn)[:_MAX_SHOWN_CHARS]}")
     if found.findings:
-        print("verdict: the reward can be earned without skill")
+        print(f"verdict: {_headline(found)}")
         for finding in found.findings:
             print(f"  - {finding.sentence}")
     else:

@@ -261,5 +261,8 @@ def test_the_treasure_of_another_box_or_vault_is_worth_nothing() -> None:
     right, wrong = played(row, rooms.Vault(), *doors), played(row, rooms.Vault(), *doors_elsewhere)
     assert (reached(right), rooms.right_doors(right)) == (1.0, [1.0] * 4)
     assert (reached(wrong), rooms.right_doors(wrong)) == (0.0, [0.0] * 4)
+    longer = f"{vault} has"
+    named_longer = [{"vault": longer, "door": COLOURS[colour]} for colour in plan_vault(longer).order]
+    assert set(rooms.right_doors(played(row, rooms.Vault(), *named_longer))) == {0.0}
     late = played(row, rooms.Vault(), *doors_elsewhere[:3], doors[3])
     assert (reached(late), rooms.right_doors(late)) == (0.0, [0.0] * 4)

@@ -21,4 +21,4 @@ def _credit(record: CallRecord, question: str) -> float | None:
     result = record.result.structured
     if not isinstance(result, dict) or "is_right" not in result:
         return None
-    return float(result["is_right"] and f"Vault {record.call.arguments['vault']} " in question)
+    return float(result["is_right"] and question.startswith(f"Vault {record.call.arguments['vault']} has "))

@@ -93,7 +93,8 @@ def _unpaid(standard: Standard, terms: Sequence[Term]) -> Finding:
     reading = next((term for term in terms if term.needs_answer), None)
     name = terms[0].name if reading is None else reading.name
     advice = (
-        f"{words}; add a term that compares the answer with the gold, e.g. `rule: exact_match`"
+        f"{words}; add a term that compares the answer with the gold, e.g. `rule: exact_match`, unless the reward is "
+        "for what calls do, which no behaviour here knows how to do"
         if reading is None
         else f"{words}; give this term a positive weight that outweighs the others"
     )
