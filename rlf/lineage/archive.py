@@ -130,7 +130,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
             if (_TABLE,) not in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 return None
             rows = database.execute(f"SELECT manifest FROM {_TABLE}").fetchall()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # of a name in its list of tables
         raise _report_damage(path, f"it cannot be read as a SQLite database ({error})") from error
     if len(rows) != 1 or rows[0][0] is None:
         raise RlfError(

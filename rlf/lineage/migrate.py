@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy import (
     Column,
     Connection,
+    Index,
     MetaData,
     PrimaryKeyConstraint,
     String,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     select,
     table,
 )
+from sqlalchemy.schema import CreateTable
 
 from rlf.core import RlfError
 from rlf.lineage.tables import metadata
@@ -57,8 +59,23 @@ def _create(connection: Connection) -> None:
     version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), nullable=False), key)
     version.create(connection)
     for each in metadata.tables.values():
-        each.create(connection)
+        create_table(each, connection)
+    for index in sorted(_late_indexes(), key=lambda index: str(index.name)):
+        index.create(connection)
     connection.execute(version.insert().values(version_num=HEAD))
+
+
+def create_table(table: Table, connection: Connection) -> None:
+    """Makes a table and its indexes without the late ones."""
+    connection.execute(CreateTable(table))
+    for index in table.indexes - _late_indexes():
+        index.create(connection)
+
+
+def _late_indexes() -> set[Index]:
+    """Indexes that came with a later revision. They are made behind all tables, so that these begin at the same pages
+    in every new lineage: `rlf.lineage.salvage` finds them there where the list of tables is lost."""
+    return {index for each in metadata.tables.values() for index in each.indexes if index.info.get("is_late")}
 
 
 def _revision(connection: Connection) -> str | None:

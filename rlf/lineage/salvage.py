@@ -147,7 +147,10 @@ def _renew_schema(path: Path, new: Path) -> None:
     """
     with closing(sqlite3.connect(new)) as database:
         size = database.execute("PRAGMA page_size").fetchone()[0]
-        query = "SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master WHERE rootpage <= ?"
+        query = (
+            "SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master WHERE rootpage <= ?"
+            " AND (type = 'table' OR sql IS NULL)"  # other indexes may lie elsewhere, and no row is read by one
+        )
         listed = database.execute(query, [path.stat().st_size // size]).fetchall()
     pages = _OLD_PAGES if _is_index(path, size, {name: page for _, name, _, page, _ in listed}) else {}
     listed = [(kind, name, owner, pages.get(name, page), sql) for kind, name, owner, page, sql in listed]

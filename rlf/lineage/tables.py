@@ -64,6 +64,8 @@ def _optional(kind: Any, *names: str) -> list[Column[Any]]:
     return [Column(name, kind) for name in names]
 
 
+_LATE = {"is_late": True}
+"""Of an index that came with a later revision: `rlf.lineage.migrate` makes it behind all tables."""
 FAILED = "coalesce(success, 0.0) < 1.0"
 """Of a trajectory that did not succeed, or could not be scored; in these very words, so that its index serves."""
 CALL_FAILED = "outcome <> 'ok'"
@@ -158,10 +160,10 @@ trajectories = Table(
     *_values(Float, "duration_s"),
     *_optional(String, "task_sha256"),
     UniqueConstraint("run_id", "phase", "step", "k"),
-    Index(None, "run_id", "reward"),
-    Index(None, "run_id", "advantage"),
-    Index(None, "run_id", "task_id", "step"),
-    Index("ix_trajectories_failed", "run_id", "phase", "step", "k", **_where(FAILED)),
+    Index(None, "run_id", "reward", info=_LATE),
+    Index(None, "run_id", "advantage", info=_LATE),
+    Index(None, "run_id", "task_id", "step", info=_LATE),
+    Index("ix_trajectories_failed", "run_id", "phase", "step", "k", info=_LATE, **_where(FAILED)),
 )
 
 payloads = Table("payloads", metadata, _trajectory_key(), *_values(LargeBinary, "data"))
@@ -179,7 +181,7 @@ tool_calls = Table(
     *_optional(String, "text_sha256", "original_sha256"),
     *_optional(Boolean, "coerced"),
     *_optional(Text, "usage", "structured", "images", "inner"),
-    Index("ix_tool_calls_failed", "name", "outcome", **_where(CALL_FAILED)),
+    Index("ix_tool_calls_failed", "name", "outcome", info=_LATE, **_where(CALL_FAILED)),
 )
 
 scores = Table(

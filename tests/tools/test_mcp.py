@@ -379,7 +379,7 @@ def test_a_tool_that_changed_since_it_was_listed_ends_the_run_at_its_start(rough
     checked = listed(rough())
     server = rough(env={"ROUGH_WORDS": "Shout it."})  # the same command, as far as a check can see
     moved = [declare(server, schema=tool.input_schema, target={"digest": tool.target.digest}) for tool in checked]
-    with pytest.raises(RlfError, match=r"changed 'say' since it was listed\. Check the spec again"):
+    with pytest.raises(RlfError, match=r"changed 'say' since it was listed\. Run `rlf check` again"):
         during(moved, _nothing)
 
 

@@ -1,5 +1,7 @@
 """One browser and one server for all checks of pages: Debian's Chromium, driven by Playwright from `.venv/browser`.
 
+They end with this package: Playwright keeps an event loop in the main thread, where no other test could run one then.
+
 `make .venv/browser/ready` has both. Where they cannot be had, every test here is skipped and says so.
 """
 
@@ -46,7 +48,7 @@ engine: {kind: local}
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[object]:
     """The browser."""
     for packages in ENVIRONMENT.glob("lib/python3.*/site-packages"):
@@ -64,7 +66,7 @@ def chromium() -> Iterator[object]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with a spec that has one fault, a tool, a reward and two runs."""
     root, shipped = tmp_path_factory.mktemp("browser") / "project", Path(__file__).parents[3]
@@ -97,7 +99,7 @@ def _record_hostile(store) -> None:
         recorder(StepFinished(1, step_metrics(0.5, random.Random(0)), (item,), (0.5,)))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(project: Path, chromium: object) -> Iterator[SimpleNamespace]:
     """The page on a port of its own; `address` is where."""
     settings = WebSettings(project=project, runs_folder=project / "runs")
