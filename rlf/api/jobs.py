@@ -7,6 +7,7 @@ Any server of the same runs folder finds it there.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shlex
 import signal
@@ -27,6 +28,8 @@ from rlf.lineage.process import Process, is_gone, is_visible, process_of, send_s
 _FOLDER = ".jobs"
 _SHELL = 'trap : INT TERM; "$@" >"$0/stdout" 2>"$0/stderr"; code=$?; echo $code >"$0/exit_code"'
 """Runs a command to its end, whatever signals come, and writes down how it ended."""
+_OVERRIDE = re.compile("(?!-)(~|[^=\\0\ud800-\udfff]*=)[^\\0\ud800-\udfff]*")
+_JOB_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _TAIL_BYTES = 4_000
 _HEAD_BYTES = 20_000
 
@@ -70,6 +73,7 @@ class Jobs:
         self._folder = runs_folder / _FOLDER
         self._project = project
         self._max_running = max_running
+        self._starting = threading.Lock()
 
     def start(self, action: str, words: Sequence[str], *, records: bool = True) -> Job:
         """Starts `rlf WORDS --json` in a session of its own. Raises RunError where too many run.
@@ -77,9 +81,13 @@ class Jobs:
         Args:
             records: whether the command takes `--runs`.
         """
-        running = [job for job in self.list() if job.state is JobState.RUNNING]
-        if len(running) >= self._max_running:
-            raise RunError(f"{len(running)} jobs are running, which is the most. Wait for one, or stop it.")
+        with self._starting:
+            num_running = sum(job.state is JobState.RUNNING for job in self.list())
+            if num_running >= self._max_running:
+                raise RunError(f"{num_running} jobs are running, which is the most. Wait for one, or stop it.")
+            return self._start(action, words, records=records)
+
+    def _start(self, action: str, words: Sequence[str], *, records: bool) -> Job:
         job_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         folder = self._folder / job_id
         folder.mkdir(parents=True)
@@ -95,7 +103,9 @@ class Jobs:
         )
         threading.Thread(target=child.wait, daemon=True).start()  # so that it leaves no zombie
         about = {"action": action, "command": shlex.join(["rlf", *words]), "started": time.time()}
-        (folder / "job.json").write_text(json.dumps(about | {"process": asdict(process_of(child.pid))}))
+        draft = folder / "job.draft"
+        draft.write_text(json.dumps(about | {"process": asdict(process_of(child.pid))}))
+        draft.rename(folder / "job.json")  # whole, or not there
         return self.get(job_id)
 
     def list(self) -> tuple[Job, ...]:
@@ -117,7 +127,7 @@ class Jobs:
 
     def _find(self, job_id: str) -> Path:
         folder = self._folder / job_id
-        if "/" in job_id or job_id.startswith(".") or not (folder / "job.json").is_file():
+        if not _JOB_ID.fullmatch(job_id) or not (folder / "job.json").is_file():
             raise NotFoundError(f"job {job_id[:80]!r}: there is none.")
         return folder
 
@@ -125,7 +135,7 @@ class Jobs:
 def checked_words(files: Sequence[str], overrides: Sequence[str]) -> list[str]:
     """Files and overrides as words of a command. Raises RlfError for one that would be an option."""
     for override in overrides:
-        if override.startswith("-") or not ("=" in override or override.startswith("~")):
+        if not _OVERRIDE.fullmatch(override):
             raise RlfError(f"override: got {override[:80]!r}; expected e.g. `train.steps=20` or `~eval`.")
     return [*files, *overrides]
 
@@ -133,13 +143,14 @@ def checked_words(files: Sequence[str], overrides: Sequence[str]) -> list[str]:
 def _read_job(folder: Path) -> tuple[Job, Process]:
     about = json.loads((folder / "job.json").read_text())
     process = Process(**about["process"])
-    code = None
+    runs = is_visible(process) and not is_gone(process)
+    code = None  # asked after the process: one that ends in between has left it
     with suppress(OSError, ValueError):
         code = int((folder / "exit_code").read_text())
     if code is not None:
         state = JobState.FAILED if code else JobState.DONE
     else:
-        state = JobState.RUNNING if is_visible(process) and not is_gone(process) else JobState.GONE
+        state = JobState.RUNNING if runs else JobState.GONE
     return (
         Job(
             id=folder.name,

@@ -13,7 +13,7 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.store import Store, open_store
 from rlf.lineage.upkeep import find_damage
 
-__all__ = ["Reader", "check_runs_folder", "open_lineage", "open_reader"]
+__all__ = ["Reader", "blaming_damage", "check_runs_folder", "open_lineage", "open_reader"]
 
 
 def check_runs_folder(runs_folder: Path) -> None:
@@ -42,19 +42,30 @@ def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = N
 @contextmanager
 def open_reader(runs_folder: Path) -> Iterator[Reader]:
     """A reader of the runs in a folder. Raises RlfError when there are none; makes no folder."""
-    with open_lineage(runs_folder) as store:
-        try:
-            yield Reader(store)
-        except (RlfError, OSError):
-            raise
-        except Exception as error:
-            _blame_damage(store, error)
-            raise
+    with open_lineage(runs_folder) as store, blaming_damage(store):
+        yield Reader(store)
+
+
+@contextmanager
+def blaming_damage(store: Store) -> Iterator[None]:
+    """Raises RunError in place of what a damaged lineage causes."""
+    try:
+        yield
+    except (RlfError, OSError):
+        raise
+    except Exception as error:
+        _blame_damage(store, error)
+        raise
 
 
 def _blame_damage(store: Store, error: Exception) -> None:
     """Raises RunError where the lineage is damaged: that explains an error, which is a defect of rlf otherwise."""
-    damage = next(find_damage(store), None)
+    from sqlalchemy.exc import DatabaseError
+
+    try:
+        damage = next(find_damage(store), None)
+    except DatabaseError as unreadable:
+        raise RunError(f"{store.place}: the lineage cannot be read: {unreadable.orig}.") from error
     if damage is not None:
         raise RunError(
             f"{store.place}: the lineage is damaged: {damage}. `rlf runs verify` names all of it and what is readable; "

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote_plus
 
@@ -86,6 +86,24 @@ class Redactor:
         if not text.isascii() or "\0" in text:
             text = _UNSTORABLE.sub("\ufffd", text)
         return self._struck(text)
+
+    def pieces(self, pieces: Sequence[str]) -> list[str]:
+        """Texts that make one when joined, without secrets, also those that lie across several.
+
+        What a secret is replaced by stands in the piece where it begins.
+        """
+        text = "".join(pieces)
+        spans = [found.span() for found in self._pattern.finditer(text)] if self._pattern and self._is_in(text) else []
+        shown, start = list[str](), 0
+        for piece in pieces:
+            end, place, kept = start + len(piece), start, ""
+            for first, last in spans:
+                if first < end and last > start:
+                    kept += text[place:first] + (REDACTED if first >= start else "")
+                    place = min(last, end)
+            shown.append(_UNSTORABLE.sub("\ufffd", kept + text[place:end]))
+            start = end
+        return shown
 
     def after(self, first: Callable[[str], str] | None) -> Callable[[str], str]:
         """What strikes these secrets out of what `first` has left."""

@@ -30,7 +30,7 @@ def refusal(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str
     host, origin = headers.get("Host", ""), headers.get("Origin")
     if host and not _is_own(_name_of(host), names):
         return _MISDIRECTED, f"{host[:200]!r} is no name of this server. Set {ALLOWED_HOSTS} to it where it is one."
-    is_foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+    is_foreign = origin is not None and _place_of(origin) != host.lower()
     if is_foreign or headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
         return _FORBIDDEN, "this server answers no pages of other origins."
     return None
@@ -38,8 +38,8 @@ def refusal(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str
 
 def own_names(*hosts: str) -> frozenset[str]:
     """Names that a server goes by: this machine's, of its addresses, and of the environment."""
-    named = os.environ.get(ALLOWED_HOSTS, "").split(",")
-    return frozenset(name.strip().lower() for name in ("localhost", socket.gethostname(), *hosts, *named) if name)
+    named = ("localhost", socket.gethostname(), *hosts, *os.environ.get(ALLOWED_HOSTS, "").split(","))
+    return frozenset(name.strip().lower() for name in named if name.strip())
 
 
 def guard_visitors(*hosts: str) -> Middleware:
@@ -96,6 +96,14 @@ def _is_own(name: str, names: frozenset[str]) -> bool:
     except ValueError:
         return name in names
     return True
+
+
+def _place_of(origin: str) -> str | None:
+    """Host and port of an origin, None where it has none."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 def _name_of(host: str) -> str:

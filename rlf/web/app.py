@@ -85,6 +85,10 @@ def _answer_errors(app: FastAPI, site: Site) -> None:
         words = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         return respond(request, 422, "input", words)
 
+    @app.exception_handler(OverflowError)
+    def answer_number(request: Request, error: OverflowError) -> Response:
+        return respond(request, 422, "input", "a number is larger than the lineage can hold.")
+
     @app.exception_handler(Exception)
     def answer_defect(request: Request, error: Exception) -> Response:
         logger.error("a defect of rlf, met by %s", request.url.path, exc_info=error)

@@ -5,12 +5,27 @@ from __future__ import annotations
 import dataclasses
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
 from rlf.core.errors import RunError
 from rlf.web.app import create_app
 from rlf.web.settings import WebSettings
+from rlf.web.site import Site
+
+
+class _Server(uvicorn.Server):
+    """Ends streams and calls of user code at the first signal: it would wait for them, and cancel them with traces."""
+
+    def __init__(self, config: uvicorn.Config, site: Site) -> None:
+        super().__init__(config)
+        self._site = site
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handles SIGINT and SIGTERM."""
+        self._site.end()
+        super().handle_exit(sig, frame)
 
 
 def serve_page(settings: WebSettings, announce: Callable[[str], None]) -> None:
@@ -30,4 +45,4 @@ def serve_page(settings: WebSettings, announce: Callable[[str], None]) -> None:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         token = f"/?token={settings.token}" if settings.token else "/"
         announce(f"http://{host}:{settings.port}{token}")
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config, guarded.state.site).run(sockets=[listener])

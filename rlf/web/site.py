@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +19,7 @@ from markupsafe import Markup
 from rlf import __version__
 from rlf.api.fresh.client import FreshProcesses
 from rlf.api.jobs import Jobs
-from rlf.api.lineage import Reader, open_reader
+from rlf.api.lineage import Reader, blaming_damage, open_reader
 from rlf.api.runs.openings import Openings
 from rlf.api.specs.files import ProjectFiles
 from rlf.core.hashing import short
@@ -59,6 +61,7 @@ class Site:
         self.files = ProjectFiles(settings.project)
         self.jobs = Jobs(settings.runs_folder, settings.project)
         self.fresh = FreshProcesses(settings.project)
+        self.is_ending = False
         self._lock = threading.Lock()
         self._open = ExitStack()
         self._reader: Reader | None = None
@@ -76,7 +79,8 @@ class Site:
                 self._reader = self._open.enter_context(open_reader(self.settings.runs_folder))
                 self._file = _identity(self.settings.runs_folder / "rlf.db")
             reader = self._reader
-        yield reader
+        with blaming_damage(reader.store):
+            yield reader
 
     def openings(self, run_id: str) -> Openings:
         """What reads the prompts and tokens of a run; a few are kept, for each loads a tokenizer."""
@@ -93,6 +97,11 @@ class Site:
     def has_lineage(self) -> bool:
         """Whether there is a run yet, or was one."""
         return "RLF_DB" in os.environ or (self.settings.runs_folder / "rlf.db").exists()
+
+    def end(self) -> None:
+        """Ends streams and waiting calls."""
+        self.is_ending = True
+        self.fresh.end_calls()
 
     def close(self) -> None:
         """Closes the lineage and ends the zygote; jobs continue."""
@@ -166,8 +175,13 @@ def _environment() -> Environment:
     )
     environment.filters |= {name: getattr(quantities, name) for name in _FILTERS}
     environment.filters |= {"datetime": _time_element, "short": short, "spark": spark_path, "level": bar_level}
-    environment.filters |= {"clock": clock, "ago": ago, "size": size}
+    environment.filters |= {"clock": clock, "ago": ago, "size": size, "json": _json, "quote": shlex.quote}
     return environment
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """JSON to read, in letters as they are; `tojson` is for scripts."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
 
 
 def _time_element(seconds: float) -> Markup:

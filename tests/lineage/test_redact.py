@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from rlf.core.redact import Redactor
 from rlf.lineage import FileRecord, Reader, Recorder, open_store, start_run
 from rlf.types import (
@@ -132,3 +134,11 @@ def test_a_variable_that_a_tool_is_filled_in_with_is_struck_whatever_its_name(pa
         assert store.redactor.text("at https://me:sesame@host") == "at https://me:sesame@host"
         store.hide({"SEARCH_ADDRESS"})
         assert store.redactor.text("at https://me:sesame@host") == "at [redacted]"
+
+
+@pytest.mark.parametrize("cuts", [(3, 4), (0, 6, 10, 14), (16,), (4, 24), tuple(range(29))])
+def test_a_secret_that_lies_across_pieces_is_in_none_of_them(cuts):
+    text = "say correct-horse-battery !\0?"
+    pieces = [text[start:end] for start, end in zip((0, *cuts), (*cuts, len(text)), strict=True)]
+    shown = Redactor({"SOME_KEY": "correct-horse-battery"}).pieces(pieces)
+    assert len(shown) == len(pieces) and "".join(shown) == "say [redacted] !\ufffd?"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rlf.core.visitors import own_names
+
 from .conftest import ORIGIN, TOKEN
 
 PLACES = ("/", "/runs", "/api/v1/runs", "/api/v1/openapi.json", "/nothing")
@@ -45,6 +47,16 @@ def test_the_redirect_stays_on_this_host(client):
 def test_every_method_that_does_not_read_needs_origin_and_header(client, method, missing):
     del client.headers[missing]
     assert client.request(method, "/api/v1/runs").status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "", ORIGIN + "\\@evil"])
+def test_an_origin_that_is_none_is_refused(client, origin):
+    assert client.get("/runs", headers={"Origin": origin}).status_code == 403
+
+
+def test_a_blank_among_the_allowed_names_allows_nobody(monkeypatch):
+    monkeypatch.setenv("RLF_ALLOWED_HOSTS", "proxy, ,")
+    assert own_names() >= {"proxy"} and "" not in own_names()
 
 
 def test_large_bodies_are_refused(client):

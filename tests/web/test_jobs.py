@@ -44,7 +44,7 @@ def test_no_more_jobs_run_than_may(tmp_path):
         jobs.start("run", ["--version"])
 
 
-@pytest.mark.parametrize("name", ["../x", "..", ".", "none", "a/b", ""])
+@pytest.mark.parametrize("name", ["../x", "..", ".", "none", "a/b", "", "\0", "x" * 300])
 def test_a_job_that_is_none_is_missing(tmp_path, name):
     with pytest.raises(NotFoundError):
         Jobs(tmp_path, tmp_path).get(name)
@@ -88,10 +88,23 @@ def test_a_running_run_is_interrupted_by_its_own_process(tmp_path, clients):
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_job_that_has_just_ended_is_not_taken_for_one_that_vanished(tmp_path, monkeypatch):
+    jobs = Jobs(tmp_path / "runs", tmp_path)
+    started = jobs.start("schema", ["schema", "reward"], records=False)
+    code = tmp_path / "runs/.jobs" / started.id / "exit_code"
+
+    def end_now(process):
+        code.write_text("0")
+        return True
+
+    monkeypatch.setattr("rlf.api.jobs.is_gone", end_now)
+    assert jobs.get(started.id).state is JobState.DONE
+
+
 def test_words_that_would_be_options_are_refused():
     from rlf.api.jobs import checked_words
 
     assert checked_words(["a.yaml"], ["x=1", "~eval"]) == ["a.yaml", "x=1", "~eval"]
-    for word in ("--runs=/x", "-m", "plain", "--"):
+    for word in ("--runs=/x", "-m", "plain", "--", "a=\0", "a=\ud800"):
         with pytest.raises(RlfError):
             checked_words([], [word])

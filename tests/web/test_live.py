@@ -79,8 +79,37 @@ def test_a_run_that_begins_is_announced_to_every_page(site, monkeypatch):
         assert look.next() == []
 
 
+def test_a_stream_outlasts_a_lineage_that_cannot_be_read_and_ends_with_its_server(site, monkeypatch):
+    monkeypatch.setattr(live, "POLL_S", 0.01)
+    file = site.settings.runs_folder / "rlf.db"
+    file.parent.mkdir()
+    file.write_bytes(b"no database at all" * 100)
+    texts = []
+
+    async def follow():
+        texts.extend([text async for text in live.follow(site, {})])
+
+    async def watch():
+        stream = asyncio.create_task(follow())
+        await asyncio.sleep(0.2)
+        assert not stream.done()
+        file.unlink()
+        with open_store(file) as store:
+            start_run(store, run_record())
+            await asyncio.sleep(0.3)
+            with Recorder(store, run_record().id) as recorder:
+                recorder(StepFinished(1, {}, (), ()))
+        await asyncio.sleep(0.3)
+        site.end()
+        await asyncio.wait_for(stream, 10)
+
+    asyncio.run(watch())
+    assert any(run_record().id in text for text in texts)
+
+
 def test_cursors_that_are_none_are_refused(client):
     assert client.get("/api/v1/events", params={"since": "x@y"}).status_code == 422
+    assert client.get("/api/v1/events", params={"since": "x@0@0@inf"}).status_code == 422
 
 
 def test_the_page_of_a_run_has_the_cursor_to_go_on_from(client):

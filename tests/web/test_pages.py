@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
+from rlf.lineage import Recorder, open_store, start_run
 from rlf.lineage.records import Step
 from rlf.reports.sweep import SeedReport, SweepReport, SweepRow
-from rlf.types import RunStatus
+from rlf.types import CallRecord, Outcome, RunStatus, StepFinished, ToolCall, ToolResult, Turn
 
-from ..reports.synthetic import run_record
+from ..reports.synthetic import run_record, scored, trajectory
 
 
 def test_the_seeds_of_a_sweep_are_compared_on_a_page(client, monkeypatch):
@@ -40,3 +43,29 @@ def test_a_read_only_page_offers_nothing_that_changes_something(clients):
     for path in ("/runs", f"/runs/{run_record().id}", "/specs", "/jobs", "/projects"):
         text = client.get(path).text
         assert "data-post" not in text and "data-json" not in text and "data-fork" not in text
+
+
+def test_a_damaged_lineage_is_named_and_one_that_was_removed_is_empty(clients, runs_folder, tmp_path):
+    folder = shutil.copytree(runs_folder, tmp_path / "runs")
+    client = clients(runs_folder=folder)
+    whole = (folder / "rlf.db").read_bytes()
+    with (folder / "rlf.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\x55" * (len(whole) - 4096))
+    for path in ("/api/v1/runs", f"/runs/{run_record().id}"):
+        answer = client.get(path)
+        assert answer.status_code == 500 and "is damaged" in answer.text and "defect" not in answer.text, answer.text
+    shutil.rmtree(folder)
+    assert client.get("/runs").status_code == 200 and client.get("/api/v1/runs").json()["num_runs"] == 0
+
+
+def test_arguments_of_calls_are_shown_in_letters_as_they_are(tmp_path, clients):
+    call = CallRecord(ToolCall("search", {"query": "Zürich < 東京"}), ToolResult(Outcome.OK, "x"))
+    played = replace(trajectory(0, succeeds=True), turns=(Turn(2, 4, 5, "x", calls=(call,)),))
+    item = replace(scored(0, succeeds=True), trajectory=played)
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        start_run(store, run_record())
+        with Recorder(store, run_record().id) as recorder:
+            recorder(StepFinished(1, {}, (item,), (0.5,)))
+    page = clients(runs_folder=tmp_path / "runs").get(f"/runs/{run_record().id}/t/train/1/0").text
+    assert "Zürich &lt; 東京" in page

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from rlf.api.specs.files import ProjectFiles, StaleError
+from rlf.core.errors import RunError
 
 ROOT = Path(__file__).parents[2]
 SPEC = f"extends: {ROOT}/specs/search_no_tool.yaml\nname: small\n"
@@ -68,6 +74,11 @@ def test_a_new_file_is_one_without_an_etag(own, project):
         "specs/%00.yaml",
         "specs",
         "specs/none.yaml",
+        "specs/loop.yaml",
+        "specs/pipe.yaml",
+        "specs//one.yaml",
+        "%2e/specs/one.yaml",
+        f"specs/{'x' * 300}.yaml",
         "specs/link.yaml",
         "specs/folder/secret.yaml",
     ],
@@ -75,8 +86,12 @@ def test_a_new_file_is_one_without_an_etag(own, project):
 def test_nothing_else_can_be_read_or_written(own, project, path):
     (project / "specs/link.yaml").symlink_to(project / "secret.yaml")
     (project / "specs/folder").symlink_to(project)
+    (project / "specs/loop.yaml").symlink_to("loop.yaml")
+    os.mkfifo(project / "specs/pipe.yaml")
     assert own.get(f"/api/v1/specs/{path}").status_code == 404
-    if not path.endswith("none.yaml"):
+    assert own.get(f"/specs/{path}").status_code in (404, 405) or path in ("", "specs")
+    assert [file["path"] for file in own.get("/api/v1/specs").json()] == ["specs/one.yaml"]
+    if not path.endswith(("none.yaml", "pipe.yaml")):
         assert own.put(f"/api/v1/specs/{path}", json={"text": "x: 2\n"}).status_code in (404, 405)
     assert (project / "secret.yaml").read_text() == "x: 1\n"
 
@@ -86,6 +101,55 @@ def test_secrets_of_the_environment_are_in_no_answer(own, project, monkeypatch):
     (project / "specs/one.yaml").write_text("key: correct-horse-battery\n")
     shown = own.get("/api/v1/specs/specs/one.yaml").json()
     assert "correct-horse" not in shown["text"]
+
+
+def test_a_secret_of_an_env_file_is_neither_shown_nor_lost_by_a_save(own, project):
+    (project / "specs/.env").write_text("SEARCH_KEY=staple-battery-horse\n")
+    (project / "specs/one.yaml").write_text("key: staple-battery-horse\n")
+    shown = own.get("/api/v1/specs/specs/one.yaml").json()
+    assert shown["text"] == "key: [redacted]\n"
+    saved = own.put("/api/v1/specs/specs/one.yaml", json={"text": shown["text"]}, headers={"If-Match": shown["etag"]})
+    assert saved.status_code == 422 and "stands for a secret" in saved.json()["error"]["message"]
+    assert (project / "specs/one.yaml").read_text() == "key: staple-battery-horse\n"
+
+
+def test_of_two_saves_of_the_same_text_one_is_stale(project):
+    files = ProjectFiles(project)
+    etag, gate = files.read("specs/one.yaml").etag, threading.Barrier(8)
+
+    def save(number):
+        gate.wait()
+        try:
+            files.write("specs/one.yaml", f"name: n{number}\n", etag)
+        except StaleError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(save, range(8))) == 1
+
+
+def test_a_file_that_is_a_link_is_saved_where_it_lies(own, project):
+    (project / "specs/other.yaml").symlink_to("one.yaml")
+    etag = own.get("/api/v1/specs/specs/other.yaml").json()["etag"]
+    own.put("/api/v1/specs/specs/other.yaml", json={"text": "name: two\n"}, headers={"If-Match": etag})
+    assert (project / "specs/one.yaml").read_text() == "name: two\n" and (project / "specs/other.yaml").is_symlink()
+
+
+def test_a_file_that_is_too_large_is_refused_and_not_shown_empty(own, project):
+    (project / "specs/one.yaml").write_text("#" * 1_000_001)
+    assert own.get("/api/v1/specs/specs/one.yaml").status_code == 422
+
+
+def test_the_editor_has_the_text_as_it_is(own, project):
+    (project / "specs/one.yaml").write_bytes(b"name: one\r\nother: </textarea><b>\xe2\x80\xae\n")
+    page = own.get("/specs/specs/one.yaml").text
+    assert "name: one\r\nother: &lt;/textarea&gt;&lt;b&gt;\u202e\n</textarea>" in page
+
+
+def test_a_command_to_copy_quotes_what_a_shell_would_run(own, project):
+    (project / "specs/$(touch x).yaml").write_text("name: one\n")
+    assert "rlf run &#39;specs/$(touch x).yaml&#39;" in own.get("/specs/specs/$(touch x).yaml").text
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +196,25 @@ def test_code_that_was_edited_is_seen(checking):
     os.utime(folder / "tool_specs/mytool.py", (1, 1))
     (folder / "tool_specs/mytool.py").write_text("def hello(name: str) -> str:\n    return 'good day ' + name\n")
     assert client.post("/api/v1/tools/hello.yaml/call", json=call).json()["result"]["text"] == "good day Ann"
+
+
+def test_a_secret_of_an_env_file_is_in_no_answer_of_user_code(checking):
+    client, folder = checking
+    (folder / "specs/.env").write_text("SEARCH_KEY=staple-battery-horse\n")
+    text = (folder / "specs/small.yaml").read_text() + "trane: ${oc.env:SEARCH_KEY}\nseed: ${oc.env:SEARCH_KEY}\n"
+    answer = client.post("/api/v1/check", json={"path": "specs/small.yaml", "text": text})
+    assert answer.status_code == 200 and not answer.json()["ok"] and "staple" not in answer.text
+
+
+def test_a_call_that_waits_returns_where_the_server_ends(checking):
+    client, folder = checking
+    (folder / "tool_specs/mytool.py").write_text("import time\ndef hello(name: str) -> str:\n    time.sleep(20)\n")
+    fresh, began = client.app.state.site.fresh, time.monotonic()
+    ending = threading.Timer(0.5, fresh.end_calls)
+    ending.start()
+    with pytest.raises(RunError, match="no answer"):
+        fresh.call("call_tool", file="tool_specs/hello.yaml", name=None, arguments={"name": "Ann"}, deadline_s=15)
+    assert time.monotonic() - began < 10
 
 
 def test_options_cannot_be_put_into_a_command(checking):

@@ -78,6 +78,11 @@ def test_answers_to_one_question_stand_side_by_side(client):
     assert client.get(f"{RUN}/questions/none").status_code == 422
 
 
+@pytest.mark.parametrize("asked", ["step=9" + "9" * 30, "after=train/9" + "9" * 30 + "/1", "outcome=bogus"])
+def test_what_cannot_be_asked_for_is_refused(client, asked):
+    assert client.get(f"{RUN}/t?{asked}").status_code == 422
+
+
 @pytest.mark.parametrize("place", ["train/99/0", "none/1/0"])
 def test_what_is_not_there_is_missing(client, place):
     assert client.get(f"{RUN}/t/{place}").status_code == 404

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ class FreshProcesses:
         self._lock = threading.Lock()
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._calls = set[socket.socket]()
 
     def call(self, task: str, *, deadline_s: int = 30, **arguments: Any) -> Any:
         """The JSON of what a task of `rlf.api.fresh.tasks` returns.
@@ -37,23 +40,32 @@ class FreshProcesses:
             RlfError: what the task raised, or it took too long.
         """
         asked = {"task": task, "arguments": arguments, "folder": str(self._folder), "deadline_s": deadline_s}
-        with self._connect() as connection:
+        with self._connect() as connection, self._counted(connection):
             connection.settimeout(deadline_s + _GRACE_S + _START_S)
             connection.sendall(json.dumps(asked).encode())
             connection.shutdown(socket.SHUT_WR)
             try:
                 with connection.makefile("rb") as file:
                     answer = file.read()
-            except TimeoutError:
+            except OSError:  # it takes too long, or the process is gone
                 answer = b""
         if not answer:
             raise RunError(f"{task}: no answer within {deadline_s} s, or its process ended; the server's log says.")
         return _read(json.loads(answer))
 
-    def prepare(self) -> None:
-        """Starts the zygote, which takes seconds, so that the first task need not wait for it."""
-        with self._lock:
-            self._started()
+    def end_calls(self) -> None:
+        """Lets every call return at once, with an error."""
+        for connection in tuple(self._calls):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def _counted(self, connection: socket.socket) -> Iterator[None]:
+        self._calls.add(connection)
+        try:
+            yield
+        finally:
+            self._calls.discard(connection)
 
     def close(self) -> None:
         """Ends the zygote; forks that still work end at their deadlines."""
@@ -80,8 +92,8 @@ class FreshProcesses:
             command = [sys.executable, "-m", "rlf.api.fresh.zygote", str(theirs.fileno())]
             threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
             self._zygote = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=os.environ | threads, stdin=subprocess.DEVNULL
-            )
+                command, pass_fds=[theirs.fileno()], env=os.environ | threads, stdin=subprocess.DEVNULL, process_group=0
+            )  # a group of its own, so that Ctrl-C of the server's terminal is the server's alone
         self._control = ours
         return ours
 

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from rlf.api.fresh import tasks
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.plain_json import as_json
+from rlf.core.redact import Redactor
 from rlf.core.search_path import import_from
 
 _SPEC = """name: warm
@@ -79,7 +80,9 @@ def _work(connection: socket.socket) -> NoReturn:
     signal.alarm(asked["deadline_s"])
     os.chdir(asked["folder"])
     import_from(Path.cwd())
-    connection.sendall(json.dumps(_answer(asked["task"], asked["arguments"])).encode())
+    answer = _answer(asked["task"], asked["arguments"])
+    with suppress(OSError):  # nobody waits any more
+        connection.sendall(Redactor(os.environ).json(answer).encode())  # `.env` files brought secrets in too
     connection.close()
     os._exit(0)
 

@@ -47,8 +47,9 @@ class Thinned:
 
 def tag(reader: Reader, name: str, tags: Sequence[str], *, remove: bool) -> Tagged:
     """Gives a run tags, or takes them off."""
-    if any(not tag.strip() for tag in tags):
-        raise RlfError("got an empty tag. Write a word, e.g. `rlf runs tag latest best`.")
+    for word in tags:
+        if not word.strip() or not word.isprintable():
+            raise RlfError(f"got the tag {word[:80]!r}; expected a word. Write e.g. `rlf runs tag latest best`.")
     run_id = reader.get_run(name).record.id
     change = remove_tags if remove else add_tags
     change(reader.store, run_id, tuple(dict.fromkeys(tags)))

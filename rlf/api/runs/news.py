@@ -55,9 +55,9 @@ def parse_cursors(text: str) -> dict[str, Cursor]:
         run_id, *places = part.split("@")
         try:
             step_s, evaluation_s, num_notices = (float(place) for place in places)
-        except ValueError as error:
+            found[run_id] = Cursor(run_id, step_s, evaluation_s, max(0, int(num_notices)))
+        except (ValueError, OverflowError) as error:
             raise RlfError(f"since: got {part[:80]!r}; expected RUN@TIME@TIME@NUMBER. Send what came last.") from error
-        found[run_id] = Cursor(run_id, step_s, evaluation_s, max(0, int(num_notices)))
     return found
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.core.errors import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage.records import Run
 from rlf.reports.opening import opening
-from rlf.spec.reading.dotenv import mentioned
+from rlf.spec.reading.dotenv import mentioned, read_env_files
 from rlf.types.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class Openings:
     def __init__(self, run: Run) -> None:
         self._spec = run.record.plan.get("spec", {})
         filled_in = run.record.plan.get("interpolated", ())
-        self._redactor = Redactor(os.environ, mentioned(item["text"] for item in filled_in))
+        folders = {(Path(run.record.cwd or "") / file.path).parent for file in run.record.files if file.role == "spec"}
+        environment = os.environ | read_env_files(folders)
+        self.redactor = Redactor(environment, mentioned(item["text"] for item in filled_in))
 
     def __call__(self, trajectory: Trajectory) -> str:
         """The opening, or what the plan says of it where the tokenizer is not on this machine."""
@@ -38,11 +41,12 @@ class Openings:
     @cached_property
     def decoder(self) -> Callable[[Sequence[int]], str] | None:
         """Tokens as text without secrets, which ids hold and texts do not; None without a tokenizer."""
-        decode = self._decode
-        return None if decode is None else lambda tokens: self._redactor.text(decode(tokens))
+        decode = self.plain_decoder
+        return None if decode is None else lambda tokens: self.redactor.text(decode(tokens))
 
     @cached_property
-    def _decode(self) -> Callable[[Sequence[int]], str] | None:
+    def plain_decoder(self) -> Callable[[Sequence[int]], str] | None:
+        """Tokens as text with the secrets that are in it."""
         from rlf.spec.looking.model_folder import folder_on_disk
 
         path = self._spec.get("model", {}).get("path")

@@ -17,10 +17,10 @@ def token_texts(openings: Openings, trajectory: Trajectory) -> list[str]:
 
     A character that several tokens make stands with the last of them.
     """
-    decode = openings.decoder
+    decode = openings.plain_decoder
     if decode is None:
         return [""] * len(trajectory.tokens)
-    return list(_pieces(trajectory.tokens, decode))
+    return openings.redactor.pieces(list(_pieces(trajectory.tokens, decode)))
 
 
 def _pieces(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[str]:

@@ -97,7 +97,7 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
         step=step,
         k=k,
         algorithm=type(train.algorithm).__module__.rpartition(".")[2],
-        formula=inspect.cleandoc(type(train.algorithm).__doc__ or ""),
+        formula=inspect.cleandoc(type(train.algorithm).__doc__ or "").partition("\n\n")[0],
         terms=tuple(
             TermPart(score.term, score.value, score.weight, score.contribution, str(score.state), score.reason)
             for score in one.scored.scores

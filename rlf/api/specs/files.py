@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from rlf.core.errors import NotFoundError, RlfError
-from rlf.core.redact import Redactor
+from rlf.core.redact import REDACTED, Redactor
+from rlf.spec.reading.dotenv import read_env_files
 
 FOLDERS = ("specs", "tool_specs", "reward_specs")
 _SUFFIXES = frozenset({".yaml", ".yml", ".json", ".jsonl"})
 _MAX_BYTES = 1_000_000
+_MAX_NAME_BYTES = 255
 
 
 class StaleError(RlfError):
@@ -46,6 +49,7 @@ class ProjectFiles:
 
     def __init__(self, project: Path) -> None:
         self._root = project.resolve()
+        self._saving = threading.Lock()
 
     def list(self) -> tuple[ProjectFile, ...]:
         """Every file, by path."""
@@ -67,14 +71,17 @@ class ProjectFiles:
         return self._root / name
 
     def read(self, name: str) -> FileText:
-        """A file. Raises NotFoundError where there is none."""
+        """A file. Raises NotFoundError where there is none, RlfError where it is too large."""
         path = self.path(name)
+        if not path.is_file():
+            raise NotFoundError(f"{name}: no text file to read there.")
+        _check_size(name, path.stat().st_size)
         try:
-            content = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b""
+            content = path.read_bytes()
             text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise NotFoundError(f"{name}: no text file to read there.") from error
-        return FileText(name, Redactor(os.environ).text(text), _etag(content))
+        return FileText(name, self._redactor().text(text), _etag(content))
 
     def write(self, name: str, text: str, etag: str) -> FileText:
         """Replaces a file, or makes a new one.
@@ -85,37 +92,63 @@ class ProjectFiles:
         Raises:
             StaleError: the file is another by now.
         """
-        path, content = self.path(name), text.encode()
-        if len(content) > _MAX_BYTES:
-            raise RlfError(f"{name}: has {len(content):,} bytes; expected at most {_MAX_BYTES:,}.")
-        known = _etag(path.read_bytes()) if path.is_file() else ""
-        if known != etag:
-            raise StaleError(f"{name}: was changed since you read it. Read it again and merge your change.")
-        if Redactor(os.environ).text(text) != text:
+        path, content = self.path(name).resolve(), text.encode()
+        _check_size(name, len(content))
+        redactor = self._redactor()
+        if redactor.text(text) != text:
             raise RlfError(f"{name}: holds the value of a secret. Write `${{oc.env:NAME}}` in its place.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            Path(temporary).chmod(path.stat().st_mode & 0o777 if path.is_file() else 0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with self._saving:
+            before = path.read_bytes() if path.is_file() else None
+            if etag != ("" if before is None else _etag(before)):
+                raise StaleError(f"{name}: was changed since you read it. Read it again and merge your change.")
+            if before is not None and REDACTED in text and REDACTED in redactor.text(before.decode(errors="replace")):
+                raise RlfError(f"{name}: {REDACTED} stands for a secret, which saving would overwrite. Edit it there.")
+            try:
+                _replace(path, content)
+            except OSError as error:
+                raise RlfError(f"{name}: cannot be written: {error.strerror}.") from error
         return FileText(name, text, _etag(content))
+
+    def _redactor(self) -> Redactor:
+        """Knows the secrets of the environment and of the `.env` files beside specs."""
+        folders = {file.parent for folder in FOLDERS for file in (self._root / folder).rglob(".env")}
+        return Redactor(os.environ | read_env_files({self._root, *folders}))
 
     def _is_open(self, name: str) -> bool:
         """Whether a name is that of a declared file: in its folders, with links followed, not hidden."""
-        parts = Path(name).parts
-        if not parts or parts[0] not in FOLDERS or any(part.startswith(".") for part in parts) or "\0" in name:
+        parts = name.split("/")
+        if parts[0] not in FOLDERS or any(part.startswith(".") or not part for part in parts) or "\0" in name:
             return False
-        resolved = (self._root / name).resolve()
+        if len(name.encode(errors="replace")) > _MAX_NAME_BYTES:
+            return False
+        try:
+            resolved = (self._root / name).resolve()
+        except (OSError, RuntimeError):  # a link to itself
+            return False
         return (
             resolved.suffix in _SUFFIXES
             and (self._root / parts[0]).resolve() in resolved.parents
             and self._root in resolved.parents
         )
+
+
+def _check_size(name: str, num_bytes: int) -> None:
+    if num_bytes > _MAX_BYTES:
+        raise RlfError(f"{name}: has {num_bytes:,} bytes; expected at most {_MAX_BYTES:,}. Edit it outside the page.")
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file whole, or leaves it as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(path.stat().st_mode & 0o777 if path.is_file() else 0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _etag(content: bytes) -> str:

@@ -39,6 +39,11 @@ def take_env_file(folder: Path, faults: list[Fault]) -> None:
             os.environ[name] = _taken[name] = value
 
 
+def read_env_files(folders: Iterable[Path]) -> dict[str, str]:
+    """What the `.env` files of folders hold, as far as they can be read; the environment stays as it is."""
+    return {name: value for folder in folders for name, value in _read(folder / _NAME, [])}
+
+
 def mentioned(texts: Iterable[str]) -> set[str]:
     """The environment variables that texts with `${oc.env:NAME}` speak of."""
     return {name for text in texts for name in _MENTION.findall(text)}

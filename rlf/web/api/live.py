@@ -16,7 +16,7 @@ from fastapi import Header, Request
 from fastapi.responses import StreamingResponse
 
 from rlf.api.runs.news import Cursor, RunLine, RunNews, changed_lines, parse_cursors, read_news
-from rlf.core.errors import RunError
+from rlf.core.errors import RlfError, RunError
 from rlf.core.plain_json import as_json
 from rlf.web.site import Area, Site
 
@@ -63,11 +63,17 @@ def routes(site: Site) -> Area:
 
 
 async def follow(site: Site, cursors: Mapping[str, Cursor]) -> AsyncIterator[str]:
-    """Messages for one browser, without end."""
-    look, sent_s = _Look(site, cursors), time.monotonic()
+    """Messages for one browser, until the server ends."""
+    look: _Look | None = None
+    sent_s = time.monotonic()
     yield "retry: 1000\n\n"
-    while True:
-        messages = await asyncio.to_thread(look.next)
+    while not site.is_ending:
+        try:
+            if look is None:
+                look = await asyncio.to_thread(lambda: _Look(site, cursors))
+            messages = await asyncio.to_thread(look.next)
+        except RlfError:  # the lineage cannot be read, as pages report; it may come back
+            messages = []
         for message in messages:
             yield message
         if messages:

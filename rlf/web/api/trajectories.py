@@ -20,6 +20,7 @@ from rlf.api.runs.trajectories import (
     read_tokens,
     read_trajectory,
 )
+from rlf.core.errors import RlfError
 from rlf.types import Outcome, StopReason
 from rlf.web.site import Area, Site
 
@@ -38,7 +39,9 @@ def read_filter(
     failure: str = "",
 ) -> TrajectoryFilter:
     """What a request asks of trajectories; `outcome=failed` is every outcome but ok."""
-    outcomes = [one for one in Outcome if one is not Outcome.OK] if outcome == _FAILED else []
+    if outcome not in {"", _FAILED, *Outcome}:
+        raise RlfError(f"outcome: got {outcome[:80]!r}; expected {_FAILED}, {', '.join(Outcome)}.")
+    outcomes = [one for one in Outcome if one == outcome or (outcome == _FAILED and one is not Outcome.OK)]
     return wanted_trajectories(
         failure or None,
         phase=phase or None,
@@ -47,7 +50,7 @@ def read_filter(
         succeeded=succeeded,
         stop=stop,
         tool=tool or None,
-        outcomes=tuple(outcomes or ([Outcome(outcome)] if outcome in set(Outcome) else [])),
+        outcomes=tuple(outcomes),
     )
 
 

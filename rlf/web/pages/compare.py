@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -49,7 +50,7 @@ def show_comparison(
 
 def _compared(request: Request, reader: Reader, names: Sequence[str], mode: str | None) -> HTMLResponse:
     found = compare_runs(reader, names, mode)
-    command = f"rlf runs compare {' '.join(names)}{f' --mode {mode}' if mode else ''}"
+    command = shlex.join(["rlf", "runs", "compare", *names, *(["--mode", mode] if mode else [])])
     if isinstance(found, SeedReport):
         seeds = seeds_values(found, read_arms(reader, names, least=1))
         return page(request, "seeds_page.html", place="compare", command=command, **seeds)

@@ -18,6 +18,7 @@ function open(place) {
   const {path, role} = place.dataset, field = place.querySelector("textarea"), narrow = matchMedia("(max-width: 760px)").matches;
   const readOnly = document.body.dataset.readOnly === "yes" || narrow;
   let etag = place.dataset.etag, saved = field.value, timer = 0, number = 0, root = null;
+  const address = `/api/v1/specs/${path.split("/").map(encodeURIComponent).join("/")}`;
   const schema = read(`/api/v1/schema/${role}`).then(found => { root = found; }, () => {});
 
   const text = () => view.state.doc.toString();
@@ -106,15 +107,16 @@ function open(place) {
   }
 
   async function save(tag = etag) {
+    const sent = text();  // typing goes on while the answer is awaited
     try {
-      const answer = await request("PUT", `/api/v1/specs/${path}`, {text: text()}, {"If-Match": `"${tag}"`});
+      const answer = await request("PUT", address, {text: sent}, {"If-Match": `"${tag}"`});
       etag = answer.value.etag;
-      saved = text();
+      saved = sent;
       changed();
       toast(`${path} is saved`);
     } catch (error) {
       if (error.status !== 412) { toast(error.message, true); return; }
-      const theirs = await read(`/api/v1/specs/${path}`);
+      const theirs = await read(address);
       $("theirs").textContent = theirs.text;
       $("conflict").showModal();
       $("take-theirs").onclick = () => { etag = theirs.etag; saved = theirs.text; view.dispatch({changes: {from: 0, to: view.state.doc.length, insert: theirs.text}}); $("conflict").close(); };

@@ -15,6 +15,7 @@ function receive(message) {
   last = Date.now();
   connected(true);
   if (message.kind === "alive") return;
+  if (message.kind === "open") { refresh(); return; }  // what changed while nobody listened
   const wanted = [...document.querySelectorAll("[data-live]")].map(part => part.dataset.live);
   for (const place of document.querySelectorAll("[data-now]")) if (message.now && message.run_id === place.dataset.now) { place.textContent = message.now; return; }
   if (wanted.includes("runs") || wanted.includes("jobs") || wanted.includes(message.run_id)) refresh();
@@ -37,7 +38,7 @@ function readStream() {
     channel?.postMessage(message);
   };
   for (const name of ["message", "run", "step", "evaluation", "status", "now", "job", "alive", "notice", "checkpoint", "trajectories"]) source.addEventListener(name, pass);
-  source.onopen = () => pass({data: "{}", type: "alive"});
+  source.onopen = () => pass({data: "{}", type: "open"});
   return source;
 }
 
