@@ -85,9 +85,9 @@ class HealthConfig(StrictModel):
     """`reward/std`: rewards do not differ; off, for a task that is solved looks so too."""
     dead_groups: Guard | None = Guard(above=0.95, steps=5)
     """`groups/dead_share`, while success is below 0.9: nothing is left to learn from, yet much to learn. Read only with
-    an algorithm that compares the rewards of a group. A step whose groups are all equal has no gradient, and the
-    optimizer is stepped all the same, as in TRL, verl and OpenRLHF: for some ten steps its momentum still moves the
-    policy, which can lose much of its entropy so."""
+    an algorithm that compares the rewards of a group. A step whose groups are all equal has no gradient from
+    its rewards, and the optimizer is stepped all the same, as in TRL, verl and OpenRLHF: for some ten steps its
+    momentum still moves the policy, which can lose much of its entropy so."""
     parse_failures: Guard | None = Guard(above=0.5)
     """Parse failures per trajectory."""
     length: Guard | None = Guard(above=0.5)

@@ -108,6 +108,14 @@ def test_what_cannot_be_read_outside_of_its_process_is_a_failure_of_the_world_an
     assert unreadable.startswith("world python: step: what 'call do' returns cannot be read outside of its process")
 
 
+async def until(holds):
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it never held")
+
+
 def children(pid):
     """Processes that one has started, the dead among them."""
     stats = [stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat") if stat.exists()]
@@ -127,7 +135,7 @@ def test_forks_that_nobody_waits_for_any_more_harm_no_world_and_leave_no_process
                 await asyncio.wait(given_up, timeout=1)
                 assert all(making.cancelled() for making in given_up)
             assert await place.call(kept, ToolCall("do", {"what": "nothing"})) == "done"
-            await asyncio.wait(server._ending, timeout=20)
+            await until(lambda: not server._ending)
             assert children(server._popen.pid) == 1
             await place.discard(kept)
             assert children(server._popen.pid) == 0 and not server.is_gone
@@ -147,7 +155,9 @@ def test_a_slow_import_is_not_begun_again_by_each_world_that_gives_up(monkeypatc
     async def go():
         async with ClassProcesses(f"{__name__}:Harmful", Harmful, {}) as place:
             monkeypatch.setattr(processes._Server, "start", slow)
-            os.kill((await place._find_server())._popen.pid, signal.SIGKILL)
+            server = await place._find_server()
+            os.kill(server._popen.pid, signal.SIGKILL)
+            await until(lambda: server.is_gone)
             begun_by = []
             for _ in range(3):
                 with pytest.raises(TimeoutError):
