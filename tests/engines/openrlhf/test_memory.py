@@ -196,13 +196,18 @@ def function_of(path, name):
     return scope[name]
 
 
-def test_keys_and_values_are_those_of_vllms_pages():
+def test_keys_and_values_are_those_of_vllms_pages(load):
     """vLLM 0.29.0, `FullAttentionSpec.page_size_bytes`: 2 x block_size x KV heads x head size x bytes, for each layer.
 
     Qwen3-8B: 2 x 16 x 8 x 128 x 2 = 65,536 bytes a page of 16 tokens; 36 layers make 147,456 bytes a token.
     """
-    shape = QWEN["Qwen3-8B"]
-    assert 4 * shape.num_layers * shape.kv_size == 36 * (2 * 16 * 8 * 128 * 2) // 16 == 147_456
+
+    def least(num_tokens):
+        loaded = load("+engine.colocate=none", f"rollout.max_total_tokens={num_tokens}")
+        (part,) = estimate_gpus(loaded.spec, QWEN["Qwen3-8B"], None)[-1].phases[0].parts
+        return part.size_bytes
+
+    assert least(1_016) - least(1_000) == 36 * 65_536 == 16 * 147_456
 
 
 def test_a_model_whose_weights_exceed_vllms_share_does_not_fit(load):

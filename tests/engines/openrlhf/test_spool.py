@@ -250,3 +250,19 @@ def test_a_full_disk_is_told_to_whoever_waits(tmp_path):
 
     with pytest.raises(RunError, match="a trajectory cannot be recorded: No space left on device"):
         asyncio.run(run())
+
+
+def test_what_cannot_be_written_is_raised_where_it_is_waited_for_and_stops_no_other(tmp_path):
+    huge = record(0)
+    huge = replace(huge, scored=replace(huge.scored, trajectory=replace(huge.scored.trajectory, tokens=[2**31] * 3)))
+
+    async def run():
+        writer = SpoolWriter(tmp_path)
+        async with asyncio.timeout(30):
+            with pytest.raises(OverflowError):
+                await writer.append(huge)
+            await writer.append(record(1))
+        await writer.close()
+
+    asyncio.run(run())
+    assert [item.sample for item in SpoolReader(tmp_path).read()] == [1]

@@ -84,7 +84,10 @@ class SpoolWriter:
         loop = asyncio.get_running_loop()
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            fault = await loop.run_in_executor(self._thread, self._write, [line for line, _ in batch])
+            try:
+                fault = await loop.run_in_executor(self._thread, self._write, [line for line, _ in batch])
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for: nobody waits for this task
+                fault = error
             if self._sender is not None:
                 self._sender.grow(self._size)
             for _, done in batch:
@@ -93,10 +96,10 @@ class SpoolWriter:
                 if fault is None:
                     done.set_result(self._size)
                 else:
-                    done.set_exception(RunError(f"{self.path}: a trajectory cannot be recorded: {fault.strerror}"))
+                    done.set_exception(fault)
         self._writing = None
 
-    def _write(self, lines: list[Line]) -> OSError | None:
+    def _write(self, lines: list[Line]) -> Exception | None:
         data = memoryview(b"".join(to_frame(line, self._redactor) for line in lines))
         whole = self._size + len(data)
         try:
@@ -106,7 +109,7 @@ class SpoolWriter:
         except OSError as fault:
             with suppress(OSError):  # what follows must not stand behind a torn frame
                 self._file.truncate(self._size)
-            return fault
+            return RunError(f"{self.path}: a trajectory cannot be recorded: {fault.strerror}")
         self._size = whole
         return None
 
