@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -69,3 +71,18 @@ def test_arguments_of_calls_are_shown_in_letters_as_they_are(tmp_path, clients):
             recorder(StepFinished(1, {}, (item,), (0.5,)))
     page = clients(runs_folder=tmp_path / "runs").get(f"/runs/{run_record().id}/t/train/1/0").text
     assert "Zürich &lt; 東京" in page
+
+
+def test_tags_lead_to_their_runs_and_notes_stand_on_the_page_of_a_run(tmp_path, clients):
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        start_run(store, run_record())
+    client = clients(runs_folder=tmp_path / "runs")
+    run, tags = run_record().id, ["it's", 'so "good"', "<b>ü</b>"]
+    assert client.post(f"/api/v1/runs/{run}/tags", json={"tags": tags}).json()["tags"] == sorted(tags)
+    assert client.post(f"/api/v1/runs/{run}/tags", json={"tags": ["\x1b"]}).status_code == 422
+    links = re.findall(r'class="tag" href="([^"]+)"', client.get("/runs").text)
+    assert len(links) == 3
+    for link in links:
+        assert f'<tr id="{run}">' in client.get(html.unescape(link)).text, link
+    client.post(f"/api/v1/runs/{run}/notes", json={"text": "<i>mark</i>"})
+    assert "<b>note</b> &lt;i&gt;mark&lt;/i&gt;" in client.get(f"/runs/{run}").text

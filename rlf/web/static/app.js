@@ -80,7 +80,10 @@ document.addEventListener("submit", event => {
   const done = work => { event.preventDefault(); run(event.submitter, async () => { await work(); form.closest("dialog")?.close(); }); };
   if (data.fork) done(async () => await follow(await post(`/api/v1/runs/${data.fork}/fork`, {step: Number(fields.step), overrides: fields.overrides.split("\n").map(line => line.trim()).filter(Boolean)}), "the fork has started"));
   if (data.tag) done(async () => {
-    await post(`/api/v1/runs/${data.tag}/tags`, {tags: fields.tags.split(/\s+/).filter(Boolean)});
+    const words = text => text.split(/\s+/).filter(Boolean), before = words(form.elements.tags.defaultValue), now = words(fields.tags);
+    const added = now.filter(tag => !before.includes(tag)), gone = before.filter(tag => !now.includes(tag));
+    if (added.length) await post(`/api/v1/runs/${data.tag}/tags`, {tags: added});
+    if (gone.length) await post(`/api/v1/runs/${data.tag}/tags`, {tags: gone, remove: true});
     if (fields.note.trim()) await post(`/api/v1/runs/${data.tag}/notes`, {text: fields.note.trim()});
     location.reload();
   });

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from rlf.lineage import Recorder, open_store, start_run
 
 from ...reports.synthetic import events, run_record
@@ -94,10 +96,12 @@ def test_what_a_tool_returned_is_text_and_nothing_in_it_runs(visit):
     assert page.evaluate("() => window.attacked") is None
 
 
-def test_the_same_file_saved_elsewhere_is_offered_before_anything_is_lost(visit, project):
-    page = visit("/specs/specs/search.yaml")
+@pytest.mark.parametrize("file", ["specs/search.yaml", "tool_specs/search.yaml"])
+def test_the_same_file_saved_elsewhere_is_offered_before_anything_is_lost(visit, project, file):
+    before = (project / file).read_text()
+    page = visit(f"/specs/{file}")
     page.locator("#checked.status").wait_for()
-    (project / "specs" / "search.yaml").write_text(SPEC + "# theirs\n")
+    (project / file).write_text(before + "# theirs\n")
     page.locator(".cm-content").press("Control+End")
     page.keyboard.type("# mine")
     page.keyboard.press("Control+s")
@@ -105,8 +109,21 @@ def test_the_same_file_saved_elsewhere_is_offered_before_anything_is_lost(visit,
     assert "# theirs" in page.locator("#theirs").inner_text()
     page.locator("#keep-mine").click()
     page.locator("#saved", has_text=re.compile("^saved$")).wait_for()
-    assert (project / "specs" / "search.yaml").read_text().endswith("# mine")
-    (project / "specs" / "search.yaml").write_text(SPEC)
+    assert (project / file).read_text().endswith("# mine")
+    (project / file).write_text(before)
+
+
+def test_what_is_typed_while_a_save_is_on_its_way_is_not_taken_for_saved(visit, project):
+    page = visit("/specs/specs/search.yaml")
+    page.locator("#checked.status").wait_for()
+    page.locator(".cm-content").press("Control+End")
+    page.keyboard.type("# one")
+    page.route("**/api/v1/specs/**", lambda route: (page.keyboard.type(" two"), route.continue_()))
+    page.keyboard.press("Control+s")
+    page.locator("#toast", has_text="is saved").wait_for()
+    assert page.locator("#saved").inner_text() == "not saved"
+    assert (project / "specs/search.yaml").read_text().endswith("# one")
+    (project / "specs/search.yaml").write_text(SPEC)
 
 
 def test_a_tool_is_called_through_its_form(visit):
