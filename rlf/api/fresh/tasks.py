@@ -110,11 +110,6 @@ def call_tool(file: str, name: str | None, arguments: Mapping[str, Any]) -> tria
     return asyncio.run(trials.call_tool(tools, name or tools[0].name, arguments))
 
 
-def try_tools(files: Sequence[str]) -> list[trials.ToolTrial]:
-    """`rlf tools test`."""
-    return asyncio.run(trials.try_tools(load.load_tools([Path(file) for file in files])))
-
-
 def list_rewards(files: Sequence[str]) -> list[Any]:
     """The terms of reward files and specs."""
     from rlf.api.rewards.kinds import describe_terms
@@ -239,7 +234,6 @@ TASKS: dict[str, Callable[..., Any]] = {
         list_tools,
         show_tool,
         call_tool,
-        try_tools,
         list_rewards,
         try_rewards,
         rescore,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import tempfile
 import threading
@@ -61,6 +62,11 @@ class ProjectFiles:
                     about = path.stat()
                     found.append(ProjectFile(name, about.st_size, about.st_mtime))
         return tuple(found)
+
+    def names(self, folder: str) -> builtins.list[str]:
+        """The declarations of one of the folders, by path: what is YAML."""
+        names = (file.path for file in self.list())
+        return [name for name in names if name.startswith(f"{folder}/") and name.endswith((".yaml", ".yml"))]
 
     def path(self, name: str) -> Path:
         """The path of a file that may be shown. Raises NotFoundError for any other."""

@@ -22,13 +22,10 @@ def routes(site: Site) -> Area:
     """The routes of the area."""
     area = Area(site, "parts")
 
-    def files_in(folder: str) -> list[str]:
-        return [file.path for file in site.files.list() if file.path.startswith(f"{folder}/")]
-
     @area.read("/tools")
     def list_tools() -> Any:
         """Every tool file's tools as the model is shown them, or the file's faults."""
-        files = files_in("tool_specs")
+        files = site.files.names("tool_specs")
         return site.fresh.call("list_tools", files=files) if files else []
 
     @area.read("/tools/{file}/{name}")
@@ -57,7 +54,7 @@ def routes(site: Site) -> Area:
     @area.read("/rewards")
     def list_rewards() -> Any:
         """The terms of every reward file."""
-        files = files_in("reward_specs")
+        files = site.files.names("reward_specs")
         return site.fresh.call("list_rewards", files=files) if files else []
 
     @area.act("POST", "/rewards/test")

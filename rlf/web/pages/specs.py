@@ -26,5 +26,4 @@ def show_spec(request: Request, path: str) -> HTMLResponse:
 
 
 def _tree(request: Request) -> dict[str, list[str]]:
-    paths = [file.path for file in site_of(request).files.list() if file.path.endswith((".yaml", ".yml"))]
-    return {folder: [path for path in paths if path.startswith(f"{folder}/")] for folder in _ROLES}
+    return {folder: site_of(request).files.names(folder) for folder in _ROLES}

@@ -21,7 +21,7 @@ _NUM_RUNS = 30
 @router.get("/tools/{file}")
 def show_tools(request: Request, file: str = "", tool: str = "", spec: str = "") -> HTMLResponse:
     """Every tool, and one of them with a form to call it and the prompt as a spec's model reads it."""
-    site, files = site_of(request), _files(request, "tool_specs")
+    site, files = site_of(request), site_of(request).files.names("tool_specs")
     declared = site.fresh.call("list_tools", files=files) if files else []
     path = f"tool_specs/{file}"
     mine = [one for one in declared if one["file"] == path]
@@ -34,14 +34,14 @@ def show_tools(request: Request, file: str = "", tool: str = "", spec: str = "")
             shown = site.fresh.call("show_tool", file=path, name=name, spec=spec, deadline_s=_SLOW_S)
         except RlfError as error:
             fault = str(error)
-    values = {"declared": declared, "chosen": chosen, "specs": _files(request, "specs"), "spec": spec}
+    values = {"declared": declared, "chosen": chosen, "specs": site_of(request).files.names("specs"), "spec": spec}
     return page(request, "tools.html", file or "Tools", place="tools", file=file, shown=shown, fault=fault, **values)
 
 
 @router.get("/rewards")
 def show_rewards(request: Request, run: str = "", phase: str = "train", step: int | None = None) -> HTMLResponse:
     """Every term; with a run its terms as weights to move, over one of its steps."""
-    site, files, fault = site_of(request), _files(request, "reward_specs"), ""
+    site, files, fault = site_of(request), site_of(request).files.names("reward_specs"), ""
     terms: list[dict[str, Any]] = []
     for name in files:
         try:
@@ -77,7 +77,7 @@ def show_data(
         except RlfError as error:
             fault = str(error)
     about = {"which": which, "spec": spec, "begin": begin, "per_page": _PER_PAGE}
-    values = {"found": found, "prompt": prompt, "fault": fault, "specs": _files(request, "specs")}
+    values = {"found": found, "prompt": prompt, "fault": fault, "specs": site_of(request).files.names("specs")}
     return page(request, "data.html", "Data", place="data", **about, **values)
 
 
@@ -100,8 +100,3 @@ def show_machine(request: Request) -> HTMLResponse:
 def show_projects(request: Request) -> HTMLResponse:
     """This project, and a form that makes another one beside it."""
     return page(request, "projects.html", "Projects", place="projects", templates=templates())
-
-
-def _files(request: Request, folder: str) -> list[str]:
-    found = (file.path for file in site_of(request).files.list())
-    return [path for path in found if path.startswith(f"{folder}/") and path.endswith((".yaml", ".yml"))]

@@ -17,7 +17,6 @@ function receive(message) {
   if (message.kind === "alive") return;
   if (message.kind === "open") { refresh(); return; }  // what changed while nobody listened
   const wanted = [...document.querySelectorAll("[data-live]")].map(part => part.dataset.live);
-  for (const place of document.querySelectorAll("[data-now]")) if (message.now && message.run_id === place.dataset.now) { place.textContent = message.now; return; }
   if (wanted.includes("runs") || wanted.includes("jobs") || wanted.includes(message.run_id)) refresh();
 }
 
@@ -37,7 +36,7 @@ function readStream() {
     receive(message);
     channel?.postMessage(message);
   };
-  for (const name of ["message", "run", "step", "evaluation", "status", "now", "job", "alive", "notice", "checkpoint", "trajectories"]) source.addEventListener(name, pass);
+  for (const name of ["run", "alive"]) source.addEventListener(name, pass);
   source.onopen = () => pass({data: "{}", type: "open"});
   return source;
 }
