@@ -145,8 +145,8 @@ class PolicyLossConfig(StrictModel):
         if self.dual_clip is not None and self.kind not in (PolicyLossKind.PPO, PolicyLossKind.GSPO):
             raise ValueError(f"dual_clip bounds the losses ppo and gspo: got kind {self.kind}; remove dual_clip")
         if (self.length is not None) != (self.aggregation is Aggregation.CONSTANT_LENGTH):
-            mend = "remove it" if self.length is not None else "write e.g. `length: 512`"
-            raise ValueError(f"length belongs to constant_length: got {self.length} with {self.aggregation}; {mend}")
+            fix = "remove it" if self.length is not None else "write e.g. `length: 512`"
+            raise ValueError(f"length belongs to constant_length: got {self.length} with {self.aggregation}; {fix}")
         return self
 
     @property

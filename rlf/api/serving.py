@@ -25,8 +25,8 @@ def listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            mend = "Stop the program that listens there, or give another --port; 0 takes any that is free."
-            raise RunError(f"port {port} of {host} is in use. {mend}") from error
+            fix = "Stop the program that listens there, or give another --port; 0 takes any that is free."
+            raise RunError(f"port {port} of {host} is in use. {fix}") from error
         raise RunError(
             f"cannot listen on {host} port {port}: {error.strerror}. Give another --host or --port."
         ) from error

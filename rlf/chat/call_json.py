@@ -1,6 +1,6 @@
 """Calls written as JSON objects `{"name": ..., "arguments": {...}}`, read strictly.
 
-Nothing is repaired. What is no such object is a `CallFault` of one class with the mend in words; formats that write
+Nothing is repaired. What is no such object is a `CallFault` of one class with the fix in words; formats that write
 calls as JSON share this file and add their own tags around it.
 """
 

@@ -1,8 +1,8 @@
 """Repair of calls that are written a little wrong: only what cannot change the meaning.
 
-A mend is tried on the text of the turn, and the whole turn is read again: it counts only if the failure becomes one
-call and everything else of the turn reads as before. So every format is repaired by its own parser, and a mend that a
-format does not know is no mend. What is ambiguous (an apostrophe in single quotes, two values for a key) stays a
+A fix is tried on the text of the turn, and the whole turn is read again: it counts only if the failure becomes one
+call and everything else of the turn reads as before. So every format is repaired by its own parser, and a fix that a
+format does not know is no fix. What is ambiguous (an apostrophe in single quotes, two values for a key) stays a
 failure.
 """
 
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _AFTER_STRING = re.compile(r"\s*[,:}\]]")
 
-_Mend = tuple[str, frozenset[RepairKind]]
+_Fix = tuple[str, frozenset[RepairKind]]
 
 
 def repaired(chat: ChatFormat, text: str, parsed: Parsed, *, truncated: bool) -> tuple[Parsed, tuple[Repair, ...]]:
@@ -71,8 +71,8 @@ def _repair_failure(
     chat: ChatFormat, text: str, parsed: Parsed, index: int, truncated: bool
 ) -> tuple[ToolCall, int, frozenset[RepairKind]] | None:
     """The repaired call, if the repair leaves the rest of the turn unchanged, with the number of items it replaces."""
-    for mended, num_items, kinds in _candidates(chat, text, parsed, index):
-        items = chat.parse(mended, truncated=truncated).items
+    for fixed, num_items, kinds in _candidates(chat, text, parsed, index):
+        items = chat.parse(fixed, truncated=truncated).items
         if len(items) != len(parsed.items) - num_items + 1:
             continue
         call = items[index]
@@ -91,7 +91,7 @@ def _candidates(
     assert isinstance(failure, ParseFailure), f"{failure} is no failure"
     start, end = failure.position, failure.position + len(failure.raw)
     if failure.kind in _JSON_FAULTS:
-        for raw, kinds in _mends(failure.raw):
+        for raw, kinds in _fixes(failure.raw):
             yield text[:start] + raw + text[end:], 1, kinds
         opening, closing = _TURN_FENCE.search(text, 0, start), _END_FENCE.match(text, end)
         if opening and closing and _is_whole_turn(chat, text[: opening.start()], text[closing.end() :]):
@@ -118,7 +118,7 @@ def _same(one: ToolCall | ParseFailure, other: ToolCall | ParseFailure) -> bool:
     return one == other
 
 
-def _mends(raw: str) -> Iterator[_Mend]:
+def _fixes(raw: str) -> Iterator[_Fix]:
     """Texts that say the same as a broken call, the least changed first."""
     start, end = raw.find("{"), raw.rfind("}") + 1
     if start < 0 or end <= start:
@@ -146,7 +146,7 @@ def _borders(raw: str, start: int, end: int) -> Iterator[tuple[int, int, frozens
         yield opening.start(), closing.end(), frozenset({RepairKind.CODE_FENCE})
 
 
-def _bodies(value: Any, written: str) -> Iterator[_Mend]:
+def _bodies(value: Any, written: str) -> Iterator[_Fix]:
     """The JSON as written, then with its arguments under their name and as an object."""
     yield written, frozenset()
     if not isinstance(value, dict) or set(value) not in ({"name", "arguments"}, {"name", "parameters"}):
@@ -165,7 +165,7 @@ def _bodies(value: Any, written: str) -> Iterator[_Mend]:
         yield json.dumps({"name": value["name"], "arguments": arguments}, ensure_ascii=False), frozenset(kinds)
 
 
-def _strict(text: str) -> _Mend | None:
+def _strict(text: str) -> _Fix | None:
     """JSON with double quotes, without trailing commas or raw control characters; None where that is ambiguous."""
     parts, kinds = list[str](), set[RepairKind]()
     for match in _TOKEN.finditer(text):

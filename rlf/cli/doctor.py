@@ -34,7 +34,7 @@ def doctor(
     found = examine(runs_folder)
     table = Table.grid(padding=(0, 2, 0, 0))
     for finding in found.findings:
-        advice = (f"\n{finding.mend}" if finding.mend else "", "yellow")
+        advice = (f"\n{finding.fix}" if finding.fix else "", "yellow")
         words = Text.assemble(visible(finding.found), advice)
         table.add_row(Text(finding.status, _STYLES[finding.status]), finding.name, words)
     print_result("doctor", found, as_json, table)

@@ -95,9 +95,9 @@ def dataset_hash(tasks: Sequence[Task]) -> str:
 
 
 def _check_columns(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None:
-    mends = {"answer": ", or write `answer: null` when no reward term needs it"}
+    fixes = {"answer": ", or write `answer: null` when no reward term needs it"}
     faults = [
-        Fault(Place(rows[0].place.file), role, f"{missing} Name the column with the {role}{mends.get(role, '')}.")
+        Fault(Place(rows[0].place.file), role, f"{missing} Name the column with the {role}{fixes.get(role, '')}.")
         for role, column in columns.items()
         if column is not None and (missing := missing_column(rows, column)) is not None
     ]

@@ -344,9 +344,9 @@ def _explain_failure(place: str) -> Iterator[None]:
         yield
     except DatabaseError as error:
         words = str(error.orig)
-        for sign, (kind, mend) in _MENDS.items():
+        for sign, (kind, fix) in _MENDS.items():
             if sign in words:
-                raise kind(f"{place}: {mend} ({words})") from error
+                raise kind(f"{place}: {fix} ({words})") from error
         if isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error):
             raise RunError(f"{place}: the database server fails ({words}). Check that it runs and has room.") from error
         raise

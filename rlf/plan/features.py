@@ -71,8 +71,8 @@ def _find_lacking(loaded: LoadedSpec, find_uses: Callable[[LoadedSpec], Iterator
         if feature in lacks:
             shown = "" if got is None else f"got {got}; "
             word = ", or " if instead.startswith("Write") else ", or write "
-            mend = instead if instead.endswith(".") else f"{instead}{name_engines(feature, word)}."
-            yield loaded.fault(path, f"{shown}{lacks[feature]}. {mend}")
+            fix = instead if instead.endswith(".") else f"{instead}{name_engines(feature, word)}."
+            yield loaded.fault(path, f"{shown}{lacks[feature]}. {fix}")
 
 
 def _find_adapters(loaded: LoadedSpec) -> Iterator[_Use]:

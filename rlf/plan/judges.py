@@ -75,9 +75,9 @@ def _judges_work_in_several_processes(loaded: LoadedSpec) -> Iterator[Fault]:
             continue
         if term.compares_groups:
             message = f"engine {engine.kind} scores each rollout by itself, so that there is no group to compare. "
-            mend = f"Write pointwise{name_engines(Feature.ONE_SCORER)}."
-            yield loaded.fault(("rewards", position, "compare"), message + mend)
+            fix = f"Write pointwise{name_engines(Feature.ONE_SCORER)}."
+            yield loaded.fault(("rewards", position, "compare"), message + fix)
         if term.serve is not None and not term.endpoints:
             message = f"{why}, each of which would start the judge. "
-            mend = "Run `rlf judge serve SPEC` beside the job and name its `endpoints`."
-            yield loaded.fault(("rewards", position, "serve"), message + mend)
+            fix = "Run `rlf judge serve SPEC` beside the job and name its `endpoints`."
+            yield loaded.fault(("rewards", position, "serve"), message + fix)

@@ -24,16 +24,16 @@ def find_verify_faults(loaded: LoadedSpec) -> Iterator[Fault]:
         if tool is None:
             known = ", ".join(tools) or "none"
             message = f"unknown tool {term.tool!r}{nearest(term.tool, list(tools))} (known: {known}). Declare it under "
-            mend = "`tools`, with `hidden: true` where the model is not to see it."
-            yield loaded.fault(("rewards", position, "tool"), f"{message}{mend}")
+            fix = "`tools`, with `hidden: true` where the model is not to see it."
+            yield loaded.fault(("rewards", position, "tool"), f"{message}{fix}")
             continue
         limit_s = tool.limits.timeout_s
         if term.timeout_s <= limit_s:
             message = (
                 f"got {term.timeout_s:g}; the tool {tool.name!r} has {limit_s:g} s itself, so that slow calls would "
             )
-            mend = f"be unscorable and not 0. Write more than {limit_s:g}, or lower the tool's limits."
-            yield loaded.fault(("rewards", position, "timeout_s"), f"{message}{mend}")
+            fix = f"be unscorable and not 0. Write more than {limit_s:g}, or lower the tool's limits."
+            yield loaded.fault(("rewards", position, "timeout_s"), f"{message}{fix}")
         yield from _arguments_fit(loaded, ("rewards", position, "arguments"), term.arguments, tool)
         if term.expected is not None and term.expected.arguments is not None:
             place = ("rewards", position, "expected", "arguments")

@@ -1,6 +1,6 @@
 """What is legal and unwise: each check is a function from a spec and its questions to the warnings it has.
 
-Pure, and apart from `rlf.plan.checks`: nothing here stops a run. A warning is a `Fault` in form: a place and a mend.
+Pure, and apart from `rlf.plan.checks`: nothing here stops a run. A warning is a `Fault` in form: a place and a fix.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _turns_have_room(subject: Subject) -> Iterator[Fault]:
     if sizes is not None and 2 * len(longer) > len(sizes.answers):
         answers, half = sorted(sizes.answers), len(sizes.answers) // 2
         message = f"got {given}; {len(longer)} of {len(answers)} sampled answers need more (median {answers[half]}, "
-        mend = f"Write at least {answers[-1]}, or null."
-        yield subject.loaded.fault(path, f"{message}longest {answers[-1]}), so that they are cut off. {mend}")
+        fix = f"Write at least {answers[-1]}, or null."
+        yield subject.loaded.fault(path, f"{message}longest {answers[-1]}), so that they are cut off. {fix}")
     elif sizes is not None and given < sizes.turn:
         message = f"got {given}; {sizes.turn_words} takes {sizes.turn} tokens, so that it is cut off. "
         yield subject.loaded.fault(path, f"{message}Write more, or null.")
@@ -143,8 +143,8 @@ def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
         message = (
             f"{len(both)} of {len(asked)} questions are in data.train too {example}, case, spaces and punctuation "
         )
-        mend = "aside; success on them says nothing of others. Name another set or split."
-        yield subject.loaded.fault(("data", "eval", "path"), f"{message}{mend}")
+        fix = "aside; success on them says nothing of others. Name another set or split."
+        yield subject.loaded.fault(("data", "eval", "path"), f"{message}{fix}")
 
 
 def _find_both(train: Sequence[Task], asked: Sequence[Task]) -> list[tuple[str, str]]:
@@ -160,8 +160,8 @@ def _golds_agree(subject: Subject) -> Iterator[Fault]:
         if differing:
             one, other = differing[0]
             message = f"{len(differing)} questions are asked again with another answer (rows {one!r} and "
-            mend = f"{other!r}, for one); a right answer to one is wrong to the other. Keep one of each."
-            yield subject.loaded.fault(("data", name, "path"), f"{message}{mend}")
+            fix = f"{other!r}, for one); a right answer to one is wrong to the other. Keep one of each."
+            yield subject.loaded.fault(("data", name, "path"), f"{message}{fix}")
 
 
 def _find_differing(tasks: Sequence[Task]) -> list[tuple[str, str]]:
@@ -224,8 +224,8 @@ def _turns_are_told_apart(subject: Subject) -> Iterator[Fault]:
         yield subject.loaded.fault(("train", "algorithm"), message)
     elif by_turn and not spec.train.algorithm.reads_turns and Feature.TURN_REWARDS not in spec.engine.LACKS:
         message = f"got turn, but {name} gives every turn the trajectory's advantage; only the mean over turns counts. "
-        mend = "Write algorithm: mt_grpo, or stage: outcome."
-        yield subject.loaded.fault(("rewards", by_turn[0], "stage"), f"{message}{mend}")
+        fix = "Write algorithm: mt_grpo, or stage: outcome."
+        yield subject.loaded.fault(("rewards", by_turn[0], "stage"), f"{message}{fix}")
 
 
 def _engine_does_otherwise(subject: Subject) -> Iterator[Fault]:

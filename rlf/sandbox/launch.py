@@ -39,9 +39,9 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 class LevelUnavailable(RlfError):
     """The machine does not offer a level; the message says why."""
 
-    def __init__(self, level: Level, why: str, mend: str = "") -> None:
-        super().__init__(f"sandbox level {level}: {why}" + (f" {mend}" if mend else ""))
-        self.level, self.why, self.mend = level, why, mend
+    def __init__(self, level: Level, why: str, fix: str = "") -> None:
+        super().__init__(f"sandbox level {level}: {why}" + (f" {fix}" if fix else ""))
+        self.level, self.why, self.fix = level, why, fix
 
 
 @dataclass(frozen=True, slots=True)

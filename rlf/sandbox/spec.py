@@ -55,7 +55,7 @@ class LevelReport:
     available: bool
     why: str
     """What was found; where it is not available, the reason."""
-    mend: str = ""
+    fix: str = ""
     """What to do to get it; empty when nothing is to be done or nothing can be."""
 
 

@@ -133,7 +133,7 @@ async def _probe(level: Level) -> LevelReport:
     try:
         server = await proven_server(Launch(level, Packages((), ()), ()))
     except LevelUnavailable as fault:
-        return LevelReport(level, False, fault.why, fault.mend)
+        return LevelReport(level, False, fault.why, fault.fix)
     await server.close()
     return LevelReport(level, True, _find_image(level))
 

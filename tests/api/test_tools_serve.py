@@ -150,7 +150,7 @@ def test_the_state_of_a_served_tool_is_kept_by_trajectory_and_dropped_at_its_end
     assert ended == ["t7"]
 
 
-def test_a_port_in_use_is_told_with_the_mend() -> None:
+def test_a_port_in_use_is_reported_with_the_fix() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -171,7 +171,7 @@ def assert_linear():
 
 @pytest.fixture(scope="session")
 def trl_template():
-    """Reads a real chat template from TRL's wheel; skips the test, with the mend, where TRL is not installed."""
+    """Reads a real chat template from TRL's wheel; skips the test, with the fix, where TRL is not installed."""
 
     def read(name):
         if importlib.util.find_spec("trl") is None:

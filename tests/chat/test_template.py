@@ -172,7 +172,7 @@ def test_a_tokenizer_without_the_end_of_turn_token_is_refused(template):
         FORMATS.get("hermes")(bare)
 
 
-def test_detection_says_why_and_refuses_with_the_mend(make_tokenizer, template, monkeypatch):
+def test_detection_says_why_and_refuses_with_the_fix(make_tokenizer, template, monkeypatch):
     assert detect_format(make_tokenizer(template)) == (
         "hermes",
         "its chat template asks for calls as JSON with `arguments` in <tool_call> tags",

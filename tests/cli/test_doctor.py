@@ -22,7 +22,7 @@ def test_this_environment_is_told_in_full(rlf: Rlf) -> None:
     names = {finding["name"] for finding in data["findings"]}
     assert {"python", "torch", "transformers", "cpu", "memory", "disk", "gpu", "database", "git"} <= names
     assert result.exit_code == (0 if data["ok"] else 1)
-    assert all(finding["mend"] for finding in data["findings"] if finding["status"] != "ok")
+    assert all(finding["fix"] for finding in data["findings"] if finding["status"] != "ok")
 
 
 def test_a_failure_exits_with_1_and_says_what_to_do(rlf: Rlf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_a_failure_exits_with_1_and_says_what_to_do(rlf: Rlf, monkeypatch: pytes
 def test_packages_are_held_against_their_pins(pin: str, found: str | None, status: Status) -> None:
     finding = package_finding("torch", pin, found)
     assert finding.status is status
-    assert finding.mend == ("" if status is Status.OK else f"pip install 'torch{pin}'")
+    assert finding.fix == ("" if status is Status.OK else f"pip install 'torch{pin}'")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ PROCESS = LevelReport(Level.PROCESS, True, "limits alone")
 
 
 @pytest.mark.parametrize(
-    ("reports", "status", "found", "mend"),
+    ("reports", "status", "found", "fix"),
     [
         ([NAMESPACES, LANDLOCK, PROCESS], Status.OK, "namespaces: bubblewrap", ""),
         (
@@ -42,11 +42,11 @@ PROCESS = LevelReport(Level.PROCESS, True, "limits alone")
         ),
     ],
 )
-def test_the_strongest_level_is_told_with_why_no_stronger(
-    reports: list[LevelReport], status: Status, found: str, mend: str
+def test_the_strongest_level_is_reported_with_why_no_stronger(
+    reports: list[LevelReport], status: Status, found: str, fix: str
 ) -> None:
     finding = sandbox_finding(reports)
-    assert (finding.status, finding.found, finding.mend) == (status, found, mend)
+    assert (finding.status, finding.found, finding.fix) == (status, found, fix)
 
 
 def play(monkeypatch: pytest.MonkeyPatch, escaped: tuple[str, ...]) -> None:

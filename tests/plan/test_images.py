@@ -1,4 +1,4 @@
-"""What a spec with pictures must say, each fault at its key with its mend."""
+"""What a spec with pictures must say, each fault at its key with its fix."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def need(level: Level) -> Level:
     """The level; skips, and says what is not tested, where the machine lacks it."""
     report = reports()[level]
     if not report.available:
-        pytest.skip(f"sandbox level {level} is NOT tested here: {report.why} {report.mend}")
+        pytest.skip(f"sandbox level {level} is NOT tested here: {report.why} {report.fix}")
     return level
 
 

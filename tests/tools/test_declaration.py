@@ -53,7 +53,7 @@ def faults(**changes: Any) -> list[tuple[tuple[Any, ...], str]]:
         ({"input_schema": {}}, ("input_schema",), "not permitted"),
     ],
 )
-def test_a_fault_names_its_key_path_and_the_mend(changes: dict[str, Any], loc: tuple[Any, ...], words: str) -> None:
+def test_a_fault_names_its_key_path_and_the_fix(changes: dict[str, Any], loc: tuple[Any, ...], words: str) -> None:
     (found,) = faults(**changes)
     assert found[0] == loc
     assert words in found[1]

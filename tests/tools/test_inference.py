@@ -183,7 +183,7 @@ def test_a_class_is_described_by_its_call_and_its_own_words(toolbox: Any) -> Non
     assert declaration.input_schema["properties"] == {"note": {"type": "string"}}
 
 
-def test_a_type_without_json_is_the_users_to_mend() -> None:
+def test_a_type_without_json_is_the_users_to_fix() -> None:
     def bad(thing: type("Odd", (), {})) -> str:  # type: ignore[valid-type]
         return "never"
 

@@ -76,14 +76,14 @@ def test_an_async_function_on_a_thread_is_refused(declare: Any) -> None:
         ("no/such/file.py:f", "no file"),
     ],
 )
-def test_an_import_that_fails_names_the_callable_and_the_mend(name: str, words: str) -> None:
+def test_an_import_that_fails_names_the_callable_and_the_fix(name: str, words: str) -> None:
     with pytest.raises(RlfError, match=words) as caught:
         load_callable(name)
     assert repr(name) in str(caught.value)
 
 
 @pytest.mark.parametrize("body", ["import nothing_of_that_name", "def f(:", "raise SystemExit(4)", "1 / 0"])
-def test_a_file_that_breaks_on_import_is_the_users_to_mend(tmp_path: Path, body: str) -> None:
+def test_a_file_that_breaks_on_import_is_the_users_to_fix(tmp_path: Path, body: str) -> None:
     (tmp_path / "broken.py").write_text(body)
     with pytest.raises(RlfError, match="run it alone"):
         load_callable(f"{tmp_path}/broken.py:f")

@@ -49,7 +49,7 @@ class Finding:
     name: str
     status: Status
     found: str
-    mend: str = ""
+    fix: str = ""
     """What to do; empty when nothing is to be done."""
 
 
@@ -81,15 +81,15 @@ def _findings(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> 
         if isinstance(error, RuntimeError) and _NO_THREAD not in str(error):
             raise
         name, why = check.__name__.strip("_"), str(error) or type(error).__name__
-        mend = "Raise the limits of memory, open files and processes (`ulimit -a`), or repair the installation."
-        yield Finding(name, Status.FAIL, f"could not be examined: {why}", mend)
+        fix = "Raise the limits of memory, open files and processes (`ulimit -a`), or repair the installation."
+        yield Finding(name, Status.FAIL, f"could not be examined: {why}", fix)
 
 
 def _home(_: Path) -> Iterator[Finding]:
     folder = next(path for path in (Path.home(), *Path.home().parents) if path.exists())
     if not os.access(folder, os.W_OK):
-        mend = "Set HOME, and HF_HOME for models, to folders that can be written."
-        yield Finding("home", Status.WARN, f"{folder} cannot be written to: caches are not kept", mend)
+        fix = "Set HOME, and HF_HOME for models, to folders that can be written."
+        yield Finding("home", Status.WARN, f"{folder} cannot be written to: caches are not kept", fix)
 
 
 def _python(_: Path) -> Iterator[Finding]:
@@ -112,11 +112,11 @@ def package_finding(name: str, pin: str, found: str | None) -> Finding:
     """Whether an installed version, None for none, satisfies a pin."""
     from packaging.specifiers import SpecifierSet
 
-    mend = f"pip install '{name}{pin}'"
+    fix = f"pip install '{name}{pin}'"
     if found is None:
-        return Finding(name, Status.FAIL, "not installed", mend)
+        return Finding(name, Status.FAIL, "not installed", fix)
     if not SpecifierSet(pin).contains(found, prereleases=True):
-        return Finding(name, Status.FAIL, f"{found}, pinned to {pin}", mend)
+        return Finding(name, Status.FAIL, f"{found}, pinned to {pin}", fix)
     return Finding(name, Status.OK, found)
 
 
@@ -130,14 +130,14 @@ def _version(name: str) -> str | None:
 def _processor(_: Path) -> Iterator[Finding]:
     usable, cores = usable_cores(), os.cpu_count() or 1
     found = f"{usable} cores" if usable == cores else f"{usable} of {cores} cores"
-    mend = "One core shares nothing between sampling, tools and update; give the process more." if usable < 2 else ""
-    yield Finding("cpu", Status.WARN if mend else Status.OK, found, mend)
+    fix = "One core shares nothing between sampling, tools and update; give the process more." if usable < 2 else ""
+    yield Finding("cpu", Status.WARN if fix else Status.OK, found, fix)
 
 
 def _memory(_: Path) -> Iterator[Finding]:
     total = machine_memory_bytes()
-    mend = "" if total >= _LOW_MEMORY else "`rlf plan SPEC` says what a run takes; close what else is running."
-    yield Finding("memory", Status.WARN if mend else Status.OK, f"{total / _GIB:.1f} GiB", mend)
+    fix = "" if total >= _LOW_MEMORY else "`rlf plan SPEC` says what a run takes; close what else is running."
+    yield Finding("memory", Status.WARN if fix else Status.OK, f"{total / _GIB:.1f} GiB", fix)
 
 
 def _disk(runs_folder: Path) -> Iterator[Finding]:
@@ -167,8 +167,8 @@ def _gpu(_: Path) -> Iterator[Finding]:
             properties = torch.cuda.get_device_properties(index)
             yield Finding("gpu", Status.OK, f"{properties.name}, {properties.total_memory / _GIB:.1f} GiB")
     elif shutil.which("nvidia-smi"):
-        mend = "Install torch with CUDA, and a driver that it takes; `nvidia-smi` names the driver."
-        yield Finding("gpu", Status.WARN, f"torch {torch.__version__} sees none, but nvidia-smi is here", mend)
+        fix = "Install torch with CUDA, and a driver that it takes; `nvidia-smi` names the driver."
+        yield Finding("gpu", Status.WARN, f"torch {torch.__version__} sees none, but nvidia-smi is here", fix)
     else:
         yield Finding("gpu", Status.OK, f"none; {default_engine().TITLE} runs on the CPU")
 
@@ -204,13 +204,13 @@ def _lineage(file: Path, found: str) -> Finding:
 
 
 def _git(_: Path) -> Iterator[Finding]:
-    mend = "Install git: the lineage then names the commit that a run was made from."
+    fix = "Install git: the lineage then names the commit that a run was made from."
     if shutil.which("git") is None:
-        yield Finding("git", Status.WARN, "not found", mend)
+        yield Finding("git", Status.WARN, "not found", fix)
         return
     done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10, check=False)
     said = done.stdout.strip().removeprefix("git version ")
-    yield Finding("git", Status.OK, said) if done.returncode == 0 else Finding("git", Status.WARN, "broken", mend)
+    yield Finding("git", Status.OK, said) if done.returncode == 0 else Finding("git", Status.WARN, "broken", fix)
 
 
 def _sandbox(_: Path) -> Iterator[Finding]:
@@ -227,11 +227,11 @@ def sandbox_finding(reports: Sequence[LevelReport]) -> Finding:
     best = next((report for report in reports if report.available and report.level.contains_hostile_code), None)
     weaker = [report for report in reports[: None if best is None else reports.index(best)] if not report.available]
     why = "".join(f"; {report.level}: {report.why}" for report in weaker)
-    mend = " ".join(dict.fromkeys(report.mend for report in weaker if report.mend))
+    fix = " ".join(dict.fromkeys(report.fix for report in weaker if report.fix))
     if best is None:
         told = "Tools of kind code and sql run with `allow_unsafe: true` alone."
-        return Finding("sandbox", Status.WARN, f"none that holds model-written code{why}", f"{mend} {told}".strip())
-    return Finding("sandbox", Status.WARN if mend else Status.OK, f"{best.level}: {best.why}{why}", mend)
+        return Finding("sandbox", Status.WARN, f"none that holds model-written code{why}", f"{fix} {told}".strip())
+    return Finding("sandbox", Status.WARN if fix else Status.OK, f"{best.level}: {best.why}{why}", fix)
 
 
 CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (

@@ -55,8 +55,8 @@ def _calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall, ToolResu
             continue
         stored = reader.whole(run_id, summary)
         if stored is None:
-            mend = f"Replay a file that `rlf run --record` wrote (RUNS/{run_id}/{RECORDING})."
-            raise RlfError(f"run {run_id}: trajectory {summary.trajectory_id} is kept without its calls. {mend}")
+            fix = f"Replay a file that `rlf run --record` wrote (RUNS/{run_id}/{RECORDING})."
+            raise RlfError(f"run {run_id}: trajectory {summary.trajectory_id} is kept without its calls. {fix}")
         for record in stored.scored.trajectory.calls:
             if record.result.outcome is not Outcome.LIMIT_REACHED:
                 text = arguments_text(record.call.arguments)

@@ -230,8 +230,8 @@ def _open(
 ) -> EngineRun:
     plan, engine = placed.plan, engine_of(placed.plan.spec)
     if (record is not None or played is not None) and Feature.RECORDED_CALLS in engine.LACKS:
-        mend = name_engines(Feature.RECORDED_CALLS, "; use ")
-        raise RlfError(f"--record and --replay: {engine.LACKS[Feature.RECORDED_CALLS]}{mend}.")
+        fix = name_engines(Feature.RECORDED_CALLS, "; use ")
+        raise RlfError(f"--record and --replay: {engine.LACKS[Feature.RECORDED_CALLS]}{fix}.")
     traffic = Traffic(store.redactor.text, record, played, sink.budget.meter)
     inputs = placed.inputs or load_inputs(plan)
     return engine.open(Opening(plan, inputs, folder, sink, sink.flush, traffic, placed.place))

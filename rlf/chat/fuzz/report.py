@@ -171,11 +171,11 @@ def _outcome(
     cut = any(operator.is_cut for operator in operators)
     try:
         parsed = read(text, cut)
-        mended, _ = repaired(chat, text, parsed, truncated=cut) if chat and parsed.failures else (parsed, ())
+        fixed, _ = repaired(chat, text, parsed, truncated=cut) if chat and parsed.failures else (parsed, ())
     except Exception as error:  # noqa: BLE001 - any way to fail is what is counted
         return Outcome.CRASH, f"{type(error).__name__}: {error}"
     allowed = all(operator.may_run for operator in operators)
-    wrong = [found for found in mended.calls if not allowed or found != call]
+    wrong = [found for found in fixed.calls if not allowed or found != call]
     if wrong and allowed and not any(accepts(found) for found in wrong):
         return Outcome.REFUSED, ""
     if wrong:
@@ -183,7 +183,7 @@ def _outcome(
         return (Outcome.ALTERED, "") if altered else (Outcome.FALSE_EXECUTION, str(wrong[0]))
     if parsed.calls:
         return Outcome.RECALLED, ""
-    if mended.calls:
+    if fixed.calls:
         return Outcome.REPAIRED, ""
     if parsed.failures:
         return Outcome.TYPED, ""

@@ -86,7 +86,7 @@ def load_model(
         frozen: whether nothing of it is trained.
 
     Raises:
-        RlfError: it does not load, or is no model that this engine can run; with the mend.
+        RlfError: it does not load, or is no model that this engine can run; with the fix.
     """
     from safetensors import SafetensorError
     from transformers import AttentionInterface, AutoModelForCausalLM

@@ -128,12 +128,12 @@ def _model(loaded: LoadedSpec) -> list[Fault]:
         return []
     shown = shown_path(folder)
     if not folder.is_dir():
-        mend = "Write a folder with a model in it, a Hugging Face id, or builtin:tiny."
-        return [loaded.fault(path, f"{shown}: no such folder. {mend}")]
+        fix = "Write a folder with a model in it, a Hugging Face id, or builtin:tiny."
+        return [loaded.fault(path, f"{shown}: no such folder. {fix}")]
     absent = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
     if absent:
-        mend = "Write a folder as `save_pretrained` leaves it, with model and tokenizer."
-        return [loaded.fault(path, f"{shown}: has no {' and no '.join(absent)}. {mend}")]
+        fix = "Write a folder as `save_pretrained` leaves it, with model and tokenizer."
+        return [loaded.fault(path, f"{shown}: has no {' and no '.join(absent)}. {fix}")]
     return []
 
 
@@ -160,16 +160,16 @@ def _chat(loaded: LoadedSpec) -> list[Fault]:
     if chosen != "auto" and (chosen not in known or FORMATS.get(chosen).by_name):
         return []
     if template is None:
-        mend = "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
-        return [loaded.fault(("model", "path"), f"{shown_path(folder)}: has no chat template. {mend}")]
+        fix = "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
+        return [loaded.fault(("model", "path"), f"{shown_path(folder)}: has no chat template. {fix}")]
     matching = [name for name in known if FORMATS.get(name).matches(template) is not None]
     if chosen == "auto" and len(matching) != 1:
         got = " and ".join(matching) or "no known chat format"
         message = f"got auto, but the model's chat template is of {got}; expected one of {', '.join(known)}. "
         return [loaded.fault(("chat", "format"), f"{message}Name the format.")]
     if chosen != "auto" and chosen not in matching:
-        mend = f"Write {matching[0]!r}." if matching else f"Use a model of that format (known: {', '.join(known)})."
-        message = f"got {chosen!r}, but the model's chat template is not of that format. {mend}"
+        fix = f"Write {matching[0]!r}." if matching else f"Use a model of that format (known: {', '.join(known)})."
+        message = f"got {chosen!r}, but the model's chat template is not of that format. {fix}"
         return [loaded.fault(("chat", "format"), message)]
     return []
 
@@ -281,9 +281,9 @@ def _examples(loaded: LoadedSpec, index: int) -> list[Fault]:
         for number, test in enumerate(tool.tests)
         if test.expect.error is None
     ]
-    mend = "Correct it, or write `expect: {error: ...}`."
+    fix = "Correct it, or write `expect: {error: ...}`."
     return [
-        loaded.fault(("tools", index, "tests", number, "arguments"), f"inputSchema refuses it: {complaint}. {mend}")
+        loaded.fault(("tools", index, "tests", number, "arguments"), f"inputSchema refuses it: {complaint}. {fix}")
         for number, complaint in told
         if complaint is not None
     ]

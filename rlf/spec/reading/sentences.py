@@ -114,8 +114,8 @@ def unknown(key: str, known: Sequence[str], accepted: Sequence[str] = ()) -> str
     close = nearest(key, [*known, *accepted])
     if not known:
         return f"unknown key {key!r}{close or '.'} {'Rename' if close else 'Remove'} it."
-    mend = "Rename it" if close else "Remove it"
-    return f"unknown key {key!r}{close} (known: {', '.join(sorted(known))}). {mend}."
+    fix = "Rename it" if close else "Remove it"
+    return f"unknown key {key!r}{close} (known: {', '.join(sorted(known))}). {fix}."
 
 
 def show(value: Any) -> str:

@@ -32,8 +32,8 @@ def from_openai(source: str, target: str | None) -> Imported:
             the functions are described, not where they are.
     """
     if target is None:
-        mend = "Give --target functions.py, --target package.module or --target 'http://host/{name}'."
-        raise RlfError(f"{source}: OpenAI's functions do not say where calls go. {mend}")
+        fix = "Give --target functions.py, --target package.module or --target 'http://host/{name}'."
+        raise RlfError(f"{source}: OpenAI's functions do not say where calls go. {fix}")
     try:
         value = json.loads(_text(source))
     except (ValueError, RecursionError) as error:

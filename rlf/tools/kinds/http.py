@@ -109,8 +109,8 @@ class HttpTool(ToolKind):
         if self.query is not None and (strays := sorted(self.encoding.keys() - known)):
             raise _fault(f"`encoding` names {strays[0]!r}, which is neither in `query` nor in `body`; remove it")
         if self.batch is not None and "calls" not in (FilledValue(self.body).names | FilledValue(self.query).names):
-            mend = "write e.g. `body: {queries: \"{{ calls | map(attribute='query') | list }}\"}`"
-            raise _fault(f"`batch` needs a `body` or `query` over `calls`; {mend}")
+            fix = "write e.g. `body: {queries: \"{{ calls | map(attribute='query') | list }}\"}`"
+            raise _fault(f"`batch` needs a `body` or `query` over `calls`; {fix}")
         return self
 
     @property

@@ -82,8 +82,8 @@ def fresh_listing(server: McpServer) -> Listing:
 
 def _check_listing(server: McpServer, told: Listing | ToolFailure) -> Listing:
     if isinstance(told, ToolFailure):
-        mend = "Run the command by hand" if server.command else "Check the address and that the server runs"
-        raise RlfError(f"{told.text}. {mend}; `start_timeout_s` is how long is waited.")
+        fix = "Run the command by hand" if server.command else "Check the address and that the server runs"
+        raise RlfError(f"{told.text}. {fix}; `start_timeout_s` is how long is waited.")
     return told
 
 

@@ -42,7 +42,7 @@ def cluster(tmp_path, monkeypatch):
         def start(self, what="", how=shared, watch=None):
             return start(self.runs, watch=watch, extra=how, at=self.place(what))
 
-        def mend(self):
+        def fix(self):
             (place_,) = self.runs.glob("*/job/place.json")
             place_.write_text(self.place("").model_dump_json())
 
@@ -143,7 +143,7 @@ def test_a_job_that_ended_without_its_driver_is_read_by_resume_and_nothing_is_lo
 def test_a_job_that_failed_goes_on_from_the_checkpoint_of_its_nodes_once_the_server_answers(cluster):
     with pytest.raises(RunError, match="failed after step 3: ValueError: the GPUs are on fire"):
         cluster.start("fail:3", cluster.apart)
-    cluster.mend()
+    cluster.fix()
     (cluster.jobs / "away").touch()
     with pytest.raises(RunError, match="job server does not answer: ConnectionError"):
         cluster.resume()

@@ -118,7 +118,7 @@ def test_a_job_that_fails_does_so_in_its_own_words_and_goes_on_from_deepspeeds_c
     assert (run_.status, sorted(steps)) == (RunStatus.FAILED, [1, 2, 3])
     assert "the GPUs are on fire" in run_.error
     take_away_checkpoint(tmp_path, 3)
-    mend(tmp_path)
+    fix(tmp_path)
     watch = Watch()
     outcome = resume("latest", runs_folder=tmp_path, view=watch, command=["rlf", "resume"])
     assert (outcome.status, watch.info.first_step) == (RunStatus.FINISHED, 3)
@@ -133,7 +133,7 @@ def take_away_checkpoint(folder, step):
     shutil.rmtree(next(folder.glob(f"*/job/ckpt/_actor/global_step{step}")))
 
 
-def mend(folder):
+def fix(folder):
     """Lets the trainer of a run go to its end."""
     next(folder.glob("*/job/place.json")).write_text(place().model_dump_json())
 
@@ -157,7 +157,7 @@ def test_a_killed_driver_takes_its_job_along_and_is_caught_up_with_once(tmp_path
         driver.kill()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
     forget_step(tmp_path, 3)
-    mend(tmp_path)
+    fix(tmp_path)
     outcome = resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
     assert outcome.status is RunStatus.FINISHED
     _, steps, evaluations, checkpoints, trajectories = stored(tmp_path)

@@ -136,12 +136,12 @@ def _adapters_reach_vllm(loaded: LoadedSpec) -> Iterator[Fault]:
 def _critic_and_reference_have_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     train = loaded.spec.train
-    for name, used, mend in (
+    for name, used, fix in (
         ("ref", train.kl.coef > 0, "train.kl.coef is 0, so that there is no reference"),
         ("critic", train.algorithm.needs_critic, "the algorithm trains no critic"),
     ):
         if not used and loaded.value(("engine", name)) is not None:
-            yield loaded.fault(("engine", name), f"{mend} to place. Remove it.")
+            yield loaded.fault(("engine", name), f"{fix} to place. Remove it.")
     if engine.offload_ref and train.kl.coef == 0:
         message = "got true; train.kl.coef is 0, so that there is no reference. Remove it."
         yield loaded.fault(("engine", "offload_ref"), message)
@@ -187,11 +187,11 @@ def _gpus_match(loaded: LoadedSpec) -> Iterator[Fault]:
     layout, actor = Layout.of(loaded.spec), engine.actor
     if layout.all_share and layout.vllm_gpus != actor.total:
         parts, left = divmod(actor.total, layout.tensor_parallel)
-        mend = f"a tensor_parallel that divides {actor.total}" if left else f"engines: {parts}"
+        fix = f"a tensor_parallel that divides {actor.total}" if left else f"engines: {parts}"
         yield loaded.fault(
             ("engine", "vllm", "engines" if engine.vllm.engines else "tensor_parallel"),
             f"got {layout.num_engines} engines x {layout.tensor_parallel} GPUs = {layout.vllm_gpus}; with colocate: "
-            f"all vLLM lies on the policy's {actor.total}. Write {mend}, or colocate: actor_ref.",
+            f"all vLLM lies on the policy's {actor.total}. Write {fix}, or colocate: actor_ref.",
         )
     if layout.ref not in (None, actor) and engine.colocate is not Colocate.NONE:
         message = f"got {_said(layout.ref)}; with colocate: {engine.colocate} it shares the policy's {_said(actor)}. "
@@ -338,8 +338,8 @@ def _spool_is_shared(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     if engine.ray_address is not None and engine.output is None:
         message = "absent beside ray_address; the agents on the cluster's nodes write their trajectories there. Name a "
-        mend = "folder on a shared disk; with engine.ingest one of the nodes."
-        yield loaded.fault(("engine", "output"), message + mend)
+        fix = "folder on a shared disk; with engine.ingest one of the nodes."
+        yield loaded.fault(("engine", "output"), message + fix)
     if engine.ingest is not None and engine.ray_address is None:
         message = "without ray_address the job runs on this machine, which reads its records from its disk. Remove it."
         yield loaded.fault(("engine", "ingest"), f"got an address; {message}")

@@ -19,8 +19,8 @@ def find_openrlhf_warnings(loaded: LoadedSpec, engine: OpenRlhfSettings) -> Iter
     spec, train = loaded.spec, loaded.spec.train
     if 1 < train.warmup_steps < SHORT_WARMUP:
         message = f"got {train.warmup_steps}; OpenRLHF's warm-up starts at rate 0, so that the first update changes "
-        mend = f"Write 0, or {SHORT_WARMUP} or more."
-        yield loaded.fault(("train", "warmup_steps"), f"{message}nothing and each later one is a step behind. {mend}")
+        fix = f"Write 0, or {SHORT_WARMUP} or more."
+        yield loaded.fault(("train", "warmup_steps"), f"{message}nothing and each later one is a step behind. {fix}")
     if train.weight_decay > 0:
         message = f"got {train.weight_decay:g}; OpenRLHF leaves biases and norms out, the local engine nothing. "
         yield loaded.fault(("train", "weight_decay"), f"{message}Write 0 to have the same on both.")

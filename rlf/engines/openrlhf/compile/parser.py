@@ -95,8 +95,8 @@ def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     for flag, path, value in _extra(openrlhf_settings(loaded.spec).extra_flags):
         if flag in emitted:
             keys = emitted[flag].keys.split()
-            mend = f", from {keys[0]}. Write that instead." if keys else ". Remove it."
-            yield loaded.fault(path, f"rlf writes --{flag} itself{mend}")
+            fix = f", from {keys[0]}. Write that instead." if keys else ". Remove it."
+            yield loaded.fault(path, f"rlf writes --{flag} itself{fix}")
         elif flag in REFUSED:
             yield loaded.fault(path, f"--{flag} is not for rlf's jobs: {REFUSED[flag]}.")
         elif flag not in TAKES and (not is_installed() or installed_version() == VERSION):
@@ -115,8 +115,8 @@ def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
     ]
     if not is_installed():
         message = f"OpenRLHF is not installed: its options were held against rlf's list of {VERSION} alone. "
-        mend = f"Run `pip install --no-deps openrlhf=={VERSION}` to have its own parser check them."
-        return [], [*counted, loaded.fault(("engine", "kind"), message + mend)]
+        fix = f"Run `pip install --no-deps openrlhf=={VERSION}` to have its own parser check them."
+        return [], [*counted, loaded.fault(("engine", "kind"), message + fix)]
     parsed = parse_options(argv(loaded.spec, Job(Path("/job"), Path("/job"))))
     if installed_version() != VERSION:
         message = f"OpenRLHF {installed_version()} is installed; rlf is made for {VERSION}. Install that."
@@ -157,8 +157,8 @@ def _of_wrong_kind(flag: str, value: Any) -> str | None:
     """What is wrong with the kind of a value; its text is the parser's to judge."""
     takes = TAKES[flag]
     if takes == "switch":
-        mend = "is a switch. Write true, or remove it."
-        return None if isinstance(value, bool | None) else f"got {value!r}; --{flag} {mend}"
+        fix = "is a switch. Write true, or remove it."
+        return None if isinstance(value, bool | None) else f"got {value!r}; --{flag} {fix}"
     if isinstance(value, bool):
         return f"got {str(value).lower()}; --{flag} takes a value ({takes}). Write it."
     if isinstance(value, list | tuple) and " " not in takes:
