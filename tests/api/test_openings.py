@@ -11,6 +11,7 @@ def test_a_decoded_prompt_is_shown_without_the_secrets_in_it(monkeypatch):
     monkeypatch.setenv("ACCOUNT", "hunter2+hunter2")
     monkeypatch.setenv("MY_TOKEN", "s3cr3t/s3cr3t")
     plan = {"interpolated": [{"path": ["tools", 0], "text": "${oc.env:ACCOUNT}"}]}
-    openings = Openings(SimpleNamespace(record=SimpleNamespace(plan=plan)))
-    openings.__dict__["_decode"] = lambda _tokens: "system: hunter2+hunter2 and s3cr3t/s3cr3t"
+    record = SimpleNamespace(plan=plan, cwd=None, files=())
+    openings = Openings(SimpleNamespace(record=record))
+    openings.__dict__["plain_decoder"] = lambda _tokens: "system: hunter2+hunter2 and s3cr3t/s3cr3t"
     assert openings(trajectory(0, succeeds=True)) == "system: [redacted] and [redacted]"

@@ -103,7 +103,8 @@ def _record_hostile(store) -> None:
 def server(project: Path, chromium: object) -> Iterator[SimpleNamespace]:
     """The page on a port of its own; `address` is where."""
     settings = WebSettings(project=project, runs_folder=project / "runs")
-    served = uvicorn.Server(uvicorn.Config(create_app(settings), port=0, log_level="error"))
+    app = create_app(settings)
+    served = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=served.run)
     thread.start()
     while not served.started:
@@ -113,6 +114,7 @@ def server(project: Path, chromium: object) -> Iterator[SimpleNamespace]:
     served.should_exit = True
     served.force_exit = True
     thread.join(10)
+    app.state.site.close()  # a server that is forced to exit does not
 
 
 @pytest.fixture
