@@ -2,7 +2,7 @@
 
 A trajectory is never rendered again: its turns stay as they were sampled. A template that shows earlier turns in
 another way (without their thinking, in another order) would give the model another text in use than in training. That
-is found by rendering a played conversation whole. Templates differ in how they want to be told of calls, so each way
+is found by rendering a played conversation whole. Templates differ in the form in which they take calls, so each way
 is tried; one that renders the same text is enough.
 """
 
@@ -164,10 +164,10 @@ def _renderings(
     """Every form in which a template can take the conversation: calls as calls or as text, with each kind of id."""
     from jinja2 import TemplateError
 
-    told = [{"role": message.role, "content": message.content} for message in messages]
+    begun = [{"role": message.role, "content": message.content} for message in messages]
     described = [tool.as_openai() for tool in tools]
     for as_calls, ids in product((True, False), ("text", "short", "digits")):
-        whole = [*told, *(message for turn in _number_calls(turns, as_calls, ids) for message in turn)]
+        whole = [*begun, *(message for turn in _number_calls(turns, as_calls, ids) for message in turn)]
 
         def render(shown: list[Any], messages: list[Any] = whole) -> str:
             text = chat.tokenizer.apply_chat_template(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ def free_port():
         return listening.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def url():
-    """A server that OpenEnv itself runs."""
+@contextmanager
+def serve_openenv():
+    """The address of a server that OpenEnv itself runs; skips the test where it is not installed."""
     if not PYTHON.with_name("openenv").exists():
         pytest.skip(f"{PYTHON} has no OpenEnv: `make .venv/worlds/ready` installs it")
     port = free_port()
@@ -38,9 +39,17 @@ def url():
             break
         except OSError:
             time.sleep(0.1)
-    yield url
-    process.terminate()
-    process.wait(10)
+    try:
+        yield url
+    finally:
+        process.kill()  # a world that hangs ends no other way
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def url():
+    with serve_openenv() as address:
+        yield address
 
 
 def task(seed=11):

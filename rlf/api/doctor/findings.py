@@ -159,7 +159,7 @@ def disk_finding(folder: Path, free_bytes: int, *, writable: bool) -> Finding:
 
 def _gpu(_: Path) -> Iterator[Finding]:
     if find_spec("torch") is None:
-        return  # told among the packages
+        return  # reported among the packages
     import torch
 
     if torch.cuda.is_available():
@@ -197,10 +197,10 @@ def _lineage(file: Path, found: str) -> Finding:
     with sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True) as connection:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     connection.close()
-    told = f"{found}; {file} opens, {counted(num_runs, 'run')}, journal {mode}"
+    state = f"{found}; {file} opens, {counted(num_runs, 'run')}, journal {mode}"
     if mode != "wal":
-        return Finding("database", Status.WARN, told, "Keep runs on a local disk: WAL needs shared memory.")
-    return Finding("database", Status.OK, told)
+        return Finding("database", Status.WARN, state, "Keep runs on a local disk: WAL needs shared memory.")
+    return Finding("database", Status.OK, state)
 
 
 def _git(_: Path) -> Iterator[Finding]:
@@ -229,8 +229,8 @@ def sandbox_finding(reports: Sequence[LevelReport]) -> Finding:
     why = "".join(f"; {report.level}: {report.why}" for report in weaker)
     fix = " ".join(dict.fromkeys(report.fix for report in weaker if report.fix))
     if best is None:
-        told = "Tools of kind code and sql run with `allow_unsafe: true` alone."
-        return Finding("sandbox", Status.WARN, f"none that holds model-written code{why}", f"{fix} {told}".strip())
+        limit = "Tools of kind code and sql run with `allow_unsafe: true` alone."
+        return Finding("sandbox", Status.WARN, f"none that holds model-written code{why}", f"{fix} {limit}".strip())
     return Finding("sandbox", Status.WARN if fix else Status.OK, f"{best.level}: {best.why}{why}", fix)
 
 

@@ -15,13 +15,19 @@ Place = Annotated[str, Body()]
 Words = Annotated[list[str], Body(max_length=100)]
 Step = Annotated[int | None, Body(ge=0)]
 _TRIAL_S, _SLOW_S = 120, 90
-_TOOL_JOBS = {"test": ["tools", "test"], "bench": ["tools", "bench"], "fuzz": ["tools", "fuzz"]}
 
 
 def routes(site: Site) -> Area:
     """The routes of the area."""
     area = Area(site, "parts")
+    _add_tools(area, site)
+    _add_rewards(area, site)
+    _add_data(area, site)
+    _add_machine(area, site)
+    return area
 
+
+def _add_tools(area: Area, site: Site) -> None:
     @area.read("/tools")
     def list_tools() -> Any:
         """Every tool file's tools as the model is shown them, or the file's faults."""
@@ -49,8 +55,10 @@ def routes(site: Site) -> Area:
     @area.act("POST", "/tools/{file}/{action}", status=202)
     def examine_tool(file: str, action: Literal["test", "bench", "fuzz"]) -> Job:
         """Tests, benchmarks or fuzzes a tool as a job."""
-        return site.jobs.start(f"tools {action}", [*_TOOL_JOBS[action], _tool(site, file)], records=False)
+        return site.jobs.start(f"tools {action}", ["tools", action, _tool(site, file)], records=False)
 
+
+def _add_rewards(area: Area, site: Site) -> None:
     @area.read("/rewards")
     def list_rewards() -> Any:
         """The terms of every reward file."""
@@ -98,6 +106,8 @@ def routes(site: Site) -> Area:
             "rewards attack", ["rewards", "attack", *checked_words([spec], overrides)], records=False
         )
 
+
+def _add_data(area: Area, site: Site) -> None:
     @area.read("/data/{which}/{spec:path}")
     def show_data(
         which: Literal["train", "eval"],
@@ -117,6 +127,8 @@ def routes(site: Site) -> Area:
         site.files.path(spec)
         return site.fresh.call("show_prompt", spec=spec, overrides=[], deadline_s=_SLOW_S)
 
+
+def _add_machine(area: Area, site: Site) -> None:
     @area.read("/doctor")
     def show_machine() -> Any:
         """What this machine can do, as `rlf doctor` finds it."""
@@ -133,8 +145,6 @@ def routes(site: Site) -> Area:
         if "/" in name or "\\" in name or name.startswith("."):
             raise RlfError(f"name: got {name[:80]!r}; expected letters, digits, `.`, `_` and `-`.")
         return new_project(site.settings.project.parent / name, template)
-
-    return area
 
 
 def _tool(site: Site, file: str) -> str:
