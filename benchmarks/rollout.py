@@ -27,6 +27,7 @@ from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
+from rlf.spec.models import Schedule
 from rlf.training.harness import build_harness
 
 ROOT = Path(__file__).parents[1]
@@ -148,7 +149,7 @@ async def main(arguments):
                 harness.chat.decode,
                 num_slots=len(rollouts),
                 max_tokens=harness.limits.max_total_tokens,
-                logical=not arguments.tool_latency,
+                schedule=Schedule.CLOCK if arguments.tool_latency else Schedule.LOGICAL,
             )
             async with sampler:
                 one = await play_rlf(harness, tools, sampler, rollouts)

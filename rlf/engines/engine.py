@@ -22,6 +22,7 @@ from rlf.plan.engine import PlannedEngine
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.engine import ENGINES, Feature
 from rlf.spec.looking.model_folder import model_location
+from rlf.spec.models import Schedule
 from rlf.types.events import EventSink, Notice
 from rlf.types.policy import Host
 from rlf.types.task import Task
@@ -170,8 +171,8 @@ class HostSettings:
     """Conversations sampled at once; further open ones wait in their order."""
     max_tokens: int | None = None
     """Of a whole conversation, for which the cache is reserved; None: it grows as it is needed."""
-    logical: bool = False
-    """Whether the model is held and its batches follow each other as in training with `schedule: logical`: the same
+    schedule: Schedule = Schedule.CLOCK
+    """When rows rejoin the batch. Under `logical` and `invariant` the model is held as in training, and the same
     questions give the same tokens, bit for bit."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """What is computed in, as in `model.dtype`."""

@@ -39,7 +39,8 @@ def find_pace_warnings(loaded: LoadedSpec, latencies: Mapping[str, Latency]) -> 
     slow = [words for tool in loaded.spec.tools if (words := _slow_words(tool, latencies.get(tool.name)))]
     if slow:
         message = f"got logical; {'; '.join(slow)}. Meanwhile sampling stands still for every trajectory. "
-        yield loaded.fault(("rollout", "schedule"), f"{message}Write clock: faster, not bit-identical when repeated.")
+        fix = "Write invariant, which repeats bit for bit on a CPU and waits for none; or clock, which does not repeat."
+        yield loaded.fault(("rollout", "schedule"), f"{message}{fix}")
 
 
 def _slow_words(tool: ToolDeclaration, measured: Latency | None) -> str:

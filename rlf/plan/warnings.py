@@ -231,8 +231,9 @@ def _turns_are_told_apart(subject: Subject) -> Iterator[Fault]:
 def _engine_does_otherwise(subject: Subject) -> Iterator[Fault]:
     loaded = subject.loaded
     why = loaded.spec.engine.LACKS.get(Feature.LOGICAL_SCHEDULE)
-    if why is not None and loaded.spec.rollout.schedule is Schedule.LOGICAL:
-        yield loaded.fault(("rollout", "schedule"), f"got logical; {why}. Write clock.")
+    schedule = loaded.spec.rollout.schedule
+    if why is not None and schedule is not Schedule.CLOCK:
+        yield loaded.fault(("rollout", "schedule"), f"got {schedule}; {why}. Write clock.")
     yield from planned_engine(loaded.spec).find_warnings(loaded)
 
 

@@ -111,7 +111,11 @@ class Schedule(StrEnum):
     CLOCK = "clock"
     """As soon as their tools return: fastest."""
     LOGICAL = "logical"
-    """At fixed decode ticks: the same seed gives the same tokens, bit for bit, whatever the timing."""
+    """At fixed decode ticks, where all wait for the slowest tool: the same seed gives the same tokens, bit for bit,
+    whatever the timing."""
+    INVARIANT = "invariant"
+    """As soon as their tools return, each row computed in shapes of its own: the same seed gives the same tokens, bit
+    for bit, and nothing waits. On a CPU; its bits are not those of `logical`."""
 
 
 class RolloutSpec(Section):

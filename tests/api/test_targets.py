@@ -10,6 +10,7 @@ from rlf.api.runs.exports import export_model
 from rlf.api.targets import endpoint_of, open_target
 from rlf.core import RlfError, SpecError
 from rlf.engines.engine import HostSettings
+from rlf.spec.models import Schedule
 from rlf.types.policy import Sampling
 
 from .conftest import ROOT, SPEC, TOOL
@@ -44,7 +45,8 @@ def test_a_host_samples_from_a_target(trained):
     runs, run_id = trained
 
     async def sample():
-        host, tokenizer = opened(run_id, runs_folder=runs).load_host(HostSettings(logical=True, max_tokens=64))
+        settings = HostSettings(schedule=Schedule.LOGICAL, max_tokens=64)
+        host, tokenizer = opened(run_id, runs_folder=runs).load_host(settings)
         async with host:
             return await host.complete(tokenizer.encode("Where"), 4, Sampling(temperature=0.0), seed=0)
 

@@ -39,7 +39,8 @@ def test_a_slow_tool_under_the_logical_schedule_is_named(
     tmp_path: Path, tool: dict[str, Any], latencies: dict[str, Latency], words: str
 ) -> None:
     (message,) = warnings(tmp_path, tool, latencies)
-    assert words in message and "Write clock" in message
+    assert words in message and "Write invariant" in message
+    assert warnings(tmp_path, tool, latencies, "rollout.schedule=invariant") == []
     assert warnings(tmp_path, tool, latencies, "rollout.schedule=clock") == []
 
 

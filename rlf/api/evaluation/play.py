@@ -95,7 +95,7 @@ def load(prepared: Prepared) -> Loaded | None:
     settings = HostSettings(
         # As in training, where the make-up of batches decides the last bits.
         num_slots=min(spec.rollout.max_concurrency, prepared.trial.batch or max(per_step, planned)),
-        logical=prepared.is_logical,
+        schedule=spec.rollout.schedule,
         dtype=spec.model.dtype,
     )
     return target.load_host(settings)

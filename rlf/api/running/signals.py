@@ -126,7 +126,8 @@ class SignalWatch:
         )
         text += "went to `rollout.schedule: logical`, under which sampling stands still until a slow tool returns"
         text += (
-            f"{slowest and f' ({slowest})'}. Write `rollout.schedule: clock`: faster, not bit-identical when repeated."
+            f"{slowest and f' ({slowest})'}. Write `rollout.schedule: invariant`, which waits for none and repeats bit "
+            "for bit on a CPU, or `clock`, which does not repeat."
         )
         return [Notice("warning", text, {"step": event.step, "lost_s": lost_s, "share": share})]
 

@@ -3,19 +3,24 @@
 The transformers model runs on tokens of shape [1, N]; its linear layers never see padding. This function, registered
 as the attention `rlf`, writes each token's key and value to its row's slot in the cache and lets it attend to that
 slot only. Rows that decode one token are a contiguous range of slots, so that no key is ever gathered.
+
+The kernels' rounding follows the shapes of their inputs. An invariant layout makes the shapes that a row meets follow
+from the row alone, so that its bits do not depend on the batch: the number of keys is rounded up, runs attend in
+groups of equal shapes, and the number of tokens is rounded up too.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from rlf.engines.local.cache import KVCache
+from rlf.engines.local.cache import KVCache, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,28 +42,43 @@ class RaggedLayout:
     """int64: the cache slot of each token."""
     positions_N: torch.Tensor
     """int64: the position of each token in its row."""
-    decode_mask: torch.Tensor | None
+    decode_mask: torch.Tensor | None = None
     """bool [A, 1, 1, T]: what each decoding token may attend to."""
-    extend_index_RL: torch.Tensor | None
-    """int64: for each extending row and offset the token's place among the extending tokens; padding points to 0."""
-    extend_valid_RL: torch.Tensor | None
+    runs: list[Runs] = field(default_factory=list)
+    """The extending rows, by slot."""
+    num_filling: int = 0
+    """Copies of the last token after the N, which only fill the batch up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """R extending rows in slots that follow on each other, of at most L new tokens each."""
+
+    first_slot: int
+    index_RL: torch.Tensor
+    """int64: for each row and offset the token's place among all tokens; padding points to the row's first."""
+    valid_RL: torch.Tensor
     """bool: false on padding."""
-    extend_mask: torch.Tensor | None
+    mask: torch.Tensor
     """bool [R, 1, L, T]."""
 
-    @property
-    def num_extend(self) -> int:
-        """Number of extending rows."""
-        return 0 if self.extend_index_RL is None else self.extend_index_RL.shape[0]
+
+def run_shape(length: int, count: int) -> tuple[int, int]:
+    """The queries and keys of one row's attention in an invariant layout: its tokens, rounded up."""
+    return round_up(count), round_up(length + count)
 
 
-def ragged_layout(cache: KVCache, decode_lengths: Sequence[int], extends: Sequence[tuple[int, int]]) -> RaggedLayout:
+def ragged_layout(
+    cache: KVCache, decode_lengths: Sequence[int], extends: Sequence[tuple[int, int]], *, invariant: bool = False
+) -> RaggedLayout:
     """The layout for rows that decode and rows that extend.
 
     Args:
         cache: where keys and values go.
         decode_lengths: tokens already cached per decoding row, which sit in slots 0, 1, ...
-        extends: (tokens already cached, new tokens) per extending row, in the slots after them.
+        extends: (tokens already cached, new tokens) per extending row, in the slots after them; of an invariant layout
+            ordered by `run_shape`.
+        invariant: whether no row's bits may depend on the others.
     """
     device = cache.device
     num_decode = len(decode_lengths)
@@ -66,28 +86,43 @@ def ragged_layout(cache: KVCache, decode_lengths: Sequence[int], extends: Sequen
     for row, (length, count) in enumerate(extends):
         slots += [num_decode + row] * count
         positions += range(length, length + count)
+    num_filling = round_up(len(slots)) - len(slots) if invariant else 0
+    slots += slots[-1:] * num_filling
+    positions += positions[-1:] * num_filling
     layout = RaggedLayout(
-        cache, num_decode, torch.tensor(slots, device=device), torch.tensor(positions, device=device), *[None] * 4
+        cache,
+        num_decode,
+        torch.tensor(slots, device=device),
+        torch.tensor(positions, device=device),
+        num_filling=num_filling,
     )
     if num_decode:
-        keys_T = torch.arange(max(decode_lengths) + 1, device=device)
+        width = max(decode_lengths) + 1
+        keys_T = torch.arange(round_up(width) if invariant else width, device=device)
         layout.decode_mask = (keys_T <= layout.positions_N[:num_decode, None])[:, None, None, :]
-    if extends:
-        _lay_out_extends(layout, extends)
+    if extends and not invariant:
+        shape = max(count for _, count in extends), max(length + count for length, count in extends)
+        layout.runs = [_lay_out_runs(device, extends, shape, num_decode, num_decode)]
+    elif extends:
+        slot = token = num_decode
+        for shape, group in groupby(extends, lambda extend: run_shape(*extend)):
+            rows = list(group)
+            layout.runs.append(_lay_out_runs(device, rows, shape, slot, token))
+            slot, token = slot + len(rows), token + sum(count for _, count in rows)
     return layout
 
 
-def _lay_out_extends(layout: RaggedLayout, extends: Sequence[tuple[int, int]]) -> None:
-    device = layout.cache.device
+def _lay_out_runs(
+    device: torch.device, extends: Sequence[tuple[int, int]], shape: tuple[int, int], first_slot: int, first_token: int
+) -> Runs:
     lengths_R, counts_R = (torch.tensor(column, device=device) for column in zip(*extends, strict=True))
-    offsets_L = torch.arange(int(counts_R.max()), device=device)
+    offsets_L = torch.arange(shape[0], device=device)
     valid_RL = offsets_L < counts_R[:, None]
-    starts_R = counts_R.cumsum(0) - counts_R
-    layout.extend_valid_RL = valid_RL
-    layout.extend_index_RL = torch.where(valid_RL, starts_R[:, None] + offsets_L, 0)
-    keys_T = torch.arange(int((lengths_R + counts_R).max()), device=device)
+    starts_R = first_token + counts_R.cumsum(0) - counts_R
+    index_RL = torch.where(valid_RL, starts_R[:, None] + offsets_L, first_token)
     queries_RL = torch.where(valid_RL, lengths_R[:, None] + offsets_L, 0)
-    layout.extend_mask = (keys_T <= queries_RL[:, :, None])[:, None]
+    mask = (torch.arange(shape[1], device=device) <= queries_RL[:, :, None])[:, None]
+    return Runs(first_slot, index_RL, valid_RL, mask)
 
 
 _current = threading.local()
@@ -136,11 +171,12 @@ def ragged_attention(
         k, v = keys_SKTD[:num_decode, :, :width], values_SKTD[:num_decode, :, :width]
         out = sdpa(query_NHD[:num_decode, :, None], k, v, layout.decode_mask, scale=scaling, enable_gqa=gqa)
         parts.append(out[:, :, 0])
-    if layout.extend_mask is not None and layout.extend_index_RL is not None and layout.extend_valid_RL is not None:
-        width, stop = layout.extend_mask.shape[-1], num_decode + layout.num_extend
-        k, v = keys_SKTD[num_decode:stop, :, :width], values_SKTD[num_decode:stop, :, :width]
-        padded = query_NHD[num_decode:][layout.extend_index_RL].transpose(1, 2)
-        out = sdpa(padded, k, v, layout.extend_mask, scale=scaling, enable_gqa=gqa)
-        parts.append(out.transpose(1, 2)[layout.extend_valid_RL])
+    for run in layout.runs:
+        slots = slice(run.first_slot, run.first_slot + len(run.index_RL))
+        k, v = keys_SKTD[slots, :, : run.mask.shape[-1]], values_SKTD[slots, :, : run.mask.shape[-1]]
+        out = sdpa(query_NHD[run.index_RL].transpose(1, 2), k, v, run.mask, scale=scaling, enable_gqa=gqa)
+        parts.append(out.transpose(1, 2)[run.valid_RL])
+    if layout.num_filling:
+        parts.append(parts[-1][-1:].expand(layout.num_filling, -1, -1))
     joined = parts[0] if len(parts) == 1 else torch.cat(parts)
     return joined[None], None

@@ -8,6 +8,14 @@ import torch
 
 from rlf.core.errors import RunError
 
+BLOCK = 16
+"""Slots hold a multiple of so many tokens, which an invariant layout rounds every number of tokens up to."""
+
+
+def round_up(num_tokens: int) -> int:
+    """The next multiple of `BLOCK`."""
+    return -(-num_tokens // BLOCK) * BLOCK
+
 
 class KVCache:
     """A block of slots, reserved when it is first needed. Which trajectory holds which slot is the host's affair."""
@@ -24,12 +32,12 @@ class KVCache:
         device: torch.device,
     ) -> None:
         self.device = device
-        self._reserved = num_slots, max_tokens
+        self._reserved = num_slots, round_up(max_tokens)
         self._data = torch.zeros((num_layers, 2, 0, num_heads, 0, head_dim), dtype=dtype, device=device)
 
     def fit(self, num_slots: int, num_tokens: int) -> None:
         """Reserves the slots and the tokens of each; one that they do not fit into doubles, and keeps what it holds."""
-        had = self._data
+        had, num_tokens = self._data, round_up(num_tokens)
         _, _, had_slots, _, had_tokens, _ = had.shape
         if num_slots > had_slots or num_tokens > had_tokens:
             slots = max(self._reserved[0], had_slots if num_slots <= had_slots else max(num_slots, 2 * had_slots))

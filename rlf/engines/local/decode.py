@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.nn.functional import pad
 
-from rlf.engines.local.attention import ragged_layout, using
+from rlf.engines.local.attention import ragged_layout, run_shape, using
+from rlf.engines.local.cache import BLOCK, round_up
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.slots import Row, Slots
 from rlf.training.draw import draw, likeliest
@@ -16,8 +19,12 @@ from rlf.types.policy import Finish, Sampling
 class Decoder:
     """Advances the rows of `slots`; used by one thread at a time."""
 
-    def __init__(self, model: PolicyModel, slots: Slots, decode: Callable[[Sequence[int]], str]) -> None:
+    def __init__(
+        self, model: PolicyModel, slots: Slots, decode: Callable[[Sequence[int]], str], *, invariant: bool = False
+    ) -> None:
+        """Takes the rows. Args: invariant: whether no row's bits may depend on the others."""
         self._model = model
+        self._invariant = invariant
         self._slots = slots
         self._decode = decode
 
@@ -32,6 +39,8 @@ class Decoder:
         slots.fit_cache()
         decoding = slots.active
         leaders, followers = by_shared_prompt(joining)
+        if self._invariant:
+            leaders.sort(key=lambda row: run_shape(row.num_cached, len(row.pending)))
         for row in [*leaders, *(follower for follower, _ in followers)]:
             slots.activate(row)
         logits_BV = self._forward(decoding, leaders)
@@ -58,18 +67,25 @@ class Decoder:
             cache,
             [row.num_cached for row in decoding],
             [(row.num_cached, len(run)) for row, run in zip(leaders, runs, strict=True)],
+            invariant=self._invariant,
         )
         tokens = [row.context[-1] for row in decoding]
         last = list(range(len(decoding)))
         for run in runs:
             tokens += run
             last.append(len(tokens) - 1)
+        num_rows = len(last)
+        last += last[-1:] * (round_up(num_rows) - num_rows if self._invariant else 0)
+        tokens += tokens[-1:] * layout.num_filling
         with using(layout):
             hidden_1NH = self._model.hidden(torch.tensor([tokens], device=cache.device), layout.positions_N[None])
         hidden_NH = hidden_1NH[0]
-        if runs:
+        if runs or self._invariant:
             hidden_NH = hidden_NH[torch.tensor(last, device=cache.device)]
-        return self._model.logits(hidden_NH).float()
+        logits_BV = self._model.logits(hidden_NH).float()[:num_rows]
+        if self._invariant:  # where a vector's length is no multiple, its last numbers are rounded in another way
+            logits_BV = pad(logits_BV, (0, -logits_BV.shape[-1] % (4 * BLOCK)), value=-math.inf)
+        return logits_BV
 
     def _append(self, rows: Sequence[Row], logits_BV: torch.Tensor) -> None:
         """Draws a token for every row, rows of equal sampling settings together."""

@@ -18,7 +18,7 @@ from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
 from rlf.engines.local.trainer import Trainer
 from rlf.engines.local.update import Updater
-from rlf.spec.models import ModelSpec, Schedule
+from rlf.spec.models import ModelSpec
 from rlf.training.collection import Collector
 from rlf.training.evaluation import evaluate
 from rlf.training.harness import build_harness
@@ -63,7 +63,7 @@ class LocalEngine:
             self._harness.chat.decode,
             num_slots=min(spec.most_at_once, max(per_step, per_evaluation)),
             max_tokens=spec.rollout.max_total_tokens,
-            logical=spec.rollout.schedule is Schedule.LOGICAL,
+            schedule=spec.rollout.schedule,
         )
         try_policy = partial(
             evaluate,

@@ -1,9 +1,10 @@
 """The policy host: a model and its continuous-batching sampler. No trainer is needed around it.
 
 A conversation keeps one key-value slot over all its turns, so a new turn feeds its observation tokens only. Rows leave
-and join at any decode tick. Two schedules: by the clock, rows join as soon as their tools have returned; the logical
+and join at any decode tick. Three schedules: by the clock, rows join as soon as their tools have returned; the logical
 one fixes for each row the tick at which it rejoins (`_LOGICAL_LAG` after it left) and waits for it there, so that the
-make-up of every batch, and with it every bit of the result, follows from the seed alone.
+make-up of every batch, and with it every bit of the result, follows from the seed alone; the invariant one goes by the
+clock and computes every row in shapes of its own, so that its bits do not depend on the batch.
 
 All model work runs on one thread of its own; the event loop stays free for tools. The driver alone touches the
 slots, and only between two bursts of that thread.
@@ -26,8 +27,10 @@ from rlf.chat.encoding import decode
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.engines.engine import SERVED, HostSettings
 from rlf.engines.local.decode import Decoder
+from rlf.engines.local.invariance import check_invariance
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype
 from rlf.engines.local.slots import Row, Slots
+from rlf.spec.models import Schedule
 from rlf.types.policy import Sample, SampleRequest, Sampling, Watch
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ class PolicyHost:
         *,
         num_slots: int,
         max_tokens: int | None = None,
-        logical: bool = False,
+        schedule: Schedule = Schedule.CLOCK,
         threads: int = 1,
     ) -> None:
         """Takes the model; the cache is reserved when something is sampled.
@@ -63,16 +66,21 @@ class PolicyHost:
             decode: text of tokens, to look for stop strings.
             num_slots: conversations sampled at once; further open ones wait in their order.
             max_tokens: of a whole conversation, for which the cache is reserved; None: it grows as it is needed.
-            logical: whether batches follow a logical order instead of the clock.
+            schedule: when rows rejoin the batch.
             threads: CPU cores of one operation.
+
+        Raises:
+            RlfError: this machine has no invariant schedule.
         """
         self.model = model
         cache = model.new_cache(0, 0) if max_tokens is None else model.new_cache(num_slots, max_tokens)
         self._slots = Slots(cache, num_slots)
-        self._decoder = Decoder(model, self._slots, decode)
+        self._decoder = Decoder(model, self._slots, decode, invariant=schedule is Schedule.INVARIANT)
         self._max_tokens = max_tokens or 0
-        self._logical = logical
+        self._logical = schedule is Schedule.LOGICAL
         self._thread = ThreadPoolExecutor(1, "rlf-model", initializer=torch.set_num_threads, initargs=(threads,))
+        if schedule is Schedule.INVARIANT:
+            self._thread.submit(check_invariance, model).result()
         self._rows: dict[str, Row] = {}
         self._num_open = 0
         self._queue: deque[Row] = deque()
@@ -267,13 +275,14 @@ def load_host(
     place = resolve_device(device)
     tokenizer = load_tokenizer(path)
     # Weights are held as in training where the bits matter.
-    model = load_model(path, dtype=resolve_dtype(settings.dtype, place), device=place, frozen=not settings.logical)
+    is_exact = settings.schedule is not Schedule.CLOCK
+    model = load_model(path, dtype=resolve_dtype(settings.dtype, place), device=place, frozen=not is_exact)
     host = PolicyHost(
         model,
         partial(decode, tokenizer),
         num_slots=settings.num_slots,
         max_tokens=settings.max_tokens,
-        logical=settings.logical,
-        threads=1 if settings.logical else torch.get_num_threads(),
+        schedule=settings.schedule,
+        threads=1 if is_exact else torch.get_num_threads(),
     )
     return host, tokenizer

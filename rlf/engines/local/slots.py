@@ -46,7 +46,7 @@ class Row:
     """Takes what is sampled so far of this turn."""
     released: bool = False
 
-    def begin(self, request: SampleRequest, reply: asyncio.Future[Sample], max_tokens: int) -> None:
+    def begin(self, request: SampleRequest, reply: asyncio.Future[Sample] | None, max_tokens: int) -> None:
         """Takes the next turn. Its context must extend what is known, unless it is fresh."""
         if request.fresh:
             self._forget(request.tokens)

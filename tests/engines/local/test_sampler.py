@@ -6,6 +6,7 @@ import torch
 
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
+from rlf.spec.models import Schedule
 from rlf.testing.models import save_random_model
 from rlf.types import Finish, SampleRequest, Sampling
 
@@ -13,13 +14,13 @@ STOP = 1
 PLAIN = Sampling(stop_token_ids=(STOP,))
 
 
-def new_sampler(model, *, logical=True, num_slots=16, max_tokens=160, decode=None):
+def new_sampler(model, *, schedule=Schedule.LOGICAL, num_slots=16, max_tokens=160, decode=None):
     return PolicyHost(
         model,
         decode or (lambda tokens: "".join(chr(97 + t) for t in tokens)),
         num_slots=num_slots,
         max_tokens=max_tokens,
-        logical=logical,
+        schedule=schedule,
     )
 
 
@@ -64,10 +65,10 @@ def recomputed(model, tokens, temperature=1.0):
     return logits[:-1].log_softmax(-1).gather(1, tokens_1T[0, 1:, None])[:, 0].tolist()
 
 
-@pytest.mark.parametrize("logical", [True, False])
+@pytest.mark.parametrize("schedule", Schedule)
 @pytest.mark.parametrize("num_slots", [3, 16])
-def test_logprobs_over_cached_ragged_turns_equal_one_plain_forward_pass(model, logical, num_slots):
-    for tokens, mask, logprobs in play(new_sampler(model, logical=logical, num_slots=num_slots)):
+def test_logprobs_over_cached_ragged_turns_equal_one_plain_forward_pass(model, schedule, num_slots):
+    for tokens, mask, logprobs in play(new_sampler(model, schedule=schedule, num_slots=num_slots)):
         plain = [0.0, *recomputed(model, tokens)]
         for position, sampled in enumerate(mask):
             if sampled:
@@ -84,6 +85,16 @@ def test_the_logical_schedule_gives_the_same_bits_whatever_the_tools_timing(mode
 def test_the_logical_schedule_gives_the_same_bits_with_fewer_slots_than_trajectories(model):
     first = play(new_sampler(model, num_slots=5))
     assert play(new_sampler(model, num_slots=5), max_delay=0.02) == first
+
+
+def test_the_invariant_schedule_gives_the_same_bits_whatever_the_timing_and_the_batch(model):
+    keys = {"sampling": Sampling(0.9, top_p=0.95, stop_token_ids=(STOP,)), "count": 24}
+    first = play(new_sampler(model, schedule=Schedule.INVARIANT), **keys)
+    for num_slots in (1, 7, 24):
+        sampler = new_sampler(model, schedule=Schedule.INVARIANT, num_slots=num_slots, max_tokens=None)
+        assert play(sampler, max_delay=0.01, clock=random.Random(num_slots), **keys) == first
+    few = play(new_sampler(model, schedule=Schedule.INVARIANT), **keys | {"count": 3})
+    assert few == first[:3]
 
 
 def test_what_a_row_draws_depends_on_its_own_seed_only(model):
@@ -137,7 +148,7 @@ def test_a_trajectory_waits_for_its_own_tools_only(model):
     """The tool of one returns when the other is over: with a barrier, neither would go on."""
 
     async def main():
-        sampler = new_sampler(model, logical=False)
+        sampler = new_sampler(model, schedule=Schedule.CLOCK)
         sampler.open(["slow", "fast"])
         over = asyncio.Event()
 
@@ -162,7 +173,7 @@ def test_a_trajectory_waits_for_its_own_tools_only(model):
 
 def test_cancelling_a_trajectory_frees_its_slot_for_the_next(model):
     async def main():
-        sampler = new_sampler(model, logical=False, num_slots=1)
+        sampler = new_sampler(model, schedule=Schedule.CLOCK, num_slots=1)
         sampler.open(["a", "b"])
         long = asyncio.create_task(sampler.sample(SampleRequest("a", [5, 6, 7], 140, Sampling(), seed=1)))
         other = asyncio.create_task(sampler.sample(SampleRequest("b", [5, 6, 7], 4, Sampling(), seed=2)))
@@ -206,10 +217,10 @@ def test_a_model_that_computes_in_bfloat16_samples_what_its_trainer_sees(tmp_pat
     assert max(differences) < 0.5 and sum(differences) / len(differences) < 0.05
 
 
-@pytest.mark.parametrize("logical", [True, False])
-def test_time_that_the_logical_schedule_holds_others_back_is_measured(model, logical):
+@pytest.mark.parametrize("schedule", Schedule)
+def test_time_that_the_logical_schedule_holds_others_back_is_measured(model, schedule):
     """The second trajectory can sample while the first one's tool is out: only the logical order makes it wait."""
-    sampler = new_sampler(model, logical=logical)
+    sampler = new_sampler(model, schedule=schedule)
 
     async def talk(name, tool):
         tokens = [5, 6, 7]
@@ -240,20 +251,20 @@ def test_time_that_the_logical_schedule_holds_others_back_is_measured(model, log
             """Returns once the sampler stands still, or by the clock once the other one is over."""
             stands_still.clear()
             before.append(sampler.held_s)
-            await (stands_still if logical else over).wait()
+            await (stands_still if schedule is Schedule.LOGICAL else over).wait()
 
         await asyncio.gather(fast(), talk("slow", slow_tool))
         await sampler.close()
         return before[0]
 
     before = asyncio.run(asyncio.wait_for(main(), 60))
-    assert (sampler.held_s > before) is logical
+    assert (sampler.held_s > before) is (schedule is Schedule.LOGICAL)
 
 
-@pytest.mark.parametrize("logical", [True, False])
-def test_a_cache_that_grows_holds_what_a_reserved_one_does(model, logical):
-    reserved = play(new_sampler(model, logical=logical, num_slots=5))
-    grown = play(new_sampler(model, logical=logical, num_slots=5, max_tokens=None))
+@pytest.mark.parametrize("schedule", Schedule)
+def test_a_cache_that_grows_holds_what_a_reserved_one_does(model, schedule):
+    reserved = play(new_sampler(model, schedule=schedule, num_slots=5))
+    grown = play(new_sampler(model, schedule=schedule, num_slots=5, max_tokens=None))
     assert [tokens for tokens, _, _ in grown] == [tokens for tokens, _, _ in reserved]
     for (_, _, one), (_, _, other) in zip(grown, reserved, strict=True):
         assert one == pytest.approx(other, abs=2e-5)
@@ -269,7 +280,7 @@ def test_conversations_with_settings_of_their_own_share_batches_and_get_what_eac
     settings = [Sampling(0.0), Sampling(1.3, top_k=3), Sampling(0.7, top_p=0.8), Sampling(stop_strings=("b",))]
 
     async def main(chosen):
-        async with new_sampler(model, logical=False, max_tokens=None) as host:
+        async with new_sampler(model, schedule=Schedule.CLOCK, max_tokens=None) as host:
             requests = [host.complete([5 + at, 6, 7], 12, sampling, seed=at) for at, sampling in chosen]
             return [sample.tokens for sample in await asyncio.gather(*requests)]
 
@@ -277,12 +288,12 @@ def test_conversations_with_settings_of_their_own_share_batches_and_get_what_eac
     assert asyncio.run(main(numbered)) == [asyncio.run(main([each]))[0] for each in numbered]
 
 
-@pytest.mark.parametrize("logical", [True, False])
-def test_who_watches_a_turn_sees_its_tokens_grow_to_those_that_are_given(model, logical):
+@pytest.mark.parametrize("schedule", Schedule)
+def test_who_watches_a_turn_sees_its_tokens_grow_to_those_that_are_given(model, schedule):
     seen = []
 
     async def main():
-        async with new_sampler(model, logical=logical, max_tokens=None) as host:
+        async with new_sampler(model, schedule=schedule, max_tokens=None) as host:
             watched = host.complete([5, 6, 7], 12, Sampling(), 3, lambda sample: seen.append([*sample.tokens]))
             return await asyncio.gather(watched, host.complete([5, 6], 12, Sampling(), 4))
 
