@@ -25,8 +25,11 @@ def check_runs_folder(runs_folder: Path) -> None:
         raise RlfError(f"--runs: {runs_folder} cannot be written, so no run can be recorded there. Name another.")
 
 
-def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = None) -> Store:
+def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = None, read_only: bool = False) -> Store:
     """The lineage that the variable RLF_DB names, a file or SQLAlchemy URL; else `url`; else that of the runs folder.
+
+    Args:
+        read_only: whether nothing of its file is changed: one of an older rlf is not migrated.
 
     Raises RlfError when there is none and none is to be made, or where the folder cannot be one.
     """
@@ -36,7 +39,7 @@ def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = N
             runs_folder.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError as error:
             raise RlfError(f"--runs: {runs_folder} cannot be made: {error.strerror}. Name another folder.") from error
-    return open_store(os.environ.get("RLF_DB") or url or runs_folder / "rlf.db", create=create)
+    return open_store(os.environ.get("RLF_DB") or url or runs_folder / "rlf.db", create=create, read_only=read_only)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import inspect
 import json
 import sys
 import types
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
@@ -77,6 +78,20 @@ def line_schema(command: str, event: str | None = None) -> Schema:
     return {"$schema": _DIALECT, "$ref": f"#/$defs/{name}", "$defs": output_schema()["$defs"]}
 
 
+def returned_schemas(functions: Mapping[str, Callable[..., Any]], refs: str) -> tuple[dict[str, Schema], Schema]:
+    """The schema of what each function returns, as JSON, and the definitions that they name.
+
+    Args:
+        refs: where a document has the definitions, e.g. `#/components/schemas/`.
+    """
+    defs = _Definitions(refs)
+    found = {
+        name: defs.schema(get_type_hints(function, localns=_imported_for_types(function.__module__))["return"])
+        for name, function in functions.items()
+    }
+    return found, dict(sorted(defs.found.items()))
+
+
 def _line(command: str, data: Schema, event: str | None = None) -> Schema:
     head: Schema = {"rlf": {"const": VERSION}, "command": {"const": command}}
     if event is not None:
@@ -92,7 +107,8 @@ def _object(properties: Schema, required: Sequence[str] | None = None) -> Schema
 class _Definitions:
     """Schemas of types; dataclasses and enums become definitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, refs: str = "#/$defs/") -> None:
+        self._refs = refs
         self.found: dict[str, Schema] = {}
         self._name_by_type: dict[Any, str] = {}
 
@@ -109,13 +125,15 @@ class _Definitions:
             return self._composed(tuple, tuple(get_type_hints(kind).values()))
         if not (is_dataclass(kind) or issubclass(kind, Enum)):
             raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON form. Print a dataclass.")
-        return {"$ref": f"#/$defs/{self._name(kind)}"}
+        return {"$ref": f"{self._refs}{self._name(kind)}"}
 
     def _composed(self, origin: Any, arguments: tuple[Any, ...]) -> Schema:
         if origin is Literal:
             return {"enum": list(arguments)}
         if origin in (Union, types.UnionType):
             return {"anyOf": [self.schema(argument) for argument in arguments]}
+        if origin is Counter:
+            return {"type": "object", "additionalProperties": self.schema(int)}
         if issubclass(origin, Mapping):
             return {"type": "object", "additionalProperties": self.schema(arguments[1])}
         assert issubclass(origin, Sequence | Set), f"{origin!r} has no JSON form"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from time import monotonic
@@ -29,6 +30,12 @@ def waiting_for(what: str) -> Iterator[None]:
         yield
     finally:
         del _waits[number]
+
+
+def open_waits() -> list[tuple[float, str]]:
+    """Unix time at which each wait began, and what is waited for."""
+    now, here = time.time(), monotonic()
+    return [(now - (here - since), what) for since, what in list(_waits.values())]
 
 
 def describe_waits(least_s: float) -> str | None:

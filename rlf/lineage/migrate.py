@@ -24,7 +24,7 @@ from sqlalchemy.schema import CreateTable
 from rlf.core import RlfError
 from rlf.lineage.tables import metadata
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest revision in migrations/versions; known here so that opening an up-to-date database loads no alembic."""
 VERSION_TABLE = "rlf_version"
 """Not alembic's default name: a team's database may hold other programs' tables too."""

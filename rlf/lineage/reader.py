@@ -355,6 +355,10 @@ class Reader:
             .where(of.run_id == run_id, wanted_here | calls.inner.is_not(None), *_conditions(wanted))
             .order_by(of.phase, of.step, of.k, calls.turn, calls.position)
         )
+        if Outcome.OK not in outcomes:  # few: found by their indexes, in any run
+            failed = select(calls.trajectory_ref).where(text(tables.CALL_FAILED), wanted_here)
+            inside = select(calls.trajectory_ref).where(text(tables.CALL_OF_AGENT))
+            query = query.where(of.id.in_(failed) | of.id.in_(inside))
         found = list[FoundCall]()
         with self.store.read() as connection:
             for rows in connection.execute(query).partitions(_ROWS):
@@ -373,8 +377,8 @@ class Reader:
     def names_inside(self, run_id: str) -> set[str]:
         """Names of the tools that agents called."""
         of, calls = tables.trajectories.c, tables.tool_calls.c
-        joined = select(calls.inner).join(tables.trajectories, of.id == calls.trajectory_ref)
-        rows = self._all(joined.where(of.run_id == run_id, calls.inner.is_not(None)))
+        here = select(of.id).where(of.id == calls.trajectory_ref, of.run_id == run_id).exists()
+        rows = self._all(select(calls.inner).where(text(tables.CALL_OF_AGENT), here))
         return {name for row in rows for name in inner_names(row.inner)}
 
     def step_totals(self, run_id: str) -> list[StepTotals]:

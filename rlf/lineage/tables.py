@@ -69,6 +69,8 @@ _LATE = {"is_late": True}
 FAILED = "coalesce(success, 0.0) < 1.0"
 """Of a trajectory that did not succeed, or could not be scored; in these very words, so that its index serves."""
 CALL_FAILED = "outcome <> 'ok'"
+CALL_OF_AGENT = "inner IS NOT NULL"
+"""Of a call in which an agent worked, with calls of its own."""
 
 
 def _where(condition: str) -> dict[str, Any]:
@@ -182,6 +184,7 @@ tool_calls = Table(
     *_optional(Boolean, "coerced"),
     *_optional(Text, "usage", "structured", "images", "inner"),
     Index("ix_tool_calls_failed", "name", "outcome", info=_LATE, **_where(CALL_FAILED)),
+    Index("ix_tool_calls_inner", "trajectory_ref", info=_LATE, **_where(CALL_OF_AGENT)),
 )
 
 scores = Table(

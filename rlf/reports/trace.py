@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -36,9 +37,22 @@ class Match:
     question: str
 
 
-def find(reader: Reader, run_id: str, wanted: TrajectoryFilter, text: str | None, limit: int) -> list[Match]:
-    """The trajectories that match, whole ones only where a text is looked for in prompts, turns and results."""
+def find(
+    reader: Reader,
+    run_id: str,
+    wanted: TrajectoryFilter,
+    text: str | None,
+    limit: int,
+    after: tuple[str, int, int] | None = None,
+) -> list[Match]:
+    """The trajectories that match, whole ones only where a text is looked for in prompts, turns and results.
+
+    Args:
+        after: phase, step and position of the one behind which the wanted ones stand.
+    """
     heads: Iterable[TrajectorySummary] = reader.trajectories(run_id, wanted)
+    if after is not None:
+        heads = list(islice(dropwhile(lambda head: (head.phase, head.step, head.k) != after, heads), 1, None))
     if text is not None:
         heads = reader.with_words(run_id, list(heads), text)
     found = []

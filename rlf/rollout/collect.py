@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from rlf.core import RunError
+from rlf.core.stages import stage
 from rlf.core.waits import reporting_waits
 from rlf.rewards.function import RewardFunction
 from rlf.rollout.rollout import Rollout
@@ -66,14 +67,16 @@ async def collect(
         keep(trajectory)
         scored = await reward.score(trajectory, step=step, group_size=sizes[rollout.task.id])
         known[rollout.id] = scored
+        here.num_done += 1
         if on_scored is not None:
             on_scored(scored)
         return scored
 
     player.open([rollout.id for rollout in rollouts])
     try:
-        async with reporting_waits():
-            done = await _side_by_side([play_and_score(rollout) for rollout in rollouts], halt)
+        with stage(f"{_phase(rollouts)} {step}", len(rollouts)) as here:
+            async with reporting_waits():
+                done = await _side_by_side([play_and_score(rollout) for rollout in rollouts], halt)
         over = {scored.trajectory.id for scored in done}
         left = [known[rollout.id] for rollout in rollouts if rollout.id in known and rollout.id not in over]
         if left and cut_off is not None:
@@ -86,6 +89,12 @@ async def collect(
     finally:
         for rollout in rollouts:
             player.release(rollout.id)
+
+
+def _phase(rollouts: Sequence[Rollout]) -> str:
+    """`train`, or the mode of an evaluation, as the ids have it."""
+    first, *others = rollouts[0].id.split("/") if rollouts else ["nothing"]
+    return others[0] if first == "eval" and others else first
 
 
 class Halt:

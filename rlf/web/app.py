@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,9 +20,10 @@ from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecE
 from rlf.core.plain_json import as_json
 from rlf.web.api import AREAS
 from rlf.web.guard import Guard
+from rlf.web.openapi import describe_answers
 from rlf.web.pages import ROUTERS
 from rlf.web.settings import WebSettings
-from rlf.web.site import API, Site
+from rlf.web.site import API, Area, Site
 
 logger = logging.getLogger(__name__)
 _STATUS = {
@@ -33,6 +35,20 @@ _STATUS = {
 }
 
 
+class _App(FastAPI):
+    """Describes what its routes answer, which FastAPI does not see: they return data as `as_json` writes it."""
+
+    def __init__(self, areas: Sequence[Area], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._answers = {name: answer for area in areas for name, answer in area.answers.items()}
+
+    def openapi(self) -> dict[str, Any]:
+        """The document at `/api/v1/openapi.json`."""
+        if self.openapi_schema is None:
+            self.openapi_schema = describe_answers(super().openapi(), self._answers)
+        return self.openapi_schema
+
+
 def create_app(settings: WebSettings) -> FastAPI:
     """The page of a project; `uvicorn` serves it."""
     site = Site(settings)
@@ -42,7 +58,9 @@ def create_app(settings: WebSettings) -> FastAPI:
         yield
         site.close()
 
-    app = FastAPI(
+    areas = [module.routes(site) for module in AREAS]
+    app = _App(
+        areas,
         title="rlf",
         version=__version__,
         openapi_url=f"{API}/openapi.json",
@@ -54,8 +72,8 @@ def create_app(settings: WebSettings) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
-    for module in AREAS:
-        app.include_router(module.routes(site).router)
+    for area in areas:
+        app.include_router(area.router)
     _answer_errors(app, site)
     app.add_middleware(Guard, settings=settings)
     return app

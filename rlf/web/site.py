@@ -7,7 +7,8 @@ import os
 import shlex
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from markupsafe import Markup
 from rlf import __version__
 from rlf.api.fresh.client import FreshProcesses
 from rlf.api.jobs import Jobs
-from rlf.api.lineage import Reader, blaming_damage, open_reader
+from rlf.api.lineage import Reader, blaming_damage, open_lineage
 from rlf.api.runs.openings import Openings
 from rlf.api.specs.files import ProjectFiles
 from rlf.core.hashing import short
@@ -63,34 +64,43 @@ class Site:
         self.fresh = FreshProcesses(settings.project)
         self.is_ending = False
         self._lock = threading.Lock()
-        self._open = ExitStack()
-        self._reader: Reader | None = None
-        self._file: tuple[int, int] | None = None
+        self._opened: _Opened | None = None
         self._openings: dict[str, Openings] = {}
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
         """The lineage, opened at the first question, and again where its file was replaced. Raises RlfError without."""
+        opened = self._borrow()
+        try:
+            with blaming_damage(opened.reader.store):
+                yield opened.reader
+        finally:
+            with self._lock:
+                opened.num_users -= 1
+                if opened is not self._opened:
+                    opened.close_unused()
+
+    def _borrow(self) -> _Opened:
+        """The lineage that is there now; one that was replaced is closed by its last user."""
+        file = self.settings.runs_folder / "rlf.db"
         with self._lock:
-            file = _identity(self.settings.runs_folder / "rlf.db")
-            if self._reader is None or file != self._file:
-                self._open.close()
-                self._reader = None
-                self._reader = self._open.enter_context(open_reader(self.settings.runs_folder))
-                self._file = _identity(self.settings.runs_folder / "rlf.db")
-            reader = self._reader
-        with blaming_damage(reader.store):
-            yield reader
+            if self._opened is None or _identity(file) != self._opened.file:
+                before, self._opened = self._opened, None
+                if before is not None:
+                    before.close_unused()
+                store = open_lineage(self.settings.runs_folder, read_only=self.settings.read_only)
+                self._opened = _Opened(Reader(store), _identity(file))
+            self._opened.num_users += 1
+            return self._opened
 
     def openings(self, run_id: str) -> Openings:
         """What reads the prompts and tokens of a run; a few are kept, for each loads a tokenizer."""
         with self._lock:
             if run_id not in self._openings:
-                reader = self._reader
-                assert reader is not None, "openings are asked for within `reader`"
+                assert self._opened is not None, "openings are asked for within `reader`"
                 while len(self._openings) >= _MAX_OPENINGS:
                     del self._openings[next(iter(self._openings))]
-                self._openings[run_id] = Openings(reader.get_run(run_id))
+                self._openings[run_id] = Openings(self._opened.reader.get_run(run_id))
             return self._openings[run_id]
 
     @property
@@ -105,7 +115,10 @@ class Site:
 
     def close(self) -> None:
         """Closes the lineage and ends the zygote; jobs continue."""
-        self._open.close()
+        with self._lock:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened.close_unused()
         self.fresh.close()
 
     def page(self, request: Request, template: str, status: int = 200, /, **values: object) -> HTMLResponse:
@@ -121,22 +134,44 @@ class Site:
         return HTMLResponse(text, status, headers={"Vary": "HX-Request"})
 
 
+@dataclass(slots=True)
+class _Opened:
+    """A lineage that is open."""
+
+    reader: Reader
+    file: tuple[int, int] | None
+    """Which file it is."""
+    num_users: int = 0
+    """Requests that read it now."""
+
+    def close_unused(self) -> None:
+        """Closes it, unless somebody reads it."""
+        if self.num_users == 0:
+            self.reader.store.close()
+
+
 class Area:
     """The routes of one area under `/api/v1`: functions of a request's parameters that return frozen data."""
 
     def __init__(self, site: Site, name: str) -> None:
         self.router = APIRouter(prefix=API, tags=[name])
+        self.answers: dict[str, tuple[int, Callable[..., Any] | str]] = {}
+        """By operation: its status, and the function, or the task of `rlf.api.fresh.tasks`, that returns the data."""
         self._read_only = site.settings.read_only
 
-    def read(self, path: str) -> Callable[[_Handler], _Handler]:
-        """Registers a function that changes nothing."""
-        return lambda function: self._answer(path, "GET", function, 200)
+    def read(self, path: str, *, task: str | None = None) -> Callable[[_Handler], _Handler]:
+        """Registers a function that changes nothing. Args: task: whose result it returns, where that is one's."""
+        return lambda function: self._answer(path, "GET", function, 200, task)
 
-    def act(self, method: str, path: str, status: int = 200) -> Callable[[_Handler], _Handler]:
+    def act(
+        self, method: str, path: str, status: int = 200, *, task: str | None = None
+    ) -> Callable[[_Handler], _Handler]:
         """Registers a function that changes or starts something; a server that is read-only has no such route."""
-        return lambda function: function if self._read_only else self._answer(path, method, function, status)
+        return lambda function: function if self._read_only else self._answer(path, method, function, status, task)
 
-    def _answer(self, path: str, method: str, function: _Handler, status: int) -> _Handler:
+    def _answer(self, path: str, method: str, function: _Handler, status: int, task: str | None) -> _Handler:
+        self.answers[function.__name__] = (status, task or function)
+
         def answer(data: Any = Depends(function)) -> JSONResponse:
             return JSONResponse(as_json(data), status)
 

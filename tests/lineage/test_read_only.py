@@ -108,7 +108,7 @@ def test_a_database_of_an_older_rlf_that_cannot_be_written_is_not_migrated(folde
     with sqlite3.connect(folder / "rlf.db") as database:
         database.execute("UPDATE rlf_version SET version_num = '0001'")
     locked()
-    with pytest.raises(RunError, match=r"schema of an older rlf .* Copy the runs folder"):
+    with pytest.raises(RunError, match=r"schema of an older rlf.* copy the runs folder"):
         open_lineage(folder)
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from dataclasses import replace
 
+from rlf.api.running.now import NowWriter
+from rlf.core.stages import stage
+from rlf.core.waits import waiting_for
 from rlf.lineage import open_store, start_run
+from rlf.web.api.live import _Look
+from rlf.web.settings import WebSettings
+from rlf.web.site import Site
 
 from ..reports.synthetic import run_record
 
@@ -48,3 +56,52 @@ def test_what_is_paid_and_not_right_is_one_page(client):
     found = client.get(f"/api/v1/runs/{run_record().id}/paid").json()
     assert found["threshold"] is not None and found["num_paid"] == 0
     assert [step["step"] for step in found["steps"]] == [1, 2]
+
+
+def test_a_server_that_is_read_only_does_not_migrate_an_older_lineage(clients, tmp_path):
+    file = tmp_path / "runs/rlf.db"
+    with open_store(file) as store:
+        start_run(store, run_record())
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE rlf_version SET version_num = '0007'")
+    before = file.read_bytes()
+    refused = clients(runs_folder=tmp_path / "runs", read_only=True).get("/api/v1/runs")
+    assert refused.status_code == 500 and "only read here" in refused.json()["error"]["message"]
+    assert file.read_bytes() == before
+
+
+def test_a_lineage_that_is_replaced_is_closed_by_its_last_reader(tmp_path):
+    file = tmp_path / "runs/rlf.db"
+    with open_store(file) as store:
+        start_run(store, run_record())
+    site = Site(WebSettings(tmp_path, tmp_path / "runs"))
+    with site.reader() as before:
+        file.rename(tmp_path / "moved.db")
+        with open_store(file) as store:
+            start_run(store, replace(run_record(), id="another"))
+        with site.reader() as now:
+            assert [run.record.id for run in now.list_runs()] == ["another"]
+        assert [run.record.id for run in before.list_runs()] == [run_record().id]
+    site.close()
+
+
+def test_what_a_run_does_now_is_in_json_on_its_page_and_in_the_stream(clients, tmp_path):
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        start_run(store, run_record())
+        client = clients(runs_folder=tmp_path / "runs")
+        assert client.get(f"/api/v1/runs/{run_record().id}/now").json() is None
+        folder = tmp_path / "runs" / run_record().id
+        with stage("train 3", 8) as here, waiting_for("tool search (train/3/0)"), NowWriter(folder):
+            here.num_done = 5
+            deadline = time.monotonic() + 10
+            while not (folder / "now.json").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            found = client.get(f"/api/v1/runs/{run_record().id}/now").json()
+            assert [(one["what"], one["num_done"], one["num_planned"]) for one in found["stages"]] == [
+                ("train 3", 5, 8)
+            ]
+            assert [(one["what"], one["number"]) for one in found["waits"]] == [("tool search", 1)]
+            assert "train 3: 5 of 8 · waits for tool search (1" in client.get(f"/runs/{run_record().id}").text
+            (message,) = _Look(client.app.state.site, {}).next()
+            assert message.startswith("event: now") and "train 3: 5 of 8" in message
+        assert not (folder / "now.json").exists()

@@ -45,6 +45,20 @@ def test_filters_are_those_of_the_fields(client, listed):
     assert client.get(f"{RUN}/t", params={"failure": "none_such"}).status_code == 422
 
 
+@pytest.mark.parametrize("asked", [{"text": "Bitbal"}, {"text": "no such words"}, {"flipped": True}])
+def test_json_and_pages_find_the_same_by_text_and_by_flips(client, listed, asked):
+    found = client.get(f"{RUN}/t", params=asked).json()["rows"]
+    places = [(s["phase"], s["step"], s["k"]) for row in found for s in [row["summary"]]]
+    query = {"result": "flipped"} if "flipped" in asked else asked
+    page = client.get(f"/runs/{run_record().id}/t", params=query).text
+    assert all(f"/{phase}/{step}/{k}?" in page for phase, step, k in places)
+    if "text" in asked:
+        assert listed(**asked) == places and bool(places) == (asked["text"] == "Bitbal")
+    if len(places) > 1:
+        shown = client.get(f"{RUN}/t/{'/'.join(map(str, places[0]))}", params=asked).json()
+        assert (shown["previous"], shown["next"]) == (None, "/".join(map(str, places[1])))
+
+
 def test_a_question_stands_beside_each_trajectory(client):
     rows = client.get(f"{RUN}/t").json()["rows"]
     assert {row["question"] for row in rows} == {"What is the employer of Bitbal?"}

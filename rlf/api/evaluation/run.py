@@ -216,7 +216,7 @@ def _drive(
         traffic = Traffic(redact=store.redactor.text, meter=budget.meter)
         work = partial(play, prepared, loaded, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
         try:
-            asyncio.run(run_owned(store, run_id, budget, recorder, work))
+            asyncio.run(run_owned(store, run_id, budget, recorder, work, None, run_folder(runs_folder, run_id)))
             status = RunStatus.FAILED if unscored else RunStatus.FINISHED
             ended = RunFinished(status, step, "; ".join(unscored) or None)
         except KeyboardInterrupt:

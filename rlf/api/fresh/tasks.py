@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlf.api.python.specs import Check, check
 from rlf.api.python.tools import ShownTool, Tool
 from rlf.api.tools import load, trials
 from rlf.core.errors import RlfError, SpecError
+from rlf.core.redact import Redactor
+
+if TYPE_CHECKING:
+    from rlf.api.doctor.findings import Examination
+    from rlf.api.formats.prompts import ShownPrompt, ShownToken
+    from rlf.api.rewards.kinds import RewardTerm
+    from rlf.api.rewards.scoring import Rescoring, Trial
+    from rlf.api.runs.why import AdvantageReason
+    from rlf.api.specs.planning import PlanReport
+    from rlf.spec.models import RunSpec
 
 _MAX_ROWS = 1_000
 """Rows of a dataset that are looked at for lengths and duplicates."""
@@ -73,7 +84,7 @@ def _check_part(part: str, file: Path, text: str | None) -> Check:
     return Check((), name=file.stem)
 
 
-def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> Any:
+def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> PlanReport:
     """`rlf plan` of a spec whose text may not be saved."""
     from rlf.api.specs.planning import report_plan
     from rlf.spec.reading.layers import absolute
@@ -110,7 +121,7 @@ def call_tool(file: str, name: str | None, arguments: Mapping[str, Any]) -> tria
     return asyncio.run(trials.call_tool(tools, name or tools[0].name, arguments))
 
 
-def list_rewards(files: Sequence[str]) -> list[Any]:
+def list_rewards(files: Sequence[str]) -> list[RewardTerm]:
     """The terms of reward files and specs."""
     from rlf.api.rewards.kinds import describe_terms
     from rlf.api.rewards.scoring import load_rewards
@@ -118,7 +129,7 @@ def list_rewards(files: Sequence[str]) -> list[Any]:
     return describe_terms(load_rewards([Path(file) for file in files]))
 
 
-def try_rewards(files: Sequence[str]) -> list[Any]:
+def try_rewards(files: Sequence[str]) -> list[Trial]:
     """`rlf rewards test`."""
     from rlf.api.rewards.scoring import load_rewards, try_rewards
 
@@ -133,7 +144,7 @@ def rescore(
     runs: str,
     phase: str,
     step: int | None,
-) -> Any:
+) -> Rescoring:
     """`rlf rewards score`: a step of a run by the terms of a spec, of its own plan without one.
 
     Args:
@@ -150,7 +161,7 @@ def rescore(
     return asyncio.run(rescore(found.model_copy(update={"rewards": tuple(terms)}), saved))
 
 
-def _recorded_spec(run: str, runs_folder: Path) -> Any:
+def _recorded_spec(run: str, runs_folder: Path) -> RunSpec:
     """The spec that a run was made with."""
     from rlf.api.lineage import open_reader
     from rlf.api.running.restoring import Places, restore_plan, take_environment
@@ -162,11 +173,17 @@ def _recorded_spec(run: str, runs_folder: Path) -> Any:
     return restore_plan(record, places).spec
 
 
-def show_prompt(spec: str, overrides: Sequence[str]) -> Any:
-    """`rlf format show`: the first question as the model reads it, token by token."""
+def show_prompt(spec: str, overrides: Sequence[str]) -> ShownPrompt:
+    """`rlf format show`: the first question as the model reads it, token by token, without secrets across tokens."""
     from rlf.api.formats.prompts import show_prompt
 
-    return show_prompt([Path(spec)], list(overrides))
+    found = show_prompt([Path(spec)], list(overrides))
+    texts = Redactor(os.environ).pieces([token.text for token in found.tokens])
+    return replace(found, tokens=tuple(map(_with_text, found.tokens, texts)))
+
+
+def _with_text(token: ShownToken, text: str) -> ShownToken:
+    return replace(token, text=text)
 
 
 def show_data(spec: str, overrides: Sequence[str], which: str, begin: int, limit: int) -> DataPage:
@@ -212,14 +229,14 @@ def _histogram(values: Sequence[int], num_bars: int = 20) -> tuple[tuple[int, in
     return tuple(counts.items())
 
 
-def explain_advantage(run: str, runs: str, step: int, k: int) -> Any:
+def explain_advantage(run: str, runs: str, step: int, k: int) -> AdvantageReason:
     """Why a trajectory was trained with its advantage."""
     from rlf.api.runs.why import explain_advantage
 
     return explain_advantage(run, Path(runs), step, k)
 
 
-def examine(runs: str) -> Any:
+def examine(runs: str) -> Examination:
     """`rlf doctor`."""
     from rlf.api.doctor.findings import examine
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -30,6 +31,9 @@ data: {train: {path: "builtin:encyclopedia/train", prompt: question, answer: ans
 rewards: [{kind: rule, name: match, rule: exact_match}]
 train: {steps: 1, algorithm: grpo}
 """
+_HEAVY = ("torch", "transformers.models.auto.tokenization_auto", "rlf.training.harness", "rlf.training.batch")
+"""What prompts and advantages need, seconds to import: done while nobody asks for anything."""
+_IDLE_S = 2.0
 
 
 def main() -> None:
@@ -40,7 +44,12 @@ def main() -> None:
             importlib.import_module(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    heavy = list(_HEAVY)
     while True:
+        if heavy and not select.select([control], [], [], _IDLE_S)[0]:
+            with suppress(ImportError):
+                importlib.import_module(heavy.pop(0))
+            continue
         message, files, _, _ = socket.recv_fds(control, 1, 1)
         if not message:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rlf.algo.health import Action
 from rlf.api.running.budgets import Budget, BudgetSpent
 from rlf.api.running.checkpoints import drop_checkpoints
+from rlf.api.running.now import NowWriter
 from rlf.api.running.sink import HealthStop, RunSink
 from rlf.api.running.tracking import Tracking
 from rlf.core import stops
@@ -87,7 +88,7 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
             sink.shown = view(info)
             for event in sink.opening:
                 sink(event)
-            asyncio.run(run_owned(store, info.run_id, budget, recorder, engine.run, engine.leave_job))
+            asyncio.run(run_owned(store, info.run_id, budget, recorder, engine.run, engine.leave_job, info.folder))
             status = RunStatus.FINISHED
         except KeyboardInterrupt:
             status, error = RunStatus.INTERRUPTED, stops.reason()
@@ -132,12 +133,14 @@ async def run_owned(
     budget: Budget,
     recorder: Recorder,
     work: Callable[[], Awaitable[None]],
-    leave_job: Callable[[], None] | None = None,
+    leave_job: Callable[[], None] | None,
+    folder: Path,
 ) -> None:
     """Does the work of a run while this process owns the run and its budget lasts.
 
     Args:
         leave_job: called where another process has taken the run over.
+        folder: of the run, where it is written what it does.
 
     Raises:
         LeaseLost, BudgetSpent: soon after it is so.
@@ -160,7 +163,7 @@ async def run_owned(
 
     noting = loop.create_task(_note_spending(recorder))
     try:
-        with Heartbeat(store, run_id, lose), budget.watched(stop_spending):
+        with Heartbeat(store, run_id, lose), budget.watched(stop_spending), NowWriter(folder):
             await work()
     except asyncio.CancelledError:
         for reason in (*lost, *spent):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlf.api.runs.openings import Openings
@@ -19,10 +19,12 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.reports.pages.turns import Side, side
+from rlf.reports.trace import find, find_flipped
 from rlf.types.trajectory import Trajectory
 
 __all__ = [
     "Answers",
+    "Listed",
     "TokenPage",
     "TrajectoryFilter",
     "TrajectoryOrder",
@@ -35,6 +37,21 @@ __all__ = [
 ]
 _MAX_SIDES = 64
 """Answers to one question that are read whole."""
+_MAX_WALKED = 500
+"""Trajectories with a text that are looked through for the neighbours of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a list of trajectories is asked for."""
+
+    wanted: TrajectoryFilter
+    order: TrajectoryOrder = TrajectoryOrder.PLACE
+    """Of a list without a text."""
+    text: str = ""
+    """In prompt, turns or results."""
+    flipped: bool = False
+    """Only held-out questions whose outcome changed from the first evaluation to the last, as they were tried last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +132,24 @@ def parse_place(text: str) -> tuple[str, int, int]:
     return phase, int(numbers[0]), int(numbers[1])
 
 
-def page_trajectories(
-    reader: Reader, name: str, wanted: TrajectoryFilter, order: TrajectoryOrder, after: str | None, limit: int
-) -> TrajectoryPage:
-    """The trajectories of a run that a filter wants, a page at a time."""
+def page_trajectories(reader: Reader, name: str, listed: Listed, after: str | None, limit: int) -> TrajectoryPage:
+    """The trajectories of a list, a page at a time."""
     run = _line(reader, name)
-    rows = reader.page(run.id, wanted, order, None if after is None else parse_place(after), limit + 1)
+    rows = _rows(reader, run.id, listed, None if after is None else parse_place(after), limit + 1)
     following = place_of(rows[limit - 1].summary) if len(rows) > limit else None
     return TrajectoryPage(run, tuple(rows[:limit]), following)
+
+
+def _rows(
+    reader: Reader, run_id: str, listed: Listed, after: tuple[str, int, int] | None, limit: int
+) -> Sequence[Asked]:
+    if not listed.text and not listed.flipped:
+        return reader.page(run_id, listed.wanted, listed.order, after, limit)
+    if listed.text:
+        found = find(reader, run_id, listed.wanted, listed.text, limit, after)
+    else:
+        found = find_flipped(reader, run_id, limit) if after is None else []
+    return [Asked(match.summary, match.question) for match in found]
 
 
 def read_trajectory(
@@ -130,20 +157,20 @@ def read_trajectory(
     name: str,
     place: tuple[str, int, int],
     openings: Callable[[str], Openings],
-    wanted: TrajectoryFilter | None = None,
+    listed: Listed | None = None,
 ) -> TrajectoryView:
     """One trajectory.
 
     Args:
         openings: of a run, which reads what its policy saw before a question.
-        wanted: the list in which it has neighbours; None: its step or evaluation.
+        listed: the list in which it has neighbours; None: its step or evaluation.
     """
     run = _line(reader, name)
     phase, step, k = place
     stored = reader.trajectory(run.id, k=k, step=step, phase=phase)
     found = stored.summary
     group = reader.trajectories(run.id, TrajectoryFilter(phase=phase, step=step, task_id=found.task_id))
-    before, behind = reader.neighbours(run.id, wanted or TrajectoryFilter(phase=phase, step=step), place)
+    before, behind = _neighbours(reader, run.id, listed or Listed(TrajectoryFilter(phase=phase, step=step)), place)
     return TrajectoryView(
         run=run,
         stored=stored,
@@ -152,6 +179,19 @@ def read_trajectory(
         previous=None if before is None else place_of(before),
         next=None if behind is None else place_of(behind),
     )
+
+
+def _neighbours(
+    reader: Reader, run_id: str, listed: Listed, place: tuple[str, int, int]
+) -> tuple[TrajectorySummary | None, TrajectorySummary | None]:
+    """Those before and behind a trajectory in a list; None where it is the first, the last or not in it."""
+    if not listed.text and not listed.flipped:
+        return reader.neighbours(run_id, listed.wanted, place)
+    heads = [row.summary for row in _rows(reader, run_id, listed, None, _MAX_WALKED)]
+    at = next((number for number, head in enumerate(heads) if (head.phase, head.step, head.k) == place), None)
+    if at is None:
+        return None, None
+    return heads[at - 1] if at else None, heads[at + 1] if at + 1 < len(heads) else None
 
 
 def read_tokens(

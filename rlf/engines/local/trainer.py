@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from rlf.core.stages import stage
 from rlf.engines.local.checkpoint import (
     Progress,
     kept_steps,
@@ -138,7 +139,8 @@ class Trainer:
             observations_in_loss=self._settings.observations_in_loss,
             greedy_by_task=collection.greedy_by_task,
         ).to(self._host.model.device)
-        return await self._host.run(partial(self._updater.update, batch, step))
+        with stage(f"update {step}"):
+            return await self._host.run(partial(self._updater.update, batch, step))
 
     async def _evaluate_if_due(self) -> None:
         """Evaluates at the first state and when it is due; once each, also after a resume."""
@@ -151,7 +153,8 @@ class Trainer:
         """Writes a checkpoint of what is complete; older ones go as the settings say."""
         logger.info("checkpoint of step %d begins", self.progress.step)
         self._flush()  # fails where another process owns the run, and with it the folder
-        path, digest = save_checkpoint(self._folder, self._updater, self.progress, self._reward.state())
+        with stage(f"checkpoint {self.progress.step}"):
+            path, digest = save_checkpoint(self._folder, self._updater, self.progress, self._reward.state())
         kept = kept_steps(self._folder, self._checkpoint.keep, self.progress)
         self._emit(CheckpointSaved(self.progress.step, str(path), digest, kept))
         self._flush()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import Header, Request
 from fastapi.responses import StreamingResponse
 
+from rlf.api.running.now import Now, now_words, read_now
 from rlf.api.runs.news import Cursor, RunLine, RunNews, changed_lines, parse_cursors, read_news
 from rlf.core.errors import RlfError, RunError
 from rlf.core.plain_json import as_json
@@ -30,6 +31,12 @@ def routes(site: Site) -> Area:
     area = Area(site, "events")
     num_open = 0
 
+    @area.read("/runs/{run}/now")
+    def show_now(run: str) -> Now | None:
+        """What a running run does this second: its stages, and what it waits for; null where it does not say."""
+        with site.reader() as reader:
+            return read_now(site.runs_folder, reader.get_run(run).record.id)
+
     @area.router.get("/events", operation_id="stream_events", response_class=StreamingResponse)
     async def stream_events(
         request: Request,
@@ -37,7 +44,7 @@ def routes(site: Site) -> Area:
         since: str = "",
         last_event_id: Annotated[str, Header()] = "",
     ) -> StreamingResponse:
-        """Server-sent events: `run` for each run that began, has a new step or ended.
+        """Server-sent events: `run` for each run that began, has a new step or ended, `now` for what one does now.
 
         Of those that `runs` names by whole ids, with commas, it has all that is new; `since` is a page's cursor, where
         no event came before.
@@ -90,6 +97,7 @@ class _Look:
     def __init__(self, site: Site, cursors: Mapping[str, Cursor]) -> None:
         self._site = site
         self._cursors = dict(cursors)
+        self._words: dict[str, str] = {}
         self._lines = None if not site.has_lineage else self._read_lines()
 
     def _read_lines(self) -> list[RunLine]:
@@ -103,7 +111,7 @@ class _Look:
         lines = self._read_lines()
         changed = {line.id: line for line in changed_lines(self._lines or (), lines)}
         self._lines = lines
-        messages = []
+        messages = self._doing(lines)
         for run_id, cursor in list(self._cursors.items()):
             with self._site.reader() as reader:
                 news = read_news(reader, cursor)
@@ -112,6 +120,17 @@ class _Look:
                 messages.append(self._message(news))
         others = (RunNews(line.id, line) for line in changed.values() if line.id not in self._cursors)
         return messages + [self._message(news) for news in others]
+
+    def _doing(self, lines: Sequence[RunLine]) -> list[str]:
+        """What runs do now, where that is not what they did at the last look."""
+        words = {line.id: now_words(self._site.runs_folder, line.id) for line in lines if line.status == "running"}
+        messages = [
+            f"event: now\ndata: {json.dumps({'run_id': run_id, 'words': text})}\n\n"
+            for run_id, text in words.items()
+            if self._words.get(run_id, "") != text
+        ]
+        self._words = words
+        return messages
 
     def _message(self, news: RunNews) -> str:
         places = ",".join(map(str, self._cursors.values()))

@@ -28,20 +28,20 @@ def routes(site: Site) -> Area:
 
 
 def _add_tools(area: Area, site: Site) -> None:
-    @area.read("/tools")
+    @area.read("/tools", task="list_tools")
     def list_tools() -> Any:
         """Every tool file's tools as the model is shown them, or the file's faults."""
         files = site.files.names("tool_specs")
         return site.fresh.call("list_tools", files=files) if files else []
 
-    @area.read("/tools/{file}/{name}")
+    @area.read("/tools/{file}/{name}", task="show_tool")
     def show_tool(file: str, name: str, spec: str = "") -> Any:
         """A tool; with a spec its prompt as that spec's model reads it, token by token."""
         if spec:
             site.files.path(spec)
         return site.fresh.call("show_tool", file=_tool(site, file), name=name, spec=spec or None, deadline_s=_SLOW_S)
 
-    @area.act("POST", "/tools/{file}/call")
+    @area.act("POST", "/tools/{file}/call", task="call_tool")
     def call_tool(
         file: str,
         arguments: Annotated[dict[str, Any], Body()],
@@ -59,20 +59,20 @@ def _add_tools(area: Area, site: Site) -> None:
 
 
 def _add_rewards(area: Area, site: Site) -> None:
-    @area.read("/rewards")
+    @area.read("/rewards", task="list_rewards")
     def list_rewards() -> Any:
         """The terms of every reward file."""
         files = site.files.names("reward_specs")
         return site.fresh.call("list_rewards", files=files) if files else []
 
-    @area.act("POST", "/rewards/test")
+    @area.act("POST", "/rewards/test", task="try_rewards")
     def try_rewards(files: Annotated[list[str], Body(embed=True, max_length=50)]) -> Any:
         """Tries terms on their examples and on gold, empty, malformed and long answers."""
         for file in files:
             site.files.path(file)
         return site.fresh.call("try_rewards", files=files, deadline_s=_TRIAL_S)
 
-    @area.act("POST", "/rewards/rescore")
+    @area.act("POST", "/rewards/rescore", task="rescore")
     def rescore(
         run: Place,
         spec: Annotated[str, Body()] = "",
@@ -108,7 +108,7 @@ def _add_rewards(area: Area, site: Site) -> None:
 
 
 def _add_data(area: Area, site: Site) -> None:
-    @area.read("/data/{which}/{spec:path}")
+    @area.read("/data/{which}/{spec:path}", task="show_data")
     def show_data(
         which: Literal["train", "eval"],
         spec: str,
@@ -121,7 +121,7 @@ def _add_data(area: Area, site: Site) -> None:
             "show_data", spec=spec, overrides=[], which=which, begin=begin, limit=limit, deadline_s=_SLOW_S
         )
 
-    @area.read("/prompt/{spec:path}")
+    @area.read("/prompt/{spec:path}", task="show_prompt")
     def show_prompt(spec: str) -> Any:
         """The first question of a spec as its model reads it, token by token."""
         site.files.path(spec)
@@ -129,7 +129,7 @@ def _add_data(area: Area, site: Site) -> None:
 
 
 def _add_machine(area: Area, site: Site) -> None:
-    @area.read("/doctor")
+    @area.read("/doctor", task="examine")
     def show_machine() -> Any:
         """What this machine can do, as `rlf doctor` finds it."""
         return site.fresh.call("examine", runs=str(site.runs_folder), deadline_s=_SLOW_S)

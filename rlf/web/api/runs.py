@@ -10,7 +10,9 @@ from rlf.api.runs import marks
 from rlf.api.runs.graph import Graph, read_graph
 from rlf.api.runs.marks import Noted, Tagged
 from rlf.api.runs.view import Curves, RunView, read_curves, read_run
+from rlf.core.errors import RlfError
 from rlf.reports.overview import OverviewPage, page_overviews
+from rlf.reports.sweep import SweepReport
 from rlf.web.site import Area, Site
 
 Limit = Annotated[int, Query(ge=1, le=500)]
@@ -40,6 +42,15 @@ def routes(site: Site) -> Area:
         """Metrics of a run's steps, those that are named with commas or all."""
         with site.reader() as reader:
             return read_curves(reader, run, list(filter(None, names.split(","))), points)
+
+    @area.read("/sweeps/{run}")
+    def show_sweep(run: str) -> SweepReport:
+        """The members of a sweep, each with its setting and its result."""
+        with site.reader() as reader:
+            found = read_run(reader, run).sweep
+        if found is None:
+            raise RlfError(f'run {run}: is no sweep. The filter `engine == "sweep"` of the list shows them.')
+        return found
 
     @area.read("/runs/{run}/graph")
     def show_graph(run: str, step: int | None = None) -> Graph:

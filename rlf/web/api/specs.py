@@ -45,7 +45,7 @@ def routes(site: Site) -> Area:
         """Replaces a file whose ETag is `If-Match`; without one, makes a new file. 412 where it was changed."""
         return site.files.write(path, text, if_match.strip('"'))
 
-    @area.act("POST", "/check")
+    @area.act("POST", "/check", task="check_text")
     def check_spec(path: Annotated[str, Body()], text: Text = None, overrides: Words = []) -> Any:  # noqa: B006
         """`rlf check`, of a text that need not be saved. Imports the project's Python in a process of its own."""
         site.files.path(path)
@@ -53,7 +53,7 @@ def routes(site: Site) -> Area:
             "check_text", path=path, text=text, overrides=checked_words([], overrides), runs=str(site.runs_folder)
         )
 
-    @area.act("POST", "/plan")
+    @area.act("POST", "/plan", task="plan_text")
     def plan_spec(path: Annotated[str, Body()], text: Text = None, overrides: Words = []) -> Any:  # noqa: B006
         """`rlf plan`, of a text that need not be saved."""
         site.files.path(path)

@@ -10,6 +10,7 @@ from rlf.api.runs.paid import PaidNotRight, find_paid
 from rlf.api.runs.trace import wanted_trajectories
 from rlf.api.runs.trajectories import (
     Answers,
+    Listed,
     TokenPage,
     TrajectoryFilter,
     TrajectoryOrder,
@@ -54,6 +55,7 @@ def read_filter(
     )
 
 
+Text = Annotated[str, Query(max_length=500)]
 Wanted = Annotated[TrajectoryFilter, Depends(read_filter)]
 PAGE = "/runs/{run}/t"
 
@@ -67,12 +69,14 @@ def routes(site: Site) -> Area:
         run: str,
         wanted: Wanted,
         sort: TrajectoryOrder = TrajectoryOrder.PLACE,
+        text: Text = "",
+        flipped: bool = False,
         after: str = "",
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
     ) -> TrajectoryPage:
         """The trajectories of a run that match, a page at a time."""
         with site.reader() as reader:
-            return page_trajectories(reader, run, wanted, sort, after or None, limit)
+            return page_trajectories(reader, run, Listed(wanted, sort, text, flipped), after or None, limit)
 
     @area.read(PAGE + "/{phase}/{step}/{k}")
     def show_trajectory(
@@ -83,12 +87,15 @@ def routes(site: Site) -> Area:
         failed: bool | None = None,
         tool: str = "",
         failure: str = "",
+        text: Text = "",
+        flipped: bool = False,
     ) -> TrajectoryView:
-        """One trajectory turn by turn, between its neighbours of the list that `failed`, `tool` and `failure` make."""
+        """One trajectory turn by turn, between its neighbours of the list that the other parameters make."""
         wanted = read_filter(phase, None, "", None if failed is None else not failed, None, tool, "", failure)
-        is_filtered = failed is not None or bool(tool or failure)
+        listed = Listed(wanted, text=text, flipped=flipped)
+        is_filtered = failed is not None or bool(tool or failure or text or flipped)
         with site.reader() as reader:
-            return read_trajectory(reader, run, (phase, step, k), site.openings, wanted if is_filtered else None)
+            return read_trajectory(reader, run, (phase, step, k), site.openings, listed if is_filtered else None)
 
     @area.read(PAGE + "/{phase}/{step}/{k}/tokens")
     def show_tokens(
@@ -103,7 +110,7 @@ def routes(site: Site) -> Area:
         with site.reader() as reader:
             return read_tokens(reader, run, (phase, step, k), site.openings, begin, min(end, begin + 8192))
 
-    @area.read("/runs/{run}/why/{step}/{k}")
+    @area.read("/runs/{run}/why/{step}/{k}", task="explain_advantage")
     def explain_advantage(run: str, step: int, k: int) -> Any:
         """Why a training trajectory has its advantage: scores, weights, group and tokens, against what is stored."""
         with site.reader() as reader:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from rlf.api.lineage import Reader
+from rlf.api.running.now import now_words
 from rlf.api.runs import graph
 from rlf.api.runs.trace import TRAIN, Run, find, wanted_trajectories
 from rlf.core.errors import RlfError
@@ -128,6 +129,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "overrides": overrides_of(report.run),
         "num_steps": num_steps(report.run),
         "status_words": status_words(report.run),
+        "now": now_words(site_of(request).runs_folder, run_id),
         "notices": shown_events(report.events)[-_NUM_NOTICES:],
         "held_out": [row for change in report.summary.changes for row in _rate_rows(change)],
         "sheets": [sheet for sheet in _sheets(report) if sheet.rows],

@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 
 from rlf.api.runs.paid import find_paid
-from rlf.api.runs.trace import TRAIN, find, find_flipped
+from rlf.api.runs.trace import TRAIN
 from rlf.api.runs.trajectories import (
     Answers,
+    Listed,
     Token,
-    TrajectoryFilter,
     TrajectoryOrder,
     page_trajectories,
     read_answers,
@@ -42,7 +42,7 @@ _LABEL_WIDTH = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Asked:
     """What a list of trajectories is asked for, as its address has it."""
 
     phase: str = ""
@@ -62,14 +62,15 @@ class Listed:
         return urlencode({name: value for name, value in named.items() if value and value != TrajectoryOrder.PLACE})
 
     @property
-    def wanted(self) -> TrajectoryFilter:
-        """The filter of the lineage."""
+    def listed(self) -> Listed:
+        """The list."""
         succeeded = {"right": True, "wrong": False}.get(self.result)
         step = int(self.step) if self.step.isdecimal() else None
-        return read_filter(self.phase, step, "", succeeded, None, self.tool, self.outcome, self.failure)
+        wanted = read_filter(self.phase, step, "", succeeded, None, self.tool, self.outcome, self.failure)
+        return Listed(wanted, self.sort, self.text, self.result == "flipped")
 
 
-Asked = Annotated[Listed, Depends()]
+Wanted = Annotated[Asked, Depends()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +86,21 @@ class Lane:
 
 
 @router.get("/runs/{name}/t")
-def show_trajectories(request: Request, name: str, asked: Asked, after: str = "") -> HTMLResponse:
+def show_trajectories(request: Request, name: str, asked: Wanted, after: str = "") -> HTMLResponse:
     """Trajectories of a run that match, 50 at a time."""
-    rows, following, fault = list[object](), None, ""
+    found, fault = None, ""
     with lineage(request) as reader:
         run = reader.get_run(name)
         run_id = run.record.id
         try:
-            if asked.result == "flipped":
-                rows += find_flipped(reader, run_id, _PER_PAGE)
-            elif asked.text:
-                rows += find(reader, run_id, asked.wanted, asked.text, _PER_PAGE)
-            else:
-                found = page_trajectories(reader, run_id, asked.wanted, asked.sort, after or None, _PER_PAGE)
-                rows, following = list(found.rows), found.next
+            found = page_trajectories(reader, run_id, asked.listed, after or None, _PER_PAGE)
         except RlfError as error:
             fault = str(error)
         tools = [summary.name for summary in reader.tool_call_summary(run_id)]
         modes = sorted({one.mode for one in reader.evaluations(run_id)}, reverse=True)
     known = {"tools": tools, "phases": [TRAIN, *modes], "failures": list(FailureClass), "outcomes": list(Outcome)}
-    values = {"run": run, "asked": asked, "matches": rows, "following": following, "fault": fault}
+    values = {"run": run, "asked": asked, "fault": fault}
+    values |= {"matches": found.rows if found else (), "following": found.next if found else None}
     base, title = f"/runs/{run_id}/t", f"trajectories · {run_id}"
     return page(request, "trajectories.html", title, place="runs", base=base, query=asked.query, **values, **known)
 
@@ -115,11 +111,11 @@ def show_trajectory(
 ) -> HTMLResponse:
     """One trajectory as turns, tokens or time, with its scores and its group."""
     # Not declared as a parameter: `phase` and `step` of the list would be those of the path.
-    given: dict[str, Any] = {name: text for name, text in request.query_params.items() if name in Listed.__slots__}
-    asked = Listed(**given)
+    given: dict[str, Any] = {name: text for name, text in request.query_params.items() if name in Asked.__slots__}
+    asked = Asked(**given)
     site, place, is_listed = site_of(request), (phase, step, k), bool(asked.query)
     with lineage(request) as reader:
-        found = read_trajectory(reader, name, place, site.openings, asked.wanted if is_listed else None)
+        found = read_trajectory(reader, name, place, site.openings, asked.listed if is_listed else None)
         run = reader.get_run(found.run.id)
         read = read_tokens(reader, run.record.id, place, site.openings, 0, _MAX_TOKENS) if view == "tokens" else None
     trajectory = found.stored.scored.trajectory

@@ -15,9 +15,14 @@ function receive(message) {
   last = Date.now();
   connected(true);
   if (message.kind === "alive") return;
+  if (message.kind === "now") { showNow(message); return; }
   if (message.kind === "open") { refresh(); return; }  // what changed while nobody listened
   const wanted = [...document.querySelectorAll("[data-live]")].map(part => part.dataset.live);
   if (wanted.includes("runs") || wanted.includes("jobs") || wanted.includes(message.run_id)) refresh();
+}
+
+function showNow({run_id, words}) {
+  for (const place of document.querySelectorAll("[data-now]")) if (place.dataset.now === run_id) place.textContent = words;
 }
 
 function connected(is) {
@@ -36,7 +41,7 @@ function readStream() {
     receive(message);
     channel?.postMessage(message);
   };
-  for (const name of ["run", "alive"]) source.addEventListener(name, pass);
+  for (const name of ["run", "now", "alive"]) source.addEventListener(name, pass);
   source.onopen = () => pass({data: "{}", type: "open"});
   return source;
 }

@@ -1,0 +1,126 @@
+"""What a run does this second: a file in its folder, written by its process while it changes, for those who look on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rlf.core.errors import RlfError
+from rlf.core.inside import run_folder
+from rlf.core.stages import open_stages
+from rlf.core.waits import open_waits
+
+FILE = "now.json"
+_EVERY_S = 0.5
+_LONG_S = 2.0
+"""A wait of which it is reported how long it has lasted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A stage of a run's work that is under way."""
+
+    what: str
+    """E.g. `train 3`: the trajectories of a step or evaluation; `update 3`, `checkpoint 3`."""
+    num_done: int
+    num_planned: int
+    """0 where nothing is counted."""
+    since: float
+    """Unix time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Calls of one tool, or requests to one model, that are waited for."""
+
+    what: str
+    """E.g. `tool search`."""
+    number: int
+    since: float
+    """Unix time at which the longest of them began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What a run does."""
+
+    stages: tuple[Doing, ...]
+    waits: tuple[Waiting, ...]
+
+    def words(self, at: float) -> str:
+        """The same as a sentence. Args: at: Unix time of the reader."""
+        doing = [
+            f"{one.what}: {one.num_done} of {one.num_planned}" if one.num_planned else one.what for one in self.stages
+        ]
+        waits = [
+            f"{one.what} ({one.number}{f', for {at - one.since:.0f} s' if at - one.since >= _LONG_S else ''})"
+            for one in self.waits
+        ]
+        waiting = f"waits for {', '.join(waits)}" if waits else ""
+        return " · ".join(filter(None, [*doing, waiting]))
+
+
+def look_now() -> Now:
+    """What this process does."""
+    waits = defaultdict[str, list[float]](list)
+    for since, what in open_waits():
+        waits[what.partition(" (")[0]].append(since)
+    return Now(
+        tuple(Doing(one.what, one.num_done, one.num_planned, one.since) for one in open_stages()),
+        tuple(Waiting(what, len(times), min(times)) for what, times in sorted(waits.items())),
+    )
+
+
+def now_words(runs_folder: Path, run_id: str) -> str:
+    """What a run does, as a sentence; empty where it does not say."""
+    now = read_now(runs_folder, run_id)
+    return "" if now is None else now.words(time.time())
+
+
+def read_now(runs_folder: Path, run_id: str) -> Now | None:
+    """What a run does; None where it does not say."""
+    try:
+        found = json.loads((run_folder(runs_folder, run_id) / FILE).read_text(encoding="utf-8"))
+        return Now(tuple(Doing(**one) for one in found["stages"]), tuple(Waiting(**one) for one in found["waits"]))
+    except (RlfError, OSError, ValueError, KeyError, TypeError):  # not there, or another rlf's
+        return None
+
+
+class NowWriter:
+    """Writes what this process does while the block runs, on a thread of its own, and removes the file at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="now", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        written, draft = None, self._file.with_suffix(".draft")
+        while not self._ended.wait(_EVERY_S):
+            now = look_now()
+            if now == written:
+                continue
+            with suppress(OSError):  # a full disk ends runs elsewhere
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                draft.write_text(json.dumps(asdict(now)), encoding="utf-8")
+                draft.replace(self._file)
+                written = now
