@@ -229,8 +229,9 @@ def _bring_up_to_date(store: Store) -> None:
         current = is_current(connection)
     if not current and store.read_only:
         raise OldSchema(
-            f"{store.place}: the database has the schema of an older rlf, and is only read here. `rlf runs list` migrates "
-            "it where it can be written; else copy the runs folder to such a place, and name that one with `--runs`."
+            f"{store.place}: the database has the schema of an older rlf, and is only read here. `rlf runs list` "
+            "migrates it where it can be written; else copy the runs folder to such a place, and name that one with "
+            "`--runs`."
         )
     if not current:
         with store.write() as connection:
