@@ -43,6 +43,9 @@ class Local(Engine):
     """`auto` takes a GPU when there is one."""
     threads: int | None = Field(None, ge=1)
     """CPU cores that the update uses; None takes them all, at most 8. The result is the same for any number."""
+    share_prefixes: bool = True
+    """Whether the update computes what trajectories of a micro-batch begin with in common once: a group's prompt, equal
+    first turns. false: each trajectory by itself, with padding. Gradients are equal to 1e-6, not bit for bit."""
 
     @property
     def num_threads(self) -> int:
@@ -65,7 +68,7 @@ class Local(Engine):
         """A run in this process."""
         from rlf.engines.local.engine import LocalEngine
 
-        return LocalEngine(opening, device=self.device, threads=self.num_threads)
+        return LocalEngine(opening, device=self.device, threads=self.num_threads, share_prefixes=self.share_prefixes)
 
     def load_host(self, path: str, settings: HostSettings = SERVED) -> tuple[Host, PreTrainedTokenizerBase]:
         """On the GPU if there is one."""

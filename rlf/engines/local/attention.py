@@ -21,6 +21,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from rlf.engines.local.cache import KVCache, round_up
+from rlf.engines.local.prefixes import PrefixTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,13 +130,13 @@ _current = threading.local()
 
 
 @contextmanager
-def using(layout: RaggedLayout) -> Iterator[None]:
+def using(layout: RaggedLayout | PrefixTree) -> Iterator[None]:
     """Makes this thread's forward passes follow `layout`: transformers' attention interface passes no state of ours."""
-    _current.layout = layout
+    before, _current.layout = getattr(_current, "layout", None), layout
     try:
         yield
     finally:
-        _current.layout = None
+        _current.layout = before
 
 
 def ragged_attention(
@@ -158,7 +159,9 @@ def ragged_attention(
         [B, N, H, D], None.
     """
     gqa = query.shape[1] != key.shape[1]
-    layout: RaggedLayout | None = getattr(_current, "layout", None)
+    layout: RaggedLayout | PrefixTree | None = getattr(_current, "layout", None)
+    if isinstance(layout, PrefixTree):
+        return layout.attend(query, key, value, scale=scaling, gqa=gqa), None
     if layout is None:
         out = sdpa(query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=gqa)
         return out.transpose(1, 2), None

@@ -21,8 +21,12 @@ class Critic(nn.Module):
         nn.init.zeros_(self.value_head.weight)
         self.to(policy.device)
 
-    def forward(self, tokens_BT: torch.Tensor, source_N: torch.Tensor) -> torch.Tensor:
-        """Values of the flattened positions `source_N`: float32 [N]."""
-        hidden_BTH = split(self.full, self._dtype).hidden(tokens_BT)
-        values: torch.Tensor = self.value_head(hidden_BTH.flatten(0, 1)[source_N].float())[:, 0]
+    @property
+    def model(self) -> PolicyModel:
+        """Its backbone, as hidden states are read from it."""
+        return split(self.full, self._dtype)
+
+    def values(self, hidden_NH: torch.Tensor) -> torch.Tensor:
+        """Values of hidden states: float32 [N]."""
+        values: torch.Tensor = self.value_head(hidden_NH.float())[:, 0]
         return values

@@ -28,12 +28,15 @@ from rlf.types.events import Notice
 class LocalEngine:
     """One run, from the model's loading to its last checkpoint."""
 
-    def __init__(self, opening: Opening, *, device: Literal["auto", "cpu", "cuda"], threads: int) -> None:
+    def __init__(
+        self, opening: Opening, *, device: Literal["auto", "cpu", "cuda"], threads: int, share_prefixes: bool
+    ) -> None:
         """Loads the model and builds every part; nothing is written yet.
 
         Args:
             device: `auto` takes a GPU when there is one.
             threads: CPU cores that the update uses.
+            share_prefixes: whether the update computes what trajectories begin with in common once.
         """
         spec, inputs, emit = opening.plan.spec, opening.inputs, opening.emit
         self._folder = opening.folder
@@ -55,6 +58,7 @@ class LocalEngine:
             seed=spec.seed,
             reference=self._load(inputs.model_path, spec.model, spec.seed, frozen=True) if penalised else None,
             workers=self._workers if self._device.type == "cpu" else None,
+            share_prefixes=share_prefixes,
         )
         per_step = spec.train.prompts_per_step * spec.rollout.num_generations
         per_evaluation = len(inputs.evaluation) * spec.eval.num_samples

@@ -23,8 +23,10 @@ from rlf.algo.loss_masks import high_entropy
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, loss_denominator, policy_loss, value_loss
 from rlf.algo.schedule import lr_factor
 from rlf.core.seeds import derive_seed
+from rlf.engines.local.attention import using
 from rlf.engines.local.critic import Critic
 from rlf.engines.local.model import PolicyModel
+from rlf.engines.local.prefixes import PrefixTree, merge_prefixes, sort_by_tokens, split_rows
 from rlf.spec.models import KlPlace, TrainSpec
 from rlf.training.advantages import mean_advantages
 from rlf.training.batch import Batch, micro_batches
@@ -72,12 +74,14 @@ class Updater:
         seed: int,
         reference: PolicyModel | None = None,
         workers: Executor | None = None,
+        share_prefixes: bool = True,
     ) -> None:
         """Makes the optimisers.
 
         Args:
             workers: threads that share the micro-batches, each running on one core; the result is the same bit for
                 bit for any number of them. None: one micro-batch after the other, gradients summed in place.
+            share_prefixes: whether what rows of a micro-batch begin with in common is computed once.
         """
         self.model = model
         self.train = train
@@ -92,6 +96,7 @@ class Updater:
         self.num_updates = 0
         """Optimiser steps taken so far, over the whole run."""
         self._workers = workers
+        self._share_prefixes = share_prefixes
 
     def _new_optimizer(self, module: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -159,14 +164,23 @@ class Updater:
         out_BT = torch.zeros_like(batch.rollout_logprobs_BT)
 
         def fill(rows: torch.Tensor) -> None:
-            part = _Part.of(batch, rows)
+            part = self._part(batch, rows)
             with torch.no_grad():
                 out_BT[rows, : part.width] = part.shift.to_tokens(compute(part))
 
-        rows = torch.arange(len(out_BT))
-        for _ in self._map(fill, micro_batches(rows, batch.lengths_B, self.train.micro_batch_tokens)):
+        for _ in self._map(fill, self._parts(batch, torch.arange(len(out_BT)))):
             pass
         return out_BT
+
+    def _parts(self, batch: Batch, rows: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The row numbers of each micro-batch."""
+        lengths_B, budget = batch.lengths_B, self.train.micro_batch_tokens
+        if not self._share_prefixes:
+            return micro_batches(rows, lengths_B, budget)
+        return split_rows(sort_by_tokens(rows, batch.tokens_BT, lengths_B), batch.tokens_BT, lengths_B, budget)
+
+    def _part(self, batch: Batch, rows: torch.Tensor) -> _Part:
+        return _Part.of(batch, rows, share_prefixes=self._share_prefixes)
 
     def _map(self, function: Callable[[torch.Tensor], T], parts: Iterable[torch.Tensor]) -> Iterable[T]:
         return map(function, parts) if self._workers is None else self._workers.map(function, parts)
@@ -189,8 +203,7 @@ class Updater:
         denominator = loss_denominator(mask_BT, train.loss.aggregation, train.loss.length)
         num_sequences = float(mask_BT.any(dim=1).sum().clamp(min=1))
         mini = _MiniBatch(batch, fixed, output, denominator, float(mask_BT.sum().clamp(min=1)), num_sequences)
-        parts = micro_batches(rows, batch.lengths_B, train.micro_batch_tokens)
-        for gradients, metrics in self._map(partial(self._gradients, mini), parts):
+        for gradients, metrics in self._map(partial(self._gradients, mini), self._parts(batch, rows)):
             _accumulate(self._parameters(), gradients)
             for name, value in metrics.items():
                 sums[name] += value
@@ -218,7 +231,7 @@ class Updater:
         self, mini: _MiniBatch, rows: torch.Tensor
     ) -> tuple[Sequence[torch.Tensor | None], dict[str, float]]:
         """Gradients and metrics of one micro-batch: its share of the whole mini-batch's, so that shares add up."""
-        part = _Part.of(mini.batch, rows)
+        part = self._part(mini.batch, rows)
         loss, metrics = self._policy_loss(mini, part, rows)
         if self.critic is not None:
             value = self._value_loss(self.critic, mini, part, rows)
@@ -324,33 +337,56 @@ def _entropies(model: PolicyModel, temperature: float, part: _Part) -> torch.Ten
 
 
 def _values(critic: Critic, part: _Part) -> torch.Tensor:
-    values_N: torch.Tensor = critic(part.tokens_BT, part.shift.source_N)
-    return values_N
+    return part.spread(critic.values(part.hidden(critic.model)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One micro-batch: rows of a batch, cut to the longest of them."""
+    """One micro-batch: rows of a batch, cut to the longest of them, and the M predictions that their losses read."""
 
     tokens_BT: torch.Tensor
     loss_mask_BT: torch.Tensor
     shift: Shift
+    tree: PrefixTree | None
+    """The rows as the model reads them; None: as they are, padding included."""
+    source_M: torch.Tensor
+    """int64: where the model's hidden states predict."""
+    targets_M: torch.Tensor
+    """int64: what is predicted there."""
+    index_N: torch.Tensor | None
+    """int64: the prediction of each token of the loss mask; None: one each, in order."""
 
     @classmethod
-    def of(cls, batch: Batch, rows: torch.Tensor) -> _Part:
-        width = int(batch.lengths_B[rows].max())
+    def of(cls, batch: Batch, rows: torch.Tensor, *, share_prefixes: bool) -> _Part:
+        lengths_B = batch.lengths_B[rows]
+        width = int(lengths_B.max())
         tokens_BT, mask_BT = batch.tokens_BT[rows, :width], batch.loss_mask_BT[rows, :width]
-        return cls(tokens_BT, mask_BT, shift(tokens_BT, mask_BT))
+        moved = shift(tokens_BT, mask_BT)
+        if not share_prefixes:
+            return cls(tokens_BT, mask_BT, moved, None, moved.source_N, moved.targets_N, None)
+        tree = merge_prefixes(tokens_BT, lengths_B)
+        index_BT = tree.index_RT.flatten()
+        slot_M, index_N = index_BT[moved.slot_N].unique(return_inverse=True)
+        return cls(tokens_BT, mask_BT, moved, tree, tree.parent_N[slot_M], tree.tokens_N[slot_M], index_N)
 
     @property
     def width(self) -> int:
         return self.tokens_BT.shape[1]
 
+    def hidden(self, model: PolicyModel) -> torch.Tensor:
+        """The hidden states that predict, [M, H]."""
+        if self.tree is None:
+            return model.hidden(self.tokens_BT).flatten(0, 1)[self.source_M]
+        with using(self.tree):
+            return model.hidden(self.tree.tokens_N[None], self.tree.positions_N[None])[0].index_select(0, self.source_M)
+
+    def spread(self, values_M: torch.Tensor) -> torch.Tensor:
+        """A value for each token of the loss mask, [N], from those of the predictions."""
+        return values_M if self.index_N is None else values_M.index_select(0, self.index_N)
+
     def logprobs(self, model: PolicyModel, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy of each token of the loss mask, [N]."""
-        hidden_NH = model.hidden(self.tokens_BT).flatten(0, 1)[self.shift.source_N]
-        logprobs_N, entropy_N = token_logprobs(
-            model.logits(hidden_NH), self.shift.targets_N, temperature, with_entropy=True
-        )
-        assert entropy_N is not None, "entropy was asked for"
-        return logprobs_N, entropy_N
+        logits_MV = model.logits(self.hidden(model))
+        logprobs_M, entropy_M = token_logprobs(logits_MV, self.targets_M, temperature, with_entropy=True)
+        assert entropy_M is not None, "entropy was asked for"
+        return self.spread(logprobs_M), self.spread(entropy_M)

@@ -47,8 +47,11 @@ def train_spec(**keys):
     return TrainSpec(**({"algorithm": Grpo(), "learning_rate": 1e-3, "steps": 4} | keys))
 
 
-def new_updater(model, reference=None, workers=None, **keys):
-    return Updater(model, train_spec(**keys), temperature=1.0, seed=0, reference=reference, workers=workers)
+def new_updater(model, reference=None, workers=None, share_prefixes=True, **keys):
+    return Updater(
+        model, train_spec(**keys), temperature=1.0, seed=0, reference=reference, workers=workers,
+        share_prefixes=share_prefixes,
+    )  # fmt: skip
 
 
 def whole_logprobs(updater, batch):
@@ -57,6 +60,29 @@ def whole_logprobs(updater, batch):
 
 def weights(model):
     return torch.cat([p.detach().flatten() for p in model.full.parameters()])
+
+
+def mean_gradients(updater):
+    """AdamW's first means: of one step a tenth of its gradient. Weights move by its sign, however small it is."""
+    states = [updater.optimizer.state[p] for p in updater.model.full.parameters() if p.requires_grad]
+    return torch.cat([state["exp_avg"].flatten() for state in states])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"entropy_coef": 0.01}, {"algorithm": Gae(), "kl": KlSpec(coef=0.1), "mini_batches": 2, "micro_batch_tokens": 40}],
+)
+def test_sharing_prefixes_leaves_gradients_and_metrics_as_they_are(tmp_path, keys):
+    results = []
+    batch = make_batch([scored(i // 2, i // 4, float(i % 3 == 0), observation=1 + i % 5) for i in range(8)])
+    for share in (True, False):
+        folder = save_random_model(tmp_path / str(share))
+        model, reference = (load_model(str(folder), dtype=torch.float32, device=torch.device("cpu")) for _ in range(2))
+        updater = new_updater(model, reference=reference, share_prefixes=share, **keys)
+        metrics = updater.update(batch, 1).metrics
+        results.append((mean_gradients(updater), metrics))
+    assert torch.allclose(results[0][0], results[1][0], atol=1e-7, rtol=1e-5)
+    assert results[0][1] == pytest.approx(results[1][1], abs=1e-6)
 
 
 @pytest.mark.parametrize("level", [None, "token", "seq"])
@@ -71,8 +97,8 @@ def test_micro_batches_do_not_change_the_update(tmp_path, level):
         model = load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"))
         updater = new_updater(model, micro_batch_tokens=tokens, **keys)
         metrics = updater.update(batch_of(), 1).metrics
-        results.append((weights(model), metrics))
-    assert torch.allclose(results[0][0], results[1][0], atol=2e-6)
+        results.append((mean_gradients(updater), metrics))
+    assert torch.allclose(results[0][0], results[1][0], atol=1e-7, rtol=1e-5)
     assert results[0][1] == pytest.approx(results[1][1], rel=1e-3, abs=1e-5)
     assert (level is None) or 0 < results[0][1]["policy/filter_fraction"] < 1
 
