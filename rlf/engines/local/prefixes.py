@@ -64,10 +64,9 @@ class PrefixTree:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None, gqa: bool) -> Tensor:
         """Attention of each prefix over those it begins with: [1, H, N, D] and [1, KV, N, D] to [1, N, H, D]."""
-        queries = query.split([block.num_queries for block in self.blocks], dim=2)
+        queries = torch.split(query, [block.num_queries for block in self.blocks], dim=2)
         sizes = [block.num_keys for block in self.blocks]
-        keys = key.index_select(2, self.keys_K).split(sizes, dim=2)
-        values = value.index_select(2, self.keys_K).split(sizes, dim=2)
+        keys, values = (torch.split(part.index_select(2, self.keys_K), sizes, dim=2) for part in (key, value))
         parts = zip(self.blocks, queries, keys, values, strict=True)
         out = [block.attend(q, k, v, scale=scale, gqa=gqa).transpose(1, 2) for block, q, k, v in parts]
         return torch.cat(out, dim=1)

@@ -366,7 +366,9 @@ class _Part:
             return cls(tokens_BT, mask_BT, moved, None, moved.source_N, moved.targets_N, None)
         tree = merge_prefixes(tokens_BT, lengths_B)
         index_BT = tree.index_RT.flatten()
-        slot_M, index_N = index_BT[moved.slot_N].unique(return_inverse=True)
+        slot_N = index_BT[moved.slot_N]
+        is_read = torch.zeros_like(tree.tokens_N, dtype=torch.bool).index_fill(0, slot_N, True)
+        slot_M, index_N = is_read.nonzero()[:, 0], (is_read.cumsum(0) - 1)[slot_N]
         return cls(tokens_BT, mask_BT, moved, tree, tree.parent_N[slot_M], tree.tokens_N[slot_M], index_N)
 
     @property
