@@ -19,7 +19,7 @@ from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
 from rlf.spec.checks import reads
-from rlf.spec.models import KlPlace
+from rlf.spec.models import KlPlace, Schedule
 from rlf.spec.reading.nodes import dotted
 from rlf.spec.reading.paths import is_local
 
@@ -74,6 +74,14 @@ def _turn_fits_the_whole(loaded: LoadedSpec) -> Iterator[Fault]:
             f"got {rollout.max_new_tokens}; a trajectory has max_total_tokens: {rollout.max_total_tokens} in all. "
             "Write less, or raise max_total_tokens.",
         )
+
+
+@reads("rollout.schedule", "rollout.oversample", "rollout.deadline_s")
+def _late_groups_hold_nothing_back(loaded: LoadedSpec) -> Iterator[Fault]:
+    rollout = loaded.spec.rollout
+    if rollout.has_stragglers and rollout.schedule is Schedule.LOGICAL:
+        message = "got logical, under which sampling waits for the slowest tool, so that no group can be late. "
+        yield loaded.fault(("rollout", "schedule"), f"{message}Write invariant or clock.")
 
 
 @reads("rollout.stop")
@@ -248,6 +256,7 @@ CHECKS: tuple[Finder, ...] = (
     _mini_batches_divide,
     _observations_only_in_ablations,
     _turn_fits_the_whole,
+    _late_groups_hold_nothing_back,
     _stops_say_something,
     _tools_are_named_once,
     _terms_are_named_once,

@@ -15,6 +15,11 @@ from rlf.spec import InputFile, Interpolated, LoadedSpec, RunSpec, write_back
 from rlf.spec.models import WITHOUT_EFFECT
 from rlf.spec.reading.layers import absolute
 
+_LATER: dict[str, dict[str, Any]] = {
+    "rollout": {"oversample": 1.0, "deadline_s": None, "late": "keep"},
+    "train": {"staleness": 0},
+}
+"""Keys that came after plans had hashes, with their defaults."""
 _FILE_CALLABLE = re.compile(r"(?P<file>.+\.py):(?P<name>[^:]+)")
 
 
@@ -61,6 +66,10 @@ def canonical(
     for item in (*values["tools"], *values["rewards"]):
         item.pop("tests", None)
     _drop_empty_files(values["tools"])
+    for section, keys in _LATER.items():  # plans that leave them at their defaults keep the hash that they had before
+        for key, default in keys.items():
+            if values[section][key] == default:
+                del values[section][key]
     if spec.env is None:
         del values["env"]  # plans without a world keep the hash that they had before there were any
     for tool in values["tools"]:

@@ -115,6 +115,20 @@ def _find_rounds(loaded: LoadedSpec) -> Iterator[_Use]:
         yield _Use(Feature.FILTER_ROUNDS, path, None, "Remove it.")
 
 
+def _find_stragglers(loaded: LoadedSpec) -> Iterator[_Use]:
+    rollout = loaded.spec.rollout
+    if rollout.oversample > 1:
+        yield _Use(Feature.STRAGGLERS, ("rollout", "oversample"), f"{rollout.oversample:g}", "Remove it")
+    if rollout.deadline_s is not None:
+        yield _Use(Feature.STRAGGLERS, ("rollout", "deadline_s"), f"{rollout.deadline_s:g}", "Remove it")
+
+
+def _find_staleness(loaded: LoadedSpec) -> Iterator[_Use]:
+    if loaded.spec.train.staleness:
+        staleness = loaded.spec.train.staleness
+        yield _Use(Feature.STALENESS, ("train", "staleness"), staleness, "Write engine: {mode: async}")
+
+
 def _find_budgets(loaded: LoadedSpec) -> Iterator[_Use]:
     max_usd = loaded.spec.limits.max_usd_per_evaluation
     if max_usd is not None:
@@ -135,6 +149,8 @@ _USES: tuple[tuple[Callable[[LoadedSpec], Iterator[_Use]], *tuple[str, ...]], ..
     (_find_observations, "train.observations_in_loss"),
     (_find_skipped, "train.algorithm"),
     (_find_rounds, "train.dynamic_filtering.max_rounds"),
+    (_find_stragglers, "rollout.oversample", "rollout.deadline_s"),
+    (_find_staleness, "train.staleness"),
     (_find_budgets, "limits.max_usd_per_evaluation"),
     (_find_rollbacks, "health"),
 )

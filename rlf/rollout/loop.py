@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rlf.chat.fork import without_thinking
@@ -224,6 +224,7 @@ class _Play:
             sample_s=time.perf_counter() - started,
             repairs=repairs,
             num_penalised=len(self._failures_with(parsed, FailurePolicy.PENALISE)),
+            versions=tuple(_version_changes(start, sample.versions)),
         )
         return await self._act_on(parsed, turn, sample)
 
@@ -456,3 +457,10 @@ def _difference(before: CallRecord, now: CallRecord) -> str:
 _NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")
 _WAITED = ToolResult(Outcome.CANCELLED, "The trajectory was cancelled while the call waited to run.")
 _OVER_LIMIT = ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer now with what you know.")
+
+
+def _version_changes(start: int, versions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where the number of updates changes, with the number from there on. Args: start: the first token's offset."""
+    for at, version in enumerate(versions):
+        if at == 0 or version != versions[at - 1]:
+            yield start + at, version

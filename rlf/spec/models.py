@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.algo import Estimator
@@ -118,6 +118,15 @@ class Schedule(StrEnum):
     for bit, and nothing waits. On a CPU; its bits are not those of `logical`."""
 
 
+class Late(StrEnum):
+    """What happens to groups that are not whole when an update starts. The next step waits for their tasks."""
+
+    KEEP = "keep"
+    """They continue under the new weights."""
+    DROP = "drop"
+    """They are cut off, and the next step plays their tasks from the beginning."""
+
+
 class RolloutSpec(Section):
     """How trajectories are collected."""
 
@@ -150,6 +159,16 @@ class RolloutSpec(Section):
     max_tool_concurrency: int | None = Field(None, ge=1)
     """Tool calls that run at once, all tools together; None: as many as the tools' own limits let."""
     schedule: Schedule = Schedule.CLOCK
+    oversample: float = Field(1.0, ge=1, le=4, allow_inf_nan=False)
+    """Groups under way for each that a step needs: its update starts when prompts_per_step of them are whole."""
+    deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Seconds after which a step's update starts with the groups that are whole by then, at least one. None: never."""
+    late: Late = Late.KEEP
+
+    @property
+    def has_stragglers(self) -> bool:
+        """Whether an update may start while groups are under way."""
+        return self.oversample > 1 or self.deadline_s is not None
 
 
 class KlPlace(StrEnum):
@@ -194,6 +213,10 @@ class CriticSpec(Section):
     """Distance from its old value beyond which a value has no gradient."""
 
 
+_TRUNCATED = {"level": "token", "mode": "clip", "threshold": [0.0, 2.0]}
+"""Truncated importance sampling (Yao et al. 2025), for tokens that older weights sampled."""
+
+
 class TrainSpec(Section):
     """One step collects prompts_per_step x num_generations trajectories and updates the policy."""
 
@@ -234,8 +257,18 @@ class TrainSpec(Section):
     """Leaves trajectories that ran out of tokens out of the loss; their rewards stay in their group's statistics
     (DAPO's overlong filtering, arXiv:2503.14476, section 3.4)."""
     critic: CriticSpec = CriticSpec()
+    staleness: int = Field(0, ge=0, le=1)
+    """Updates that rollouts may be behind: 1 plays the next step's rollouts beside the update, with a copy of the
+    weights. `loss.correction` is then `{level: token, mode: clip, threshold: [0, 2]}` where the spec has none."""
     observations_in_loss: bool = False
     """Ablation only: trains on observation tokens too. Refused unless the spec's name ends in `_ablation`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _corrects_stale_rollouts(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not data.get("staleness") or not isinstance(data.get("loss", {}), dict):
+            return data
+        return data | {"loss": {"correction": _TRUNCATED} | data.get("loss", {})}
 
 
 class EvalSpec(Section):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
-from rlf.spec.models import TrainSpec
+from rlf.spec.models import RolloutSpec, TrainSpec
 from rlf.training.counting import counts
 from rlf.training.groups import keep_groups
 from rlf.training.harness import Harness
 from rlf.training.rollouts import draw_tasks, greedy_rollouts, training_rollout
+from rlf.training.stragglers import Stragglers
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
@@ -35,6 +36,10 @@ class Collection:
     """One of each task that is kept; None where the estimator needs none."""
     cursor: int
     """Tasks drawn from the training set by now, over all its passes."""
+    late: tuple[int, ...] = ()
+    """Positions of tasks drawn by now that later steps take."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of groups that were late; empty where none may be."""
 
     @property
     def num_groups(self) -> int:
@@ -76,8 +81,8 @@ class Collector:
         harness: Harness,
         tasks: Sequence[Task],
         train: TrainSpec,
+        rollout: RolloutSpec,
         *,
-        num_generations: int,
         seed: int,
         emit: EventSink,
     ) -> None:
@@ -90,14 +95,23 @@ class Collector:
         self.harness = harness
         self._tasks = tasks
         self._train = train
-        self._num_generations = num_generations
+        self._num_generations = rollout.num_generations
         self._seed = seed
         self._emit = emit
+        self._stragglers = Stragglers(self._play_group, rollout, train, emit) if rollout.has_stragglers else None
 
-    async def collect(self, step: int, cursor: int) -> Collection:
-        """The trajectories of a step, from the task at `cursor` on."""
+    async def collect(self, step: int, cursor: int, late: Sequence[int] = ()) -> Collection:
+        """The trajectories of a step, from the task at `cursor` on.
+
+        Args:
+            late: positions of tasks before it that no step has taken.
+        """
         num_tasks = self._train.prompts_per_step
         logger.info("step %d begins: %d tasks, %d rollouts each", step, num_tasks, self._num_generations)
+        if self._stragglers is not None:
+            found = await self._stragglers.take(step, cursor, late)
+            greedy = await self._play_greedily(found.kept, step, found.collected)
+            return Collection(found.collected, found.kept, greedy, found.cursor, found.late, found.metrics)
         filtering = self._train.dynamic_filtering
         collected, kept = list[Scored](), list[Scored]()
         for _ in range(filtering.max_rounds if filtering else 1):
@@ -108,21 +122,42 @@ class Collector:
             cursor += wanted
             collected += scored
             kept += keep_groups(scored, filtering)
-        greedy = None
-        if self._train.algorithm.needs_greedy:
-            rollouts = greedy_rollouts(kept, self._seed, self._num_generations)
-            greedy = await self._play(rollouts, self.harness.greedy, step, collected)
-        return Collection(collected, kept, greedy, cursor)
+        return Collection(collected, kept, await self._play_greedily(kept, step, collected), cursor)
+
+    @property
+    def has_stragglers(self) -> bool:
+        """Whether a step may leave groups under way."""
+        return self._stragglers is not None
+
+    async def close(self, step: int) -> None:
+        """Cuts off groups that were late. Args: step: the step under way."""
+        if self._stragglers is not None:
+            await self._stragglers.close(step)
+
+    async def _play_greedily(self, kept: Sequence[Scored], step: int, before: Sequence[Scored]) -> list[Scored] | None:
+        """One trajectory of each task that is kept; None where the estimator needs none."""
+        if not self._train.algorithm.needs_greedy:
+            return None
+        rollouts = greedy_rollouts(kept, self._seed, self._num_generations)
+        return await self._play(rollouts, self.harness.greedy, step, before)
 
     async def prepare(self, cursor: int) -> None:
         """Begins to reset the worlds of the next step, from the task at `cursor` on."""
-        if self.harness.worlds is not None:
+        if self.harness.worlds is not None and self._stragglers is None:
             rollouts = self._rollouts(cursor, self._train.prompts_per_step)
             await self.harness.worlds.prepare([(rollout.id, rollout.task) for rollout in rollouts])
 
-    def _rollouts(self, cursor: int, num_tasks: int) -> list[Rollout]:
+    async def _play_group(
+        self, position: int, step: int, again: bool, cut_off: Callable[[list[Scored]], None]
+    ) -> list[Scored]:
+        """Plays the group of one task. Played again, its rollouts have ids and seeds of their own."""
+        rollouts = self._rollouts(position, 1, num_tries=step if again else 0)
+        setting = self.harness.setting(self._policy, self.harness.training)
+        return await collect(rollouts, setting, self.harness.reward, step=step, cut_off=cut_off)
+
+    def _rollouts(self, cursor: int, num_tasks: int, num_tries: int = 0) -> list[Rollout]:
         return [
-            training_rollout(task, position, sample, self._seed)
+            training_rollout(task, position, sample, self._seed, num_tries)
             for position, task in draw_tasks(self._tasks, self._seed, cursor, num_tasks)
             for sample in range(self._num_generations)
         ]

@@ -66,6 +66,8 @@ class Sample:
     finish: Finish
     tops: Sequence[Mapping[int, float]] = ()
     """For each token, with `num_top`: log-probabilities at temperature 1, likeliest first, its own among them."""
+    versions: Sequence[int] = ()
+    """For each token the updates that the policy had seen; empty where they are the same for a whole step."""
 
 
 class Policy(Protocol):

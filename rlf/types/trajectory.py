@@ -145,6 +145,9 @@ class Turn:
     """Failures that the reward rule `unpenalised` counts."""
     world: WorldStep | None = None
     """What it did to the world; None where there is none, or the trajectory broke before."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """The updates that the policy had seen: pairs of the first token and the number that holds from it on. Empty where
+    rollouts and updates take turns, so that a step's number says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +219,16 @@ class Trajectory(Jsonable):
     def num_penalised(self) -> int:
         """Number of failures that `chat.failures` has penalised."""
         return sum(turn.num_penalised for turn in self.turns)
+
+    @property
+    def versions(self) -> list[int]:
+        """The updates that the policy had seen at each sampled token of the turns that record them."""
+        found: list[int] = []
+        for turn in self.turns:
+            ends = [*(start for start, _ in turn.versions[1:]), turn.end]
+            for (start, version), end in zip(turn.versions, ends, strict=True) if turn.versions else ():
+                found += [version] * (end - start)
+        return found
 
     @property
     def num_sampled(self) -> int:

@@ -145,8 +145,9 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(whole, small, tmp_path):
     [
         ["+train.kl={coef: 0.1, sync_every: 2, sync_mix: 0.5}"],
         ["train.algorithm=remax", "+train.dynamic_filtering={}", "+train.kl={coef: 0.1, sync_every: 1}"],
+        ["+train.staleness=1"],
     ],
-    ids=["reference sync", "remax with filtering"],
+    ids=["reference sync", "remax with filtering", "pipeline"],
 )
 def test_a_run_with_state_of_its_own_resumes_to_the_same_numbers(small, tmp_path, settings):
     def interrupt(event):

@@ -33,11 +33,11 @@ class ToyRun:
     def __init__(self, opening, dies_at):
         spec, emit = self.spec, self.emit = opening.plan.spec, opening.emit
         self.dies_at, self.folder, self.flush = dies_at, opening.folder, opening.flush
-        tokenizer, num = load_tokenizer(opening.inputs.model_path), spec.rollout.num_generations
+        tokenizer = load_tokenizer(opening.inputs.model_path)
         self.harness = build_harness(spec, tokenizer, lambda *words: emit(Notice(*words, {})), opening.traffic)
         policy, self.chat = ScriptedPolicy(tokenizer, ["It is 42.<|im_end|>"]), self.harness.chat
-        settings = {"num_generations": num, "seed": spec.seed, "emit": emit}
-        self.collector = Collector(policy, self.harness, opening.inputs.train, spec.train, **settings)
+        settings = {"seed": spec.seed, "emit": emit}
+        self.collector = Collector(policy, self.harness, opening.inputs.train, spec.train, spec.rollout, **settings)
 
     def go_back(self, start, last_step):
         self.step = start.step

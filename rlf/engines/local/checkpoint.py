@@ -27,6 +27,7 @@ from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.update import Updater
 
 REWARDS = "rewards.json"
+WEIGHTS, SAMPLER = "weights.safetensors", "sampler.safetensors"
 """The file of a checkpoint with what reward terms have counted."""
 
 
@@ -44,20 +45,33 @@ class Progress:
     """The step after the first whose sampled evaluation had the highest success; None before there is one."""
     best_success: float | None = None
     """That success."""
+    late: tuple[int, ...] = ()
+    """Positions of drawn tasks that no step has taken yet: the next one plays their groups from the beginning."""
 
 
 def save_checkpoint(
-    folder: Path, updater: Updater, progress: Progress, rewards: Mapping[str, Any] | None = None
+    folder: Path,
+    updater: Updater,
+    progress: Progress,
+    rewards: Mapping[str, Any] | None = None,
+    sampler: PolicyModel | None = None,
 ) -> tuple[Path, str]:
-    """Writes `folder/step-NNNNNN`; returns it with the hash of its manifest. `rewards` is what terms have counted.
+    """Writes `folder/step-NNNNNN`; returns it with the hash of its manifest.
+
+    Args:
+        rewards: what terms have counted.
+        sampler: the copy of the policy that the next step's rollouts are sampled with, where it is an update behind.
 
     Raises RunError when the disk is full; what was there before stays whole.
     """
     target = folder / f"step-{progress.step:06d}"
 
     def write(place: Path) -> None:
-        weights = {name: p.detach().contiguous() for name, p in _trainable(updater.model).items()}
-        save_file(weights, place / "weights.safetensors")
+        trained = _trainable(updater.model)
+        save_file({name: p.detach().contiguous() for name, p in trained.items()}, place / WEIGHTS)
+        if sampler is not None:
+            behind = dict(sampler.full.named_parameters())
+            save_file({name: behind[name].contiguous() for name in trained}, place / SAMPLER)
         torch.save(_trainer_state(updater), place / "trainer.pt")
         (place / "progress.json").write_text(json.dumps(asdict(progress)))
         if rewards:
@@ -115,7 +129,8 @@ def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
 
 def read_progress(checkpoint: Path) -> Progress:
     """The counters of a checkpoint."""
-    return Progress(**json.loads((checkpoint / "progress.json").read_text()))
+    values = json.loads((checkpoint / "progress.json").read_text())
+    return Progress(**values | {"late": tuple(values.get("late", ()))})
 
 
 def read_rewards(checkpoint: Path) -> dict[str, Any]:
@@ -148,7 +163,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> 
 
 def load_weights(checkpoint: Path, model: PolicyModel) -> None:
     """Puts the trained weights back in place. Raises RunError when they do not fit the model."""
-    weights = load_file(checkpoint / "weights.safetensors", device=str(model.device))
+    weights = load_file(checkpoint / WEIGHTS, device=str(model.device))
     parameters = _trainable(model)
     mismatched = sorted(weights.keys() ^ parameters.keys())
     mismatched += [n for n in weights.keys() & parameters.keys() if weights[n].shape != parameters[n].shape]
@@ -160,6 +175,17 @@ def load_weights(checkpoint: Path, model: PolicyModel) -> None:
     with torch.no_grad():
         for name, value in weights.items():
             parameters[name].copy_(value)
+
+
+def load_sampler_weights(checkpoint: Path, sampler: PolicyModel) -> bool:
+    """Puts the weights that were sampled with back in place; whether the checkpoint has some, an update behind."""
+    if not (checkpoint / SAMPLER).exists():
+        return False
+    parameters = dict(sampler.full.named_parameters())
+    with torch.no_grad():
+        for name, value in load_file(checkpoint / SAMPLER, device=str(sampler.device)).items():
+            parameters[name].copy_(value)
+    return True
 
 
 def _trainable(model: PolicyModel) -> dict[str, torch.nn.Parameter]:

@@ -25,6 +25,8 @@ class Decoder:
         """Takes the rows. Args: invariant: whether no row's bits may depend on the others."""
         self._model = model
         self._invariant = invariant
+        self.version: int | None = None
+        """Updates that the policy has seen, which is recorded with each token; None: it is not."""
         self._slots = slots
         self._decode = decode
 
@@ -106,6 +108,8 @@ class Decoder:
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.context.append(token)
+            if self.version is not None:
+                row.versions.append(self.version)
             row.finish = self._finish(row, token)
 
     def _finish(self, row: Row, token: int) -> Finish | None:

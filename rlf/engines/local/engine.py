@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Literal
@@ -16,9 +17,10 @@ from rlf.engines.engine import Opening, Start
 from rlf.engines.local.checkpoint import publish_folder
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
+from rlf.engines.local.pipeline import Pipeline, copy_for_sampling
 from rlf.engines.local.trainer import Trainer
 from rlf.engines.local.update import Updater
-from rlf.spec.models import ModelSpec
+from rlf.spec.models import ModelSpec, Schedule
 from rlf.training.collection import Collector
 from rlf.training.evaluation import evaluate
 from rlf.training.harness import build_harness
@@ -60,15 +62,21 @@ class LocalEngine:
             workers=self._workers if self._device.type == "cpu" else None,
             share_prefixes=share_prefixes,
         )
-        per_step = spec.train.prompts_per_step * spec.rollout.num_generations
+        per_step = math.ceil(spec.train.prompts_per_step * spec.rollout.oversample) * spec.rollout.num_generations
         per_evaluation = len(inputs.evaluation) * spec.eval.num_samples
-        self._host = PolicyHost(
-            model,
-            self._harness.chat.decode,
+        new_host = partial(
+            PolicyHost,
+            decode=self._harness.chat.decode,
             num_slots=min(spec.most_at_once, max(per_step, per_evaluation)),
             max_tokens=spec.rollout.max_total_tokens,
             schedule=spec.rollout.schedule,
         )
+        self._host = new_host(model)
+        self._pipeline = None
+        if spec.train.staleness:
+            at_steps = spec.rollout.schedule is not Schedule.CLOCK
+            self._pipeline = Pipeline(new_host(copy_for_sampling(model)), model, at_steps=at_steps)
+        self._sampler = self._host if self._pipeline is None else self._pipeline.host
         try_policy = partial(
             evaluate,
             self._host,
@@ -81,13 +89,14 @@ class LocalEngine:
         )
         self._trainer = Trainer(
             self._host,
+            self._pipeline,
             updater,
             Collector(
-                self._host,
+                self._sampler,
                 self._harness,
                 inputs.train,
                 spec.train,
-                num_generations=spec.rollout.num_generations,
+                spec.rollout,
                 seed=spec.seed,
                 emit=emit,
             ),
@@ -128,7 +137,7 @@ class LocalEngine:
     async def run(self) -> None:
         """Runs to the last step. When cancelled, saves what is complete and re-raises."""
         try:
-            async with self._harness.opened(), self._host:
+            async with self._harness.opened(), self._host, self._sampler:
                 await self._trainer.run()
                 publish_folder(
                     self._folder / "model", lambda place: save_model(self._host.model, self._tokenizer, place)

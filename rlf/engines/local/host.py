@@ -158,6 +158,25 @@ class PolicyHost:
         """Runs other work on the model's thread, such as an update of its weights."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
+    async def change_weights(self, work: Callable[[], T], version: int) -> T:
+        """Runs work that changes the weights, between two ticks.
+
+        Args:
+            version: updates that the policy has seen then; recorded with each token where `record_versions` was called.
+        """
+
+        def change() -> T:
+            result = work()
+            if self._decoder.version is not None:
+                self._decoder.version = version
+            return result
+
+        return await self.run(change)
+
+    def record_versions(self, version: int) -> None:
+        """Records with each token how many updates the policy has seen, as many as `version` so far."""
+        self._decoder.version = version
+
     async def close(self) -> None:
         """Releases every trajectory and waits for the driver and the thread to end."""
         for id_ in list(self._rows):

@@ -39,6 +39,8 @@ class Row:
     tops: list[dict[int, float]] = field(default_factory=list)
     """Log-probabilities of the likeliest tokens at each of them, where they are asked for."""
     logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    """Updates that the policy had seen at each of them, where that is recorded."""
     sample: Sample = field(init=False)
     """This turn as it grows: it holds the lists above."""
     finish: Finish | None = None
@@ -56,8 +58,8 @@ class Row:
             self.noise = uniforms(request.seed, max(max_tokens, 2 * request.num_sampled + request.max_tokens))
         self.context += request.tokens[known:]
         self.request, self.reply = request, reply
-        self.tokens, self.logprobs, self.tops, self.finish = [], [], [], None
-        self.sample = Sample(self.tokens, self.logprobs, Finish.LENGTH, self.tops)
+        self.tokens, self.logprobs, self.tops, self.versions, self.finish = [], [], [], [], None
+        self.sample = Sample(self.tokens, self.logprobs, Finish.LENGTH, self.tops, self.versions)
 
     def _forget(self, tokens: Sequence[int]) -> None:
         """Keeps what the tokens begin with, and the keys and values of that."""

@@ -51,6 +51,8 @@ class OpenRlhf(OpenRlhfSettings):
         Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap alone",
         Feature.FILTER_ROUNDS: "OpenRLHF draws questions until the step is full",
         Feature.LOGICAL_SCHEDULE: "vLLM samples as its load allows, so that a seed does not give the same tokens again",
+        Feature.STRAGGLERS: "OpenRLHF draws rows by the step, which is how a trajectory is known to be of one",
+        Feature.STALENESS: "OpenRLHF plays rollouts beside updates by its own mode",
         Feature.ONE_SCORER: "engine openrlhf scores in several processes",
         Feature.EVALUATION_BUDGET: "OpenRLHF evaluates in processes that do not know of each other's cost",
         Feature.ROLLBACK: "OpenRLHF continues from the newest of its own checkpoints",
