@@ -16,7 +16,7 @@ from rlf.data.rows import fail
 from rlf.spec.looking.inputs import Datasets
 from rlf.spec.reading import reader
 
-NUM_MUTATIONS = 2000
+NUM_MUTATIONS = 700
 SPEC: dict[Any, Any] = {
     "name": "fuzzed",
     "model": {"path": "builtin:tiny", "lora": {"rank": 8, "target_modules": "all-linear"}},
