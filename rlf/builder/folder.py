@@ -135,7 +135,7 @@ def _spec(name: str, tools: Sequence[str], tasks: Sequence[Task]) -> str:
     most = max(len(task.steps) for task in tasks)
     spec = {
         "name": name,
-        "model": {"path": "builtin:tiny"},
+        "model": {"path": "builtin:reader"},
         "data": {"train": {"path": f"{train}.jsonl", **columns}, "eval": {"path": f"{evaluation}.jsonl", **columns}},
         "tools": [f"tools/{tool}.yaml" for tool in tools],
         "rewards": [

@@ -19,6 +19,7 @@ def find_algorithm_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """Settings of `train` that mean nothing beside others."""
     yield from _best_of_k_has_subsets(loaded)
     yield from _greedy_rollouts_have_rewards(loaded)
+    yield from _prefix_rows_are_alone(loaded)
     yield from _reference_can_follow(loaded)
     yield from _sampler_is_read(loaded)
     yield from _cispo_bound_is_ours(loaded)
@@ -43,6 +44,18 @@ def _greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(
                 ("rewards", position, "compare"), f"{message}with. Write pointwise, or another algorithm."
             )
+
+
+@reads("train.algorithm", "rollout")
+def _prefix_rows_are_alone(loaded: LoadedSpec) -> Iterator[Fault]:
+    if not loaded.spec.rollout.prefix_rows:
+        return
+    if loaded.spec.rollout.has_stragglers:
+        message = "got true with oversample or deadline_s, whose groups play whole trajectories. Remove one of them."
+        yield loaded.fault(("rollout", "prefix_rows"), message)
+    if loaded.spec.train.algorithm.needs_greedy:
+        message = "got prefix rows; the greedy rollout of this algorithm is a whole one. Write another algorithm."
+        yield loaded.fault(("train", "algorithm"), message)
 
 
 @reads("train.kl", "model.lora")

@@ -103,6 +103,11 @@ def _find_observations(loaded: LoadedSpec) -> Iterator[_Use]:
         yield _Use(Feature.OBSERVATIONS_IN_LOSS, ("train", "observations_in_loss"), "true", "Remove it")
 
 
+def _find_prefix_rows(loaded: LoadedSpec) -> Iterator[_Use]:
+    if loaded.spec.rollout.prefix_rows:
+        yield _Use(Feature.PREFIX_ROWS, ("rollout", "prefix_rows"), "true", "Remove it")
+
+
 def _find_skipped(loaded: LoadedSpec) -> Iterator[_Use]:
     estimator = loaded.spec.train.algorithm
     if isinstance(estimator, Gae) and estimator.observations is Observations.SKIP:
@@ -147,6 +152,7 @@ _USES: tuple[tuple[Callable[[LoadedSpec], Iterator[_Use]], *tuple[str, ...]], ..
     (_find_turn_rewards, "rewards[]"),
     (_find_forks, "chat.history"),
     (_find_observations, "train.observations_in_loss"),
+    (_find_prefix_rows, "rollout.prefix_rows"),
     (_find_skipped, "train.algorithm"),
     (_find_rounds, "train.dynamic_filtering.max_rounds"),
     (_find_stragglers, "rollout.oversample", "rollout.deadline_s"),

@@ -245,7 +245,8 @@ class _Play:
         self.turns.append(turn)
         records = [CallRecord(call, _NOT_RUN) for call in parsed.calls]
         started = time.perf_counter()
-        is_run = stop is None or (stop is StopReason.MAX_TURNS and self.world is not None)
+        counts = self.world is not None or self.rollout.is_single_turn
+        is_run = stop is None or (stop is StopReason.MAX_TURNS and counts)
         try:
             if is_run:
                 await self._invoke(records)
@@ -298,7 +299,8 @@ class _Play:
             return StopReason.PARSE_FAILURE
         if self.num_failed_turns > self.limits.max_parse_failures:
             return StopReason.PARSE_FAILURE_LIMIT
-        return StopReason.MAX_TURNS if len(self.turns) + 1 >= self.limits.max_turns else None
+        is_last = self.rollout.is_single_turn or len(self.turns) + 1 >= self.limits.max_turns
+        return StopReason.MAX_TURNS if is_last else None
 
     def _fork(self) -> bool:
         """Begins a new segment where the next turn's context leaves thinking out; whether it does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from rlf.rollout.builder import TokenRecord
@@ -37,6 +38,12 @@ class Prefix:
     """Whether its calls are made again first, so that tools are in the state they were in. Without that they must keep
     no state: it is the caller who declares so. Where there is a world they always are."""
 
+    @classmethod
+    def choices(cls, trajectory: Trajectory) -> range:
+        """How many turns may be kept of a trajectory."""
+        answered = (turn.observation_end > turn.end for turn in trajectory.turns)
+        return range(sum(itertools.takewhile(bool, answered)) + 1)
+
     def __post_init__(self) -> None:
         kept = self.trajectory.turns[: self.num_turns]
         if len(kept) != self.num_turns or any(turn.observation_end == turn.end for turn in kept):
@@ -69,3 +76,5 @@ class Rollout:
     """With the seed and the policy of the trajectory that a prefix is of, that trajectory is played again."""
     prefix: Prefix | None = None
     """What it continues from; None: it begins with the task's prompt."""
+    is_single_turn: bool = False
+    """Whether it is over after one turn, whose calls are made."""

@@ -26,6 +26,8 @@ class Feature(StrEnum):
     """`chat.history: fork`: several sequences of one trajectory."""
     OBSERVATIONS_IN_LOSS = "observations_in_loss"
     """`train.observations_in_loss`."""
+    PREFIX_ROWS = "prefix_rows"
+    """`rollout.prefix_rows`: groups that continue a trajectory of the same step."""
     SKIPPED_OBSERVATIONS = "skipped_observations"
     """`observations: skip` of gae."""
     FILTER_ROUNDS = "filter_rounds"

@@ -164,6 +164,10 @@ class RolloutSpec(Section):
     deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Seconds after which a step's update starts with the groups that are whole by then, at least one. None: never."""
     late: Late = Late.KEEP
+    prefix_rows: bool = False
+    """Ablation: trains on single turns, as FTRL does (ACL 2026). The policy plays each task once; from one of the
+    states that this went through, drawn evenly, the group plays one turn more, and that turn alone is trained on. A
+    later pass over the training set draws its states anew."""
 
     @property
     def has_stragglers(self) -> bool:

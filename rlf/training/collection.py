@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from rlf.rollout.collect import collect
@@ -13,7 +13,7 @@ from rlf.spec.models import RolloutSpec, TrainSpec
 from rlf.training.counting import counts
 from rlf.training.groups import keep_groups
 from rlf.training.harness import Harness
-from rlf.training.rollouts import draw_tasks, greedy_rollouts, training_rollout
+from rlf.training.rollouts import draw_prefix, draw_tasks, greedy_rollouts, opening_rollouts, training_rollout
 from rlf.training.stragglers import Stragglers
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.policy import Policy, Sampling
@@ -99,6 +99,7 @@ class Collector:
         self._seed = seed
         self._emit = emit
         self._stragglers = Stragglers(self._play_group, rollout, train, emit) if rollout.has_stragglers else None
+        self._prefix_rows = rollout.prefix_rows
 
     async def collect(self, step: int, cursor: int, late: Sequence[int] = ()) -> Collection:
         """The trajectories of a step, from the task at `cursor` on.
@@ -118,7 +119,10 @@ class Collector:
             wanted = self._train.prompts_per_step - len({item.trajectory.task.id for item in kept})
             if wanted <= 0:
                 break
-            scored = await self._play(self._rollouts(cursor, wanted), self.harness.training, step, collected)
+            rollouts = self._rollouts(cursor, wanted)
+            if self._prefix_rows:
+                rollouts = await self._continued(rollouts, step, collected)
+            scored = await self._play(rollouts, self.harness.training, step, collected)
             cursor += wanted
             collected += scored
             kept += keep_groups(scored, filtering)
@@ -160,6 +164,18 @@ class Collector:
             training_rollout(task, position, sample, self._seed, num_tries)
             for position, task in draw_tasks(self._tasks, self._seed, cursor, num_tasks)
             for sample in range(self._num_generations)
+        ]
+
+    async def _continued(self, rollouts: Sequence[Rollout], step: int, before: Sequence[Scored]) -> list[Rollout]:
+        """One turn from a state of each task in place of whole rollouts, where that could be played."""
+        whole = await self._play(opening_rollouts(rollouts, self._seed), self.harness.training, step, before)
+        prefix_by_task = {
+            item.trajectory.task.id: draw_prefix(item.trajectory, self._seed) for item in whole if counts(item)
+        }
+        return [
+            replace(rollout, prefix=prefix_by_task[rollout.task.id], is_single_turn=True)
+            for rollout in rollouts
+            if rollout.task.id in prefix_by_task
         ]
 
     async def _play(

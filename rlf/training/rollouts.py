@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rlf.core.seeds import derive_seed
-from rlf.rollout.rollout import Rollout
+from rlf.rollout.rollout import Prefix, Rollout
 from rlf.types.score import Scored
 from rlf.types.task import Task
+from rlf.types.trajectory import Trajectory
 
 
 def draw_tasks(tasks: Sequence[Task], seed: int, first: int, count: int) -> Iterator[tuple[int, Task]]:
@@ -44,6 +45,21 @@ def training_rollout(task: Task, position: int, sample: int, seed: int, num_trie
     tried = (num_tries,) if num_tries else ()
     id_ = "/".join(map(str, ("train", position, sample, *tried)))
     return Rollout(id_, task, sample, derive_seed(seed, "rollout", position, sample, *tried))
+
+
+def opening_rollouts(rollouts: Sequence[Rollout], seed: int) -> list[Rollout]:
+    """One rollout of each task, from whose states its group continues."""
+    firsts: dict[str, Rollout] = {}
+    for rollout in rollouts:
+        firsts.setdefault(rollout.task.id, rollout)
+    ids = {task: f"{first.id.rpartition('/')[0]}/prefix" for task, first in firsts.items()}
+    return [Rollout(ids[task], first.task, 0, derive_seed(seed, ids[task])) for task, first in firsts.items()]
+
+
+def draw_prefix(trajectory: Trajectory, seed: int) -> Prefix:
+    """A state that a trajectory went through, each as likely as the others; what led there is not trained on."""
+    choices = Prefix.choices(trajectory)
+    return Prefix(trajectory, choices[derive_seed(seed, "prefix", trajectory.id) % len(choices)], is_trained=False)
 
 
 def greedy_rollouts(kept: Sequence[Scored], seed: int, num_generations: int) -> list[Rollout]:

@@ -14,6 +14,7 @@ from rlf.builder.graph.world import derange, make_world
 from rlf.builder.pack import NUMBER, PACKS, load_pack, pack_names
 from rlf.builder.shape import Noise, shares_of
 from rlf.builder.task import Join, Scenario
+from rlf.builtin.reader.tokenizer import build_tokenizer
 from rlf.core import RlfError
 from tests.builder.worlds import parts, settings
 
@@ -147,8 +148,16 @@ def test_a_world_that_is_too_small_and_chains_that_are_too_long_are_faults():
 
 def test_the_dialect_of_the_built_in_model_names_tools_by_its_words():
     (part, *_) = parts(settings(build={"pack": "embedded"}, hops=(2, 3)))
-    assert all(set(tool["inputSchema"]["properties"]) == {"query"} for tool in part.tools)
-    assert any(task.question.startswith("What is the ") for task in part.tasks)
+    tokenizer = build_tokenizer()
+    documents = [
+        f"{tool['description'].removeprefix('the ')}: {tool['name']}({', '.join(tool['inputSchema']['properties'])})"
+        for tool in part.tools
+    ]
+    texts = [*documents, *(task.question for task in part.tasks)]
+    pieces = {tokenizer.decode([token]) for text in texts for token in tokenizer.encode(text)}
+    assert {piece for piece in pieces if len(piece) == 1} <= {"_", "(", ")", "?", "-", " "}, (
+        "no word falls into letters"
+    )
 
 
 def test_the_hash_of_a_build_covers_its_language_pack(tmp_path):

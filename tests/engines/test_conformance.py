@@ -33,6 +33,7 @@ USES = {
         "train.observations_in_loss",
         ["name=an_ablation", "+train.observations_in_loss=true"],
     ),
+    Feature.PREFIX_ROWS: ("rollout.prefix_rows", ["+rollout.prefix_rows=true"]),
     Feature.SKIPPED_OBSERVATIONS: ("train.algorithm.observations", ["train.algorithm={kind: gae, observations: skip}"]),
     Feature.FILTER_ROUNDS: ("train.dynamic_filtering.max_rounds", ["+train.dynamic_filtering={max_rounds: 2}"]),
     Feature.STRAGGLERS: ("rollout.oversample", ["rollout.schedule=clock", "+rollout.oversample=1.5"]),

@@ -37,7 +37,7 @@ class Counter(Echo):
 def go_on(chat):
     """Plays the rest of a script, from a prefix or from the task."""
 
-    def run(script, prefix=None, tools=None, chat=chat, handling=None, **limits):
+    def run(script, prefix=None, tools=None, chat=chat, handling=None, *, is_single_turn=False, **limits):
         policy = ScriptedPolicy(chat.tokenizer, script)
         setting = Setting(
             policy,
@@ -47,7 +47,9 @@ def go_on(chat):
             Sampling(stop_token_ids=chat.stop_token_ids),
             handling or ChatPolicy(),
         )
-        rollout = Rollout("t", Task("t", (Message("user", "Where?"),)), 0, seed=0, prefix=prefix)
+        rollout = Rollout(
+            "t", Task("t", (Message("user", "Where?"),)), 0, seed=0, prefix=prefix, is_single_turn=is_single_turn
+        )
         return asyncio.run(play(rollout, setting)), policy
 
     return run
@@ -120,6 +122,14 @@ def test_a_masked_prefix_is_context_in_which_nothing_is_an_action(go_on):
     assert masked.rollout_logprobs[end:] == whole.rollout_logprobs[end:]
     assert masked.action_ranges == whole.action_ranges[2:]
     assert masked.num_sampled == sum(stop - start for start, stop in masked.action_ranges)
+
+
+def test_a_single_turn_from_a_prefix_makes_its_calls_and_ends(go_on):
+    whole, _ = go_on(SCRIPT)
+    assert Prefix.choices(whole) == range(4)
+    row, _ = go_on(SCRIPT[2:], Prefix(whole, 2, is_trained=False), is_single_turn=True)
+    assert (row.stop, len(row.turns), row.calls[-1].result.text) == (StopReason.MAX_TURNS, 3, "call 2")
+    assert row.num_sampled == row.turns[2].end - row.turns[2].start
 
 
 def test_a_prefix_counts_against_every_limit(go_on):

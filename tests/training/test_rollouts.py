@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from rlf.core.seeds import derive_seed
-from rlf.training.rollouts import draw_tasks, evaluation_rollout, greedy_rollouts, training_rollout
+from rlf.training.rollouts import draw_tasks, evaluation_rollout, greedy_rollouts, opening_rollouts, training_rollout
 from rlf.types import Task
 
 from .trajectories import scored
@@ -74,3 +74,14 @@ def test_a_greedy_rollout_goes_by_the_tasks_first_trajectory() -> None:
     kept = [scored("a", 1.0), scored("a", 0.0)]
     kept[1] = replace(kept[1], trajectory=replace(kept[1].trajectory, id="train/7/1"))
     assert greedy_rollouts(kept, 5, 8)[0].id == "train/0/greedy"
+
+
+def test_each_task_is_opened_once_and_anew_in_a_later_pass() -> None:
+    rollouts = [
+        training_rollout(task, position, sample, 0)
+        for position, task in draw_tasks(TASKS, 7, 0, 10)
+        for sample in range(2)
+    ]
+    opened = opening_rollouts(rollouts, 0)
+    assert [each.task.id for each in opened] == [each.task.id for each in rollouts[::2]]
+    assert len({each.seed for each in opened}) == len({each.id for each in opened} - {r.id for r in rollouts}) == 10

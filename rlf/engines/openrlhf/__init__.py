@@ -49,6 +49,7 @@ class OpenRlhf(OpenRlhfSettings):
         Feature.FORKED_HISTORY: "OpenRLHF trains one sequence for each sample",
         Feature.OBSERVATIONS_IN_LOSS: "vLLM gives no probabilities of tokens that it did not sample",
         Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap alone",
+        Feature.PREFIX_ROWS: "samples of a prompt begin side by side, with no trajectory to continue",
         Feature.FILTER_ROUNDS: "OpenRLHF draws questions until the step is full",
         Feature.LOGICAL_SCHEDULE: "vLLM samples as its load allows, so that a seed does not give the same tokens again",
         Feature.STRAGGLERS: "OpenRLHF draws rows by the step, which is how a trajectory is known to be of one",

@@ -463,7 +463,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("engine.extra_flags", "options as they are"),
     Elsewhere("rollout.schedule", "a warning: vLLM has no ticks"),
     Elsewhere(
-        "rollout.oversample rollout.deadline_s rollout.late train.staleness "
+        "rollout.oversample rollout.deadline_s rollout.late train.staleness rollout.prefix_rows "
         "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
         "train.loss.off_policy_mask train.loss.probability_mask train.loss.top_entropy train.kl.sync_every "
         "limits.max_usd_per_evaluation",

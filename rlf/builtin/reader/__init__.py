@@ -1,0 +1,10 @@
+"""The model behind `builtin:reader`: it reads tool documents that it has not seen, and uses them badly.
+
+`checkpoint/` holds the shipped files; `python -m rlf.builtin.reader.build` makes them again from nothing.
+"""
+
+from pathlib import Path
+
+__all__ = ["CHECKPOINT"]
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"
