@@ -69,7 +69,7 @@ def build(folder: Path, seed: int = 0) -> None:
         "cpu_s": cpu_s,
         "base": _figures(model, tokenizer),
     }
-    save_checkpoint(model.bfloat16(), tokenizer, folder)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+    save_checkpoint(model.bfloat16(), tokenizer, folder)
     (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     logger.info("done: %s", card["base"])
 

@@ -190,7 +190,7 @@ def _calls(scene: Scene, at: int, hop: int, subject: str, habit: Habit) -> list[
 def copy_words(tokenizer: PreTrainedTokenizerFast, rng: random.Random, num_items: int = 10) -> Demonstration:
     """Random words, syllables and pairs of digits, then the same again: the bare skill of copying."""
     items = [*STARTS, *ENDS, *NOUNS, *KINDS, *VERBS, *PARAMETERS, *(f"{pair:02d}" for pair in range(100))]
-    token_ids = [int(tokenizer.convert_tokens_to_ids(item)) for item in rng.choices(items, k=num_items)]
+    token_ids = [token for item in rng.choices(items, k=num_items) for token in tokenizer.encode(item)]
     row = Demonstration()
     row.read(token_ids)
     row.act([*tokenizer.encode("\n"), *token_ids])
