@@ -2,7 +2,8 @@
 
 The transformers model runs on tokens of shape [1, N]; its linear layers never see padding. This function, registered
 as the attention `rlf`, writes each token's key and value to its row's slot in the cache and lets it attend to that
-slot only. Rows that decode one token are a contiguous range of slots, so that no key is ever gathered.
+slot only. Rows that decode one token are a contiguous range of slots, whose keys are read in place; those of few rows
+that stand for many are gathered.
 
 The kernels' rounding follows the shapes of their inputs. An invariant layout makes the shapes that a row meets follow
 from the row alone, so that its bits do not depend on the batch: the number of keys is rounded up, runs attend in
@@ -33,12 +34,13 @@ ATTENTION = "rlf"
 class RaggedLayout:
     """Which token belongs to which slot, for one forward pass.
 
-    The N tokens are `num_decode` single ones of slots 0, 1, ..., then the runs of the extending rows, whose slots
-    follow on directly.
+    The N tokens are `num_decode` single ones, then the runs of the extending rows, whose slots follow on each other.
     """
 
     cache: KVCache
     num_decode: int
+    decode_slots: torch.Tensor | slice
+    """The slots of the single ones."""
     slots_N: torch.Tensor
     """int64: the cache slot of each token."""
     positions_N: torch.Tensor
@@ -70,30 +72,40 @@ def run_shape(length: int, count: int) -> tuple[int, int]:
 
 
 def ragged_layout(
-    cache: KVCache, decode_lengths: Sequence[int], extends: Sequence[tuple[int, int]], *, invariant: bool = False
+    cache: KVCache,
+    decode_lengths: Sequence[int],
+    extends: Sequence[tuple[int, int]],
+    *,
+    decode_slots: Sequence[int] | None = None,
+    first_slot: int | None = None,
+    invariant: bool = False,
 ) -> RaggedLayout:
     """The layout for rows that decode and rows that extend.
 
     Args:
         cache: where keys and values go.
-        decode_lengths: tokens already cached per decoding row, which sit in slots 0, 1, ...
-        extends: (tokens already cached, new tokens) per extending row, in the slots after them; of an invariant layout
-            ordered by `run_shape`.
+        decode_lengths: tokens already cached per decoding row.
+        extends: (tokens already cached, new tokens) per extending row; of an invariant layout ordered by `run_shape`.
+        decode_slots: where the decoding rows sit; None: 0, 1, ...
+        first_slot: where the first extending row sits, the others after it; None: after the decoding rows.
         invariant: whether no row's bits may depend on the others.
     """
     device = cache.device
     num_decode = len(decode_lengths)
-    slots, positions = list(range(num_decode)), list(decode_lengths)
+    first_slot = num_decode if first_slot is None else first_slot
+    slots, positions = list(decode_slots or range(num_decode)), list(decode_lengths)
     for row, (length, count) in enumerate(extends):
-        slots += [num_decode + row] * count
+        slots += [first_slot + row] * count
         positions += range(length, length + count)
     num_filling = round_up(len(slots)) - len(slots) if invariant else 0
     slots += slots[-1:] * num_filling
     positions += positions[-1:] * num_filling
+    slots_N = torch.tensor(slots, device=device)
     layout = RaggedLayout(
         cache,
         num_decode,
-        torch.tensor(slots, device=device),
+        slice(num_decode) if decode_slots is None else slots_N[:num_decode],
+        slots_N,
         torch.tensor(positions, device=device),
         num_filling=num_filling,
     )
@@ -103,9 +115,9 @@ def ragged_layout(
         layout.decode_mask = (keys_T <= layout.positions_N[:num_decode, None])[:, None, None, :]
     if extends and not invariant:
         shape = max(count for _, count in extends), max(length + count for length, count in extends)
-        layout.runs = [_lay_out_runs(device, extends, shape, num_decode, num_decode)]
+        layout.runs = [_lay_out_runs(device, extends, shape, first_slot, num_decode)]
     elif extends:
-        slot = token = num_decode
+        slot, token = first_slot, num_decode
         for shape, group in groupby(extends, lambda extend: run_shape(*extend)):
             rows = list(group)
             layout.runs.append(_lay_out_runs(device, rows, shape, slot, token))
@@ -171,7 +183,7 @@ def ragged_attention(
     num_decode, parts = layout.num_decode, []
     if layout.decode_mask is not None:
         width = layout.decode_mask.shape[-1]
-        k, v = keys_SKTD[:num_decode, :, :width], values_SKTD[:num_decode, :, :width]
+        k, v = (part[:, :, :width][layout.decode_slots] for part in (keys_SKTD, values_SKTD))
         out = sdpa(query_NHD[:num_decode, :, None], k, v, layout.decode_mask, scale=scaling, enable_gqa=gqa)
         parts.append(out[:, :, 0])
     for run in layout.runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -78,14 +79,19 @@ class KVCache:
         values[slots_N, :, positions_N] = value[0].transpose(0, 1).to(values.dtype)
         return keys, values
 
-    def copy(self, source: int, target: int, num_tokens: int) -> None:
-        """Copies the first tokens of one slot to another."""
-        self._data[:, :, target, :, :num_tokens] = self._data[:, :, source, :, :num_tokens]
+    def copy(self, source: int, target: int, start: int, stop: int) -> None:
+        """Copies some tokens of one slot to another."""
+        self._data[:, :, target, :, start:stop] = self._data[:, :, source, :, start:stop]
+
+    def copy_tokens(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
+        """Copies one token each of several slots to others."""
+        places = torch.tensor([sources, targets, positions], device=self.device)
+        self._data[:, :, places[1], :, places[2]] = self._data[:, :, places[0], :, places[2]]
 
     def swap(self, left: int, right: int, num_tokens: int) -> None:
         """Exchanges the first tokens of two slots."""
         if not num_tokens:
             return
         kept = self._data[:, :, left, :, :num_tokens].clone()
-        self.copy(right, left, num_tokens)
+        self.copy(right, left, 0, num_tokens)
         self._data[:, :, right, :, :num_tokens] = kept

@@ -15,6 +15,13 @@ from rlf.engines.local.slots import Row, Slots
 from rlf.training.draw import draw, likeliest
 from rlf.types.policy import Finish, Sampling
 
+_MAX_RUN = 512
+"""New tokens of a row that one forward pass takes."""
+_MIN_SHARING = 2
+"""Decoding rows for each distinct context, from which on only distinct ones are fed."""
+_NUM_COMPARED = 4
+"""Last tokens that are compared before whole contexts are."""
+
 
 class Decoder:
     """Advances the rows of `slots`; used by one thread at a time."""
@@ -34,41 +41,73 @@ class Decoder:
     def tick(self, joining: Sequence[Row]) -> list[Row]:
         """Samples one token for each decoding and joining row; returns the rows whose turn ended, by slot.
 
-        Of joining rows that start from the very same prompt only the first, the leader, is fed; its followers copy
-        its keys and values.
+        Of rows with the very same tokens only the first, the leader, is fed; its followers copy keys and values, and
+        draw from the same logits with numbers of their own.
         """
         slots = self._slots
         slots.fit_cache()
         decoding = slots.active
-        leaders, followers = by_shared_prompt(joining)
+        leaders, followers = by_context(joining)
+        for row in leaders:
+            self._prefill(row)
         if self._invariant:
             leaders.sort(key=lambda row: run_shape(row.num_cached, len(row.pending)))
         for row in [*leaders, *(follower for follower, _ in followers)]:
             slots.activate(row)
-        logits_BV = self._forward(decoding, leaders)
-        for row in [*decoding, *leaders]:
+        firsts, twins = by_context(decoding)
+        if len(decoding) < _MIN_SHARING * len(firsts):  # gathering their keys would cost more than it saves
+            firsts, twins = decoding, []
+        logits_BV = self._forward(firsts, leaders, gathered=bool(twins))
+        self._share(twins, followers)
+        for row in slots.active:
             row.num_cached = len(row.context)
-        for row, leader in followers:
-            slots.cache.copy(leader.slot, row.slot, leader.num_cached)
-            row.num_cached = leader.num_cached
-        if followers:
-            place = {leader.id: len(decoding) + index for index, leader in enumerate(leaders)}
-            sources = [*range(len(logits_BV)), *(place[leader.id] for _, leader in followers)]
-            logits_BV = logits_BV[torch.tensor(sources, device=logits_BV.device)]
+        if twins or followers:
+            place = {row.id: index for index, row in enumerate([*firsts, *leaders])}
+            place |= {row.id: place[leader.id] for row, leader in [*twins, *followers]}
+            logits_BV = logits_BV[torch.tensor([place[row.id] for row in slots.active], device=logits_BV.device)]
         self._append(slots.active, logits_BV)
         finished = [row for row in slots.active if row.finish is not None]
         for row in reversed(finished):
             slots.deactivate(row)
         return finished
 
-    def _forward(self, decoding: Sequence[Row], leaders: Sequence[Row]) -> torch.Tensor:
-        """The next-token logits of decoding rows, then of leaders: [A + R, V], float32."""
+    def _prefill(self, row: Row) -> None:
+        """Feeds a long run of tokens in pieces, so that no memory grows with its square; the last piece is left."""
+        cache = self._slots.cache
+        while len(row.pending) > _MAX_RUN:
+            run = (row.num_cached, _MAX_RUN)
+            layout = ragged_layout(cache, [], [run], first_slot=row.slot, invariant=self._invariant)
+            piece = row.pending[:_MAX_RUN]
+            piece += piece[-1:] * layout.num_filling
+            with using(layout):
+                self._model.hidden(torch.tensor([piece], device=cache.device), layout.positions_N[None])
+            row.num_cached += _MAX_RUN
+
+    def _share(self, twins: Sequence[tuple[Row, Row]], followers: Sequence[tuple[Row, Row]]) -> None:
+        """Copies keys and values of what was fed from leaders to their followers."""
+        cache = self._slots.cache
+        if twins:
+            rows, leaders = zip(*twins, strict=True)
+            cache.copy_tokens(
+                [leader.slot for leader in leaders], [row.slot for row in rows], [row.num_cached for row in rows]
+            )
+        for row, leader in followers:
+            cache.copy(leader.slot, row.slot, row.num_cached, len(row.context))
+
+    def _forward(self, decoding: Sequence[Row], leaders: Sequence[Row], *, gathered: bool) -> torch.Tensor:
+        """The next-token logits of decoding rows, then of leaders: [A + R, V], float32.
+
+        Args:
+            gathered: whether the decoding rows are few of those in the first slots.
+        """
         cache = self._slots.cache
         runs = [row.pending for row in leaders]
         layout = ragged_layout(
             cache,
             [row.num_cached for row in decoding],
             [(row.num_cached, len(run)) for row, run in zip(leaders, runs, strict=True)],
+            decode_slots=[row.slot for row in decoding] if gathered else None,
+            first_slot=leaders[0].slot if leaders else None,
             invariant=self._invariant,
         )
         tokens = [row.context[-1] for row in decoding]
@@ -126,17 +165,17 @@ class Decoder:
         return any(stop in tail for stop in stop_strings)
 
 
-def by_shared_prompt(joining: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, Row]]]:
-    """Splits joining rows into leaders, to be fed, and (follower, leader) pairs of equal prompts."""
+def by_context(rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, Row]]]:
+    """Splits rows into leaders, to be fed, and (follower, leader) pairs of equal tokens, as many of them cached."""
     leaders: list[Row] = []
     followers: list[tuple[Row, Row]] = []
-    leader_by_prompt: dict[tuple[int, ...], Row] = {}
-    for row in joining:
-        prompt = tuple(row.context) if row.num_cached == 0 else None
-        if prompt is not None and prompt in leader_by_prompt:
-            followers.append((row, leader_by_prompt[prompt]))
-            continue
-        if prompt is not None:
-            leader_by_prompt[prompt] = row
-        leaders.append(row)
+    found: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        alike = found.setdefault((row.num_cached, len(row.context), *row.context[-_NUM_COMPARED:]), [])
+        leader = next((other for other in alike if other.context == row.context), None)
+        if leader is None:
+            alike.append(row)
+            leaders.append(row)
+        else:
+            followers.append((row, leader))
     return leaders, followers

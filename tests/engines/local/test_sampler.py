@@ -4,6 +4,8 @@ import random
 import pytest
 import torch
 
+from rlf.engines.local import decode
+from rlf.engines.local.attention import ragged_layout
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
 from rlf.spec.models import Schedule
@@ -95,6 +97,39 @@ def test_the_invariant_schedule_gives_the_same_bits_whatever_the_timing_and_the_
         assert play(sampler, max_delay=0.01, clock=random.Random(num_slots), **keys) == first
     few = play(new_sampler(model, schedule=Schedule.INVARIANT), **keys | {"count": 3})
     assert few == first[:3]
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+def test_rows_of_equal_tokens_are_fed_once_and_sample_what_each_does_alone(model, monkeypatch, schedule):
+    fed = []
+
+    def counting(cache, decode_lengths, extends, **keys):
+        fed.append(len(decode_lengths) + sum(count for _, count in extends))
+        return ragged_layout(cache, decode_lengths, extends, **keys)
+
+    monkeypatch.setattr(decode, "ragged_layout", counting)
+    keys = {"sampling": Sampling(0.02, stop_token_ids=(STOP,)), "count": 16}
+    shared = play(new_sampler(model, schedule=schedule), **keys)
+    num_shared = sum(fed)
+    alone = play(new_sampler(model, schedule=schedule, num_slots=1), **keys)
+    assert num_shared < 0.9 * (sum(fed) - num_shared)
+    for (tokens, mask, logprobs), (wanted, _, plain) in zip(shared, alone, strict=True):
+        assert tokens == wanted
+        assert [p for p, m in zip(logprobs, mask, strict=True) if m] == pytest.approx(
+            [p for p, m in zip(plain, mask, strict=True) if m],
+            abs=2e-3,  # of numbers that are divided by 0.02
+        )
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+def test_long_runs_are_fed_in_pieces_to_the_same_end(model, monkeypatch, schedule):
+    whole = play(new_sampler(model, schedule=schedule))
+    monkeypatch.setattr(decode, "_MAX_RUN", 4)
+    for (tokens, _, logprobs), (wanted, _, plain) in zip(
+        play(new_sampler(model, schedule=schedule)), whole, strict=True
+    ):
+        assert tokens == wanted
+        assert logprobs == pytest.approx(plain, abs=2e-5)
 
 
 def test_what_a_row_draws_depends_on_its_own_seed_only(model):
