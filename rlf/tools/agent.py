@@ -97,17 +97,21 @@ class _Run:
         """The model's answer. Each turn is recorded, also where the loop then fails or is cut off."""
         max_turns = self._agent.max_turns
         for turn in range(1, max_turns + 1):
-            said = await self._ask(messages, is_last=turn == max_turns)
+            said = await self._ask_model(messages, is_last=turn == max_turns)
             done = list[InnerCall]()
             try:
                 if not said.calls and not said.failures:
                     return shown_answer(said.completion)
-                messages += [said.message(), *await self._answers(said, done), *map(_correction, said.failures)]
+                messages += [
+                    said.message(),
+                    *await self._answer_calls(said, done),
+                    *map(_correct_failure, said.failures),
+                ]
             finally:
-                self._record(said, done)
+                self._record_turn(said, done)
         raise ToolFailure(Outcome.TOOL_ERROR, f"the agent had no answer after {max_turns} turns")
 
-    async def _ask(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Said:
+    async def _ask_model(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Said:
         """What the model says next."""
         context, meter = self._context, Meter(self._context.meter)
         self._num_turns += 1
@@ -115,24 +119,24 @@ class _Run:
         left_s = (self._limit.when() or 0.0) - asyncio.get_running_loop().time()
         completion = await self._agent.pool.chat(
             messages,
-            Caller(left_s, meter, self._waiting),
+            Caller(left_s, meter, self._pause_limit),
             sampling=self._agent.sampling,
             tools=self._agent.descriptions,
             tool_choice="none" if is_last else None,
         )
         if completion.is_truncated:
             meter.add({NoAnswer.TRUNCATED.value: 1})
-        calls, failures = await self._calls(completion)
+        calls, failures = await self._parse_calls(completion)
         first = (self._num_turns, context.call_id)
         named = [replace(call, id=_short_id(*first, place)) for place, call in enumerate(calls)]
         return _Said(completion, named, failures, meter.usage)
 
-    async def _calls(self, completion: Completion) -> tuple[Sequence[RequestedCall], Sequence[ParseFailure]]:
+    async def _parse_calls(self, completion: Completion) -> tuple[Sequence[RequestedCall], Sequence[ParseFailure]]:
         """The calls of a turn, in whatever form, and those that could not be read."""
         text_calls = self._agent.text_calls
         if not text_calls.looks_like_calls(completion):
             return completion.calls, ()
-        with self._waiting():  # the formats are loaded at their first use
+        with self._pause_limit():  # the formats are loaded at their first use
             found = await asyncio.to_thread(text_calls.read, completion)
         if found.failures:
             self._context.meter.add({"unreadable_calls": len(found.failures)})
@@ -140,7 +144,7 @@ class _Run:
         return texts, found.failures
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _pause_limit(self) -> Iterator[None]:
         """A block whose time is not the agent's."""
         loop, when = asyncio.get_running_loop(), self._limit.when()
         began = loop.time()
@@ -151,7 +155,7 @@ class _Run:
         finally:
             self._limit.reschedule(None if when is None else when + loop.time() - began)
 
-    async def _answers(self, said: _Said, done: list[InnerCall]) -> list[dict[str, Any]]:
+    async def _answer_calls(self, said: _Said, done: list[InnerCall]) -> list[dict[str, Any]]:
         """One message per call. Those within the limit run side by side; one that broke breaks the whole."""
         max_calls = self._agent.max_calls
         room = max_calls - self._num_calls
@@ -159,7 +163,7 @@ class _Run:
         self._num_calls += len(calls)
         self._context.meter.add({"tool_calls": len(calls)})
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._result(call, done)) for call in calls]
+            tasks = [group.create_task(self._run_call(call, done)) for call in calls]
         results = [task.result() for task in tasks]
         for call, result in zip(calls, results, strict=True):
             if result.outcome.is_infrastructure:
@@ -169,10 +173,10 @@ class _Run:
         messages = [_tool_message(call, text) for call, text in zip(said.calls, texts, strict=True)]
         return [*messages, *_shown_images(calls, results)]
 
-    async def _result(self, call: RequestedCall, done: list[InnerCall]) -> ToolResult:
+    async def _run_call(self, call: RequestedCall, done: list[InnerCall]) -> ToolResult:
         """The result of a call, which is put among those that are over, also where it is cut off."""
-        made = ToolCall(call.name, _arguments(call) or {})
-        if _arguments(call) is None:
+        made = ToolCall(call.name, _read_arguments(call) or {})
+        if _read_arguments(call) is None:
             text = f"error: the arguments of {call.name} are no JSON object"
             result = ToolResult(Outcome.INVALID_ARGUMENTS, text)
         else:
@@ -186,7 +190,7 @@ class _Run:
         done.append(InnerCall(call.id, made, result))
         return result
 
-    def _record(self, said: _Said, done: Sequence[InnerCall]) -> None:
+    def _record_turn(self, said: _Said, done: Sequence[InnerCall]) -> None:
         place = {call.id: at for at, call in enumerate(said.calls)}
         turn = InnerTurn(
             said.completion.text,
@@ -228,11 +232,11 @@ def _shown_images(calls: Sequence[RequestedCall], results: Sequence[ToolResult])
     return [{"role": "user", "content": parts}] if parts else []
 
 
-def _correction(failure: ParseFailure) -> dict[str, Any]:
+def _correct_failure(failure: ParseFailure) -> dict[str, Any]:
     return {"role": "user", "content": f"error: {failure.message}"}
 
 
-def _arguments(call: RequestedCall) -> dict[str, Any] | None:
+def _read_arguments(call: RequestedCall) -> dict[str, Any] | None:
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):

@@ -50,8 +50,8 @@ class TextCalls:
 
     def read(self, completion: Completion) -> TextTurn:
         """The calls, or why there are none; neither for a text that is an answer. Loads transformers at first."""
-        parsed = [format_.parse(completion.text, truncated=completion.is_truncated) for format_ in self._loaded()]
-        best = max(parsed, key=self._worth)
+        parsed = [format_.parse(completion.text, truncated=completion.is_truncated) for format_ in self._load_formats()]
+        best = max(parsed, key=self._rank_parse)
         if self._form != AUTO:
             return TextTurn(best.calls, () if best.calls or best.answer is not None else best.failures)
         if self._num_known(best):
@@ -60,7 +60,7 @@ class TextCalls:
             return TextTurn((), ())
         return TextTurn((), best.failures)
 
-    def _worth(self, parsed: Parsed) -> tuple[int, int, int]:
+    def _rank_parse(self, parsed: Parsed) -> tuple[int, int, int]:
         """Known calls count most; then few failures, of the more informative classes."""
         vague = sum(failure.kind in _VAGUE for failure in parsed.failures)
         return self._num_known(parsed), -vague, -len(parsed.failures)
@@ -71,7 +71,7 @@ class TextCalls:
     def _names_a_tool(self, text: str) -> bool:
         return any(name in text for name in self._names)
 
-    def _loaded(self) -> list[ChatFormat]:
+    def _load_formats(self) -> list[ChatFormat]:
         if self._formats is None:
             from rlf.chat.format import FORMATS
             from rlf.chat.standin import stand_in

@@ -85,16 +85,18 @@ class Expectation(StrictModel):
         try:
             re.compile(matches or "")
         except re.error as fault:
-            raise _fault(f"got {matches!r}; expected a regular expression: {fault}") from fault
+            raise _declaration_fault(f"got {matches!r}; expected a regular expression: {fault}") from fault
         return matches
 
     @model_validator(mode="after")
     def _expects_something(self) -> Self:
         said = [name for name in type(self).model_fields if getattr(self, name) is not None and name != "max_ms"]
         if not said and self.max_ms is None:
-            raise _fault("expects nothing; write one of `contains`, `equals`, `matches`, `schema`, `error`, `max_ms`")
+            raise _declaration_fault(
+                "expects nothing; write one of `contains`, `equals`, `matches`, `schema`, `error`, `max_ms`"
+            )
         if self.error is not None and len(said) > 1:
-            raise _fault("`error` stands alone: a failed call has no result to compare")
+            raise _declaration_fault("`error` stands alone: a failed call has no result to compare")
         return self
 
 
@@ -208,16 +210,16 @@ def _checked_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
     except jsonschema_rs.ValidationError as fault:
         raise _faults_at(tuple(fault.instance_path), f"no JSON Schema 2020-12: {fault.message}") from fault
     except ValueError as fault:
-        raise _fault(f"no JSON Schema 2020-12: {fault}") from fault
+        raise _declaration_fault(f"no JSON Schema 2020-12: {fault}") from fault
     return schema
 
 
-def _fault(message: str) -> PydanticCustomError:
+def _declaration_fault(message: str) -> PydanticCustomError:
     return PydanticCustomError("declaration", "{reason}", {"reason": message})
 
 
 def _faults_at(loc: tuple[str | int, ...], message: str) -> ValidationError:
     """A fault below the field that is being validated; pydantic puts the field's own path before `loc`."""
     return ValidationError.from_exception_data(
-        "declaration", [InitErrorDetails(type=_fault(message), loc=loc, input=None)]
+        "declaration", [InitErrorDetails(type=_declaration_fault(message), loc=loc, input=None)]
     )

@@ -47,14 +47,14 @@ async def drill(executor: ToolInvoker, declaration: ToolDeclaration) -> list[Dri
     """
     runs = [
         await _drill_refusal(executor, declaration, fault, arguments, name)
-        for fault, arguments, name in _faulty(declaration)
+        for fault, arguments, name in _list_faulty_calls(declaration)
     ]
     if declaration.tests and declaration.tests[0].expect.error is None:
-        runs.append(await _late(declaration))
+        runs.append(await _drill_deadline(declaration))
     return runs
 
 
-def _faulty(declaration: ToolDeclaration) -> list[tuple[str, dict[str, Any], str]]:
+def _list_faulty_calls(declaration: ToolDeclaration) -> list[tuple[str, dict[str, Any], str]]:
     """Fault, arguments, and the argument that the answer must name."""
     schema = expanded(declaration.input_schema)
     made = [] if declaration.tests else sample_arguments(declaration.input_schema)[:1]
@@ -82,7 +82,7 @@ async def _drill_refusal(
     return DrillRun(fault, result.text, shortfall)
 
 
-async def _late(declaration: ToolDeclaration) -> DrillRun:
+async def _drill_deadline(declaration: ToolDeclaration) -> DrillRun:
     """Whatever the tool does, the call must return; that it is quicker than its deadline is no fault."""
     limits = declaration.limits.model_copy(update={"timeout_s": _DEADLINE_S, "retries": 0})
     hurried = declaration.model_copy(update={"limits": limits})

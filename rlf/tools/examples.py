@@ -47,15 +47,15 @@ class SampleRun:
     def shortfall(self) -> str | None:
         """Why no arguments at all would do; None for a success and for an answer that may be to these alone."""
         is_broken = self.result.outcome is Outcome.OUTPUT_REJECTED or _BUG.match(self.result.text) is not None
-        return self._words if self.result.outcome is not Outcome.OK and is_broken else None
+        return self._describe_failure if self.result.outcome is not Outcome.OK and is_broken else None
 
     @property
     def note(self) -> str | None:
         """How the call failed, where that may be because of the arguments or of a service that is not there."""
-        return None if self.result.outcome is Outcome.OK or self.shortfall else self._words
+        return None if self.result.outcome is Outcome.OK or self.shortfall else self._describe_failure
 
     @property
-    def _words(self) -> str:
+    def _describe_failure(self) -> str:
         return f"the call failed with {self.result.outcome}: {self.result.text}"
 
 

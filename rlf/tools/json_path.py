@@ -16,26 +16,26 @@ def part_at(value: Any, path: str) -> Any:
     >>> part_at({"result": [{"text": "a"}, {"text": "b"}]}, "result.*.text")
     ['a', 'b']
     """
-    return _part(value, _keys(path), path)
+    return _find_part(value, _split_path(path), path)
 
 
 @cache
-def _keys(path: str) -> tuple[str, ...]:
+def _split_path(path: str) -> tuple[str, ...]:
     return tuple(path.split("."))
 
 
-def _part(value: Any, keys: tuple[str, ...], path: str) -> Any:
+def _find_part(value: Any, keys: tuple[str, ...], path: str) -> Any:
     if not keys:
         return value
     key, rest = keys[0], keys[1:]
     if key == "*":
         items = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else None
         if items is not None:
-            return [_part(item, rest, path) for item in items]
+            return [_find_part(item, rest, path) for item in items]
     elif isinstance(value, dict) and key in value:
-        return _part(value[key], rest, path)
+        return _find_part(value[key], rest, path)
     elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
-        return _part(value[int(key)], rest, path)
+        return _find_part(value[int(key)], rest, path)
     raise NoSuchPart(f"the answer has no {path!r}: {_describe_value(value)} where {key!r} should be")
 
 

@@ -24,9 +24,9 @@ _SETS = (set, frozenset)
 def json_text(value: Any) -> str:
     """The value as JSON. Raises whatever the value's own code raises; TypeError and ValueError where it has no form."""
     try:
-        return _dumps(value)
+        return _dump_json(value)
     except TypeError:  # keys that are no text, for which `json` asks nobody
-        return _dumps(_with_text_keys(value))
+        return _dump_json(_with_text_keys(value))
 
 
 def plain_value(value: Any) -> Any:
@@ -61,13 +61,13 @@ def _of_pydantic(value: Any) -> Any:
     return to_jsonable_python(value, inf_nan_mode="constants")
 
 
-def _dumps(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain_value)
 
 
 def _with_text_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {_key(key): _with_text_keys(child) for key, child in value.items()}
+        return {_to_json_key(key): _with_text_keys(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
         return [_with_text_keys(child) for child in value]
     if value is None or isinstance(value, str | int | float):
@@ -75,9 +75,9 @@ def _with_text_keys(value: Any) -> Any:
     return _with_text_keys(plain_value(value))
 
 
-def _key(key: Any) -> Any:
+def _to_json_key(key: Any) -> Any:
     """A key as `json` takes it. Raises TypeError for one with parts, such as a tuple."""
     if key is None or isinstance(key, str | int | float):
         return key
     plain = plain_value(key)
-    return plain if isinstance(plain, str) else _key(plain)
+    return plain if isinstance(plain, str) else _to_json_key(plain)

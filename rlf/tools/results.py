@@ -127,13 +127,13 @@ def cut(text: str, max_chars: int, redact: Callable[[str], str] = str) -> Cut:
     """
     if len(text) <= max_chars:
         return Cut(text, False)
-    room = max(0, max_chars - len(_marker(len(text))))
+    room = max(0, max_chars - len(_cut_marker(len(text))))
     tail = room // 3
     head = room - tail
     first = redact(text[: head + _BEYOND_CHARS])[:head]
     last = redact(text[max(0, len(text) - tail - _BEYOND_CHARS) :]) if tail else ""
-    return Cut(first + _marker(len(text) - room) + last[max(0, len(last) - tail) :], True)
+    return Cut(first + _cut_marker(len(text) - room) + last[max(0, len(last) - tail) :], True)
 
 
-def _marker(num_chars: int) -> str:
+def _cut_marker(num_chars: int) -> str:
     return f"\n[... {num_chars} characters left out ...]\n"

@@ -38,13 +38,13 @@ def sample_arguments(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The required arguments, then all of them where there are others; only those that the schema admits."""
     whole = expanded(schema)
     properties, required = whole.get("properties") or {}, whole.get("required") or ()
-    values = {name: _value(child, whole, 0) for name, child in properties.items()}
+    values = {name: _sample_value(child, whole, 0) for name, child in properties.items()}
     least = {name: value for name, value in values.items() if name in required}
     check = ArgumentCheck(schema)
     return [one for one in ([least] if least == values else [least, values]) if check.complaint(one) is None]
 
 
-def _value(schema: Any, whole: Mapping[str, Any], level: int) -> Any:
+def _sample_value(schema: Any, whole: Mapping[str, Any], level: int) -> Any:
     schema = _one_of(resolved(schema, whole), whole)
     if "const" in schema:
         return schema["const"]
@@ -61,12 +61,12 @@ def _value(schema: Any, whole: Mapping[str, Any], level: int) -> Any:
         case "boolean":
             return True
         case "integer" | "number" as kind:
-            return _number(schema, whole_only=kind == "integer")
+            return _sample_number(schema, whole_only=kind == "integer")
         case "array":
-            return _array(schema, whole, level)
+            return _sample_array(schema, whole, level)
         case "object":
-            return _object(schema, whole, level)
-    return _object(schema, whole, level) if "properties" in schema else _text(schema)
+            return _sample_object(schema, whole, level)
+    return _sample_object(schema, whole, level) if "properties" in schema else _sample_text(schema)
 
 
 def _one_of(schema: dict[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _one_of(schema: dict[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _number(schema: Mapping[str, Any], *, whole_only: bool) -> float:
+def _sample_number(schema: Mapping[str, Any], *, whole_only: bool) -> float:
     """The number next to 1 within the bounds."""
     step = schema.get("multipleOf") or (1 if whole_only else 0)
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
@@ -94,36 +94,36 @@ def _number(schema: Mapping[str, Any], *, whole_only: bool) -> float:
     return int(found) if whole_only else found
 
 
-def _text(schema: Mapping[str, Any]) -> str:
+def _sample_text(schema: Mapping[str, Any]) -> str:
     fitting = _FORMATS.get(schema.get("format", ""), _WORD)
     if schema.get("contentMediaType") == "application/json":
-        fitting = json.dumps(_value(schema.get("contentSchema", {}), schema, _MAX_LEVELS))
+        fitting = json.dumps(_sample_value(schema.get("contentSchema", {}), schema, _MAX_LEVELS))
     if "pattern" in schema:
         tried = (fitting, *_FITTING, *_FORMATS.values())
-        fitting = next((one for one in tried if _matches(schema["pattern"], one)), fitting)
+        fitting = next((one for one in tried if _matches_pattern(schema["pattern"], one)), fitting)
     return fitting.ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength")]
 
 
-def _matches(pattern: str, text: str) -> bool:
+def _matches_pattern(pattern: str, text: str) -> bool:
     try:
         return re.search(pattern, text) is not None
     except re.error:  # JSON Schema's patterns are those of ECMAScript
         return False
 
 
-def _array(schema: Mapping[str, Any], whole: Mapping[str, Any], level: int) -> list[Any]:
-    first = [_value(one, whole, level + 1) for one in schema.get("prefixItems") or ()]
+def _sample_array(schema: Mapping[str, Any], whole: Mapping[str, Any], level: int) -> list[Any]:
+    first = [_sample_value(one, whole, level + 1) for one in schema.get("prefixItems") or ()]
     wanted = max(schema.get("minItems", 0), 1 if level < _MAX_LEVELS and not first else 0)
     if len(first) >= wanted:
         return first
-    return first + [_value(schema.get("items", {}), whole, level + 1)] * (wanted - len(first))
+    return first + [_sample_value(schema.get("items", {}), whole, level + 1)] * (wanted - len(first))
 
 
-def _object(schema: Mapping[str, Any], whole: Mapping[str, Any], level: int) -> dict[str, Any]:
+def _sample_object(schema: Mapping[str, Any], whole: Mapping[str, Any], level: int) -> dict[str, Any]:
     """All that it may hold, and below some depth only what it must."""
     required = schema.get("required") or ()
     return {
-        name: _value(child, whole, level + 1)
+        name: _sample_value(child, whole, level + 1)
         for name, child in (schema.get("properties") or {}).items()
         if name in required or level < _MAX_LEVELS
     }

@@ -27,7 +27,7 @@ _MAX_COMPLAINT_CHARS = 160
 
 def compile_schema(schema: Mapping[str, Any]) -> Draft202012Validator:
     """A validator of JSON Schema 2020-12. Raises jsonschema_rs.ValidationError with the path of what is wrong."""
-    return Draft202012Validator(dict(schema), retriever=_refuse)
+    return Draft202012Validator(dict(schema), retriever=_refuse_reference)
 
 
 def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "additionalProperties": False}
 
 
-def _refuse(uri: str) -> Any:
+def _refuse_reference(uri: str) -> Any:
     raise ValueError(f"{uri} is not part of the schema; put it under `$defs`")
 
 
@@ -65,18 +65,20 @@ class ArgumentCheck:
     def coerced(self, arguments: Any) -> dict[str, Any] | None:
         """The arguments with strings read as what their schema asks for, where that makes them valid; else None."""
         if isinstance(arguments, str):
-            arguments = _json(arguments)
+            arguments = _coerce_json(arguments)
         if not isinstance(arguments, dict):
             return None
         properties = self._schema.get("properties", {})
-        tried = {name: _read(value, properties.get(name)) for name, value in arguments.items()}
+        tried = {name: _coerce_value(value, properties.get(name)) for name, value in arguments.items()}
         return tried if self.complaint(tried) is None else None
 
     def expected(self) -> str:
         """The arguments in one line: `query (string, required), limit (integer)`."""
         required = self._schema.get("required", ())
         properties = self._schema.get("properties", {})
-        return ", ".join(_argument(name, of, name in required) for name, of in properties.items()) or "an object"
+        return (
+            ", ".join(_describe_argument(name, of, name in required) for name, of in properties.items()) or "an object"
+        )
 
     def _in_words(self, error: ValidationError) -> str:
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(
@@ -93,7 +95,7 @@ class ArgumentCheck:
         return prefix + error.message
 
 
-def _argument(name: str, schema: Any, required: bool) -> str:
+def _describe_argument(name: str, schema: Any, required: bool) -> str:
     facts = []
     if isinstance(schema, dict) and "enum" in schema:
         facts.append("one of " + ", ".join(map(repr, schema["enum"])))
@@ -126,7 +128,7 @@ class OutputCheck:
         return None if error is None else shorten(f"the result breaks its schema: {error.message}")
 
 
-def _read(value: Any, schema: Any) -> Any:
+def _coerce_value(value: Any, schema: Any) -> Any:
     """A string as what the schema asks for, where it says exactly that; anything else as it is."""
     if not isinstance(value, str) or not isinstance(schema, dict):
         return value
@@ -134,27 +136,27 @@ def _read(value: Any, schema: Any) -> Any:
     return value if read is None else read(value)
 
 
-def _json(text: str) -> Any:
+def _coerce_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _number(text: str) -> Any:
-    return _json(text) if len(text) <= _MAX_DIGITS and _NUMBER.fullmatch(text) else text
+def _coerce_number(text: str) -> Any:
+    return _coerce_json(text) if len(text) <= _MAX_DIGITS and _NUMBER.fullmatch(text) else text
 
 
-def _boolean(text: str) -> Any:
+def _coerce_boolean(text: str) -> Any:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
 _MAX_DIGITS = 100
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _READERS: Mapping[str, Callable[[str], Any]] = {
-    "integer": _number,
-    "number": _number,
-    "boolean": _boolean,
-    "object": _json,
-    "array": _json,
+    "integer": _coerce_number,
+    "number": _coerce_number,
+    "boolean": _coerce_boolean,
+    "object": _coerce_json,
+    "array": _coerce_json,
 }

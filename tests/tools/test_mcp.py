@@ -311,8 +311,8 @@ def test_twenty_thousand_log_messages_before_an_answer_never_reach_the_sdk(
     async def story(executor: Executor) -> None:
         assert (await invoke(executor, "say", text="fine")).text == "fine"
 
-    message_of = stdio._message
-    monkeypatch.setattr(stdio, "_message", counted)
+    message_of = stdio._parse_message
+    monkeypatch.setattr(stdio, "_parse_message", counted)
     during([declare(rough("logs"), limits={"timeout_s": 60})], story)
     assert 0 < len(read) < 20
 

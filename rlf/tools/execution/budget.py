@@ -40,29 +40,31 @@ class Budget:
     def show(self, text: str) -> Shown:
         """The text as the model reads it, without secrets, cut where it is too long."""
         if len(text) > MAX_KEPT_BYTES:  # the whole of it is kept nowhere, and to read it all would hold up the loop
-            return Shown(self._cut(text, self._redact), True, size_bytes(text), _sha256(text))
+            return Shown(self._cut_text(text, self._redact), True, size_bytes(text), _hash_text(text))
         text = self._redact(text)
         size = size_bytes(text)
         if len(text) <= self._max_chars and (self._max_tokens is None or size <= self._max_tokens):
             return Shown(text, False, size)  # no tokenizer has less than a byte to a token
-        shown = self._cut(text, str)
+        shown = self._cut_text(text, str)
         if shown == text:
             return Shown(text, False, size)
-        return Shown(shown, True, size, _sha256(text), text if size <= MAX_KEPT_BYTES else None)
+        return Shown(shown, True, size, _hash_text(text), text if size <= MAX_KEPT_BYTES else None)
 
-    def _cut(self, text: str, redact: Callable[[str], str]) -> str:
+    def _cut_text(self, text: str, redact: Callable[[str], str]) -> str:
         """Cuts to the characters, then to ever fewer until the tokens fit or the marker is left."""
         shown = cut(text, self._max_chars, redact).text
         num_chars = len(shown)
-        while self._max_tokens is not None and num_chars and (num_tokens := self._tokens(shown)) > self._max_tokens:
+        while (
+            self._max_tokens is not None and num_chars and (num_tokens := self._count_tokens(shown)) > self._max_tokens
+        ):
             num_chars = int(num_chars * self._max_tokens / num_tokens * 0.95)
             shown = cut(text, num_chars, redact).text
         return shown
 
-    def _tokens(self, text: str) -> int:
+    def _count_tokens(self, text: str) -> int:
         assert self._count is not None, "a budget of tokens without a tokenizer"
         return self._count(text)
 
 
-def _sha256(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

@@ -45,32 +45,32 @@ class RunCache:
         """
         while True:
             if key in self._kept:
-                return _again(self._kept[key])
+                return _mark_cached(self._kept[key])
             leader = self._in_flight.get(key)
             if leader is None:
-                return await self._lead(key, run)
+                return await self._run_first(key, run)
             await asyncio.wait((leader,))
             if not leader.cancelled():
-                return _again(leader.result())
+                return _mark_cached(leader.result())
 
-    async def _lead(self, key: CacheKey, run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
+    async def _run_first(self, key: CacheKey, run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         future: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
         self._in_flight[key] = future
         try:
             result = await run()
             if result.outcome is Outcome.OK:
-                self._keep(key, result)
+                self._keep_result(key, result)
             future.set_result(result)
             return result
         finally:
             del self._in_flight[key]
             future.cancel()
 
-    def _keep(self, key: CacheKey, result: ToolResult) -> None:
+    def _keep_result(self, key: CacheKey, result: ToolResult) -> None:
         if len(self._kept) >= MAX_RESULTS:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = result
 
 
-def _again(result: ToolResult) -> ToolResult:
+def _mark_cached(result: ToolResult) -> ToolResult:
     return replace(result, cached=True, attempts=(), queue_s=0.0, run_s=0.0, usage={})

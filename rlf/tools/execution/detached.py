@@ -57,8 +57,8 @@ class Detached:
         """
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        task = loop.create_task(_telling(coroutine, ended), name=name)
-        timer = Timer(clock.now() + timeout_s, partial(_wake, ended))
+        task = loop.create_task(_wake_after(coroutine, ended), name=name)
+        timer = Timer(clock.now() + timeout_s, partial(_wake_waiter, ended))
         self._timers.start(timer)
         if hold is not None:
             hold.set(self._timers, timer)
@@ -69,7 +69,7 @@ class Detached:
         finally:
             self._timers.stop(timer)
             if not task.done():
-                self._leave(task)
+                self._leave_task(task)
         if task.cancelled():
             raise CancelledItself
         return task.result()
@@ -92,12 +92,12 @@ class Detached:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own, as gather() uses it
             _STUCK.add(task)
 
-    def _leave(self, task: asyncio.Task[Any]) -> None:
+    def _leave_task(self, task: asyncio.Task[Any]) -> None:
         self._left_at[task] = monotonic()
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget_ended)
         task.cancel()
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _forget_ended(self, task: asyncio.Task[Any]) -> None:
         del self._left_at[task]
         if not task.cancelled():
             task.exception()
@@ -114,14 +114,14 @@ async def _guard_coroutine(coroutine: Coroutine[Any, Any, None]) -> BaseExceptio
     return None
 
 
-async def _telling(coroutine: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> T:
+async def _wake_after(coroutine: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> T:
     """Says that the coroutine has ended: half of the cost of asyncio.wait, which watches from outside."""
     try:
         return await coroutine
     finally:
-        _wake(ended)
+        _wake_waiter(ended)
 
 
-def _wake(ended: asyncio.Future[None]) -> None:
+def _wake_waiter(ended: asyncio.Future[None]) -> None:
     if not ended.done():
         ended.set_result(None)

@@ -53,7 +53,7 @@ class DiskCache:
 
     async def get(self, key: CacheKey) -> ToolResult | None:
         """The kept result, whole; None where there is none."""
-        text = await self._on_thread(lambda: self._read(key))
+        text = await self._on_thread(lambda: self._read_row(key))
         try:
             return None if text is None else read(ToolResult, json.loads(text))
         except (ValueError, TypeError, LookupError):  # written by another version: as good as none
@@ -64,7 +64,7 @@ class DiskCache:
         if result.truncated and result.original is None:
             return
         stored = json.dumps(write(result), separators=(",", ":"))
-        await self._on_thread(lambda: self._write(key, stored))
+        await self._on_thread(lambda: self._write_row(key, stored))
 
     async def close(self) -> None:
         """Ends the thread and closes the file."""
@@ -83,15 +83,19 @@ class DiskCache:
             logger.warning("%s: cannot be used as a cache of tool results: %s", self._path or "~/.cache", fault)
             return None
 
-    def _read(self, key: CacheKey) -> str | None:
-        found = self._open().execute("SELECT result FROM results WHERE key = ?", (hash_json(list(key)),)).fetchone()
+    def _read_row(self, key: CacheKey) -> str | None:
+        found = (
+            self._open_database()
+            .execute("SELECT result FROM results WHERE key = ?", (hash_json(list(key)),))
+            .fetchone()
+        )
         return None if found is None else str(found[0])
 
-    def _write(self, key: CacheKey, stored: str) -> None:
+    def _write_row(self, key: CacheKey, stored: str) -> None:
         row = (hash_json(list(key)), key.tool, stored, time.time())
-        self._open().execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
+        self._open_database().execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_database(self) -> sqlite3.Connection:
         """One statement is one transaction: no writer holds the lock between two."""
         if self._database is None:
             self._path = self._path or default_path()

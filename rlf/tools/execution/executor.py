@@ -113,7 +113,7 @@ class Executor:
             around = replace(self._around, gate=self._shared_gate())
             for declaration in self._declarations:
                 source_hash = declaration.source_hash
-                runtime = await self._opened(declaration)
+                runtime = await self._open_runtime(declaration)
                 tool = OpenTool(declaration, runtime, source_hash, around)
                 stack.push_async_callback(tool.close)
                 self._tools[declaration.name] = tool
@@ -125,7 +125,7 @@ class Executor:
         logger.info("opened %d tools", len(self._tools))
         return self
 
-    async def _opened(self, declaration: ToolDeclaration) -> ToolRuntime:
+    async def _open_runtime(self, declaration: ToolDeclaration) -> ToolRuntime:
         try:
             return await declaration.target.open(declaration.limits)
         except RlfError as fault:
@@ -159,31 +159,31 @@ class Executor:
         Raises:
             ReplayMiss: the recording that is played back lacks the call.
         """
-        return self._run(self._shown.get(call.name), call, CallOrigin(trajectory_id))
+        return self._run_call(self._shown.get(call.name), call, CallOrigin(trajectory_id))
 
     def invoke_inside(self, call: ToolCall, origin: CallOrigin) -> Coroutine[Any, Any, ToolResult]:
         """Runs one call of an agent's model, as `invoke` does."""
-        return self._run(self._shown.get(call.name), call, origin)
+        return self._run_call(self._shown.get(call.name), call, origin)
 
-    async def _run(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
+    async def _run_call(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
         trajectory_id = origin.trajectory_id
         self._counts["calls"] += 1
         if self._replay is not None:
-            result = self._replay.answer(self._identity(call, trajectory_id))
-            self._count(result)
+            result = self._replay.answer(self._identify_call(call, trajectory_id))
+            self._count_result(result)
             return result
         try:
             with waiting_for(f"tool {call.name} ({trajectory_id})"):
-                result = await self._answer(tool, call, origin)
+                result = await self._answer_call(tool, call, origin)
         except asyncio.CancelledError:
             self._counts[Outcome.CANCELLED] += 1
             raise
-        self._count(result)
+        self._count_result(result)
         if self._tape is not None:
-            self._tape.add(self._identity(call, trajectory_id), result)
+            self._tape.add(self._identify_call(call, trajectory_id), result)
         return result
 
-    def _identity(self, call: ToolCall, trajectory_id: str) -> AnsweredCall:
+    def _identify_call(self, call: ToolCall, trajectory_id: str) -> AnsweredCall:
         return AnsweredCall(trajectory_id, call.name, self._around.redact(arguments_text(call.arguments)))
 
     async def end_trajectory(self, trajectory_id: str) -> None:
@@ -191,9 +191,9 @@ class Executor:
         for tool in self._tools.values():
             await tool.end_trajectory(trajectory_id)
 
-    async def _answer(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
+    async def _answer_call(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
         if tool is None:
-            return self._unknown(call.name)
+            return self._refuse_unknown(call.name)
         complaint = tool.arguments.complaint(call.arguments)
         if complaint is None:
             return await self._through_cache(tool, call.arguments, origin)
@@ -224,12 +224,12 @@ class Executor:
             return await self._cache.get(key, from_disk)
         return await self._cache.get(key, lambda: tool.run(arguments, origin))
 
-    def _unknown(self, name: str) -> ToolResult:
+    def _refuse_unknown(self, name: str) -> ToolResult:
         known, name = list(self._shown), shorten(name, MAX_NAME_CHARS)
         text = f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
         return refusal(Outcome.UNKNOWN_TOOL, text)
 
-    def _count(self, result: ToolResult) -> None:
+    def _count_result(self, result: ToolResult) -> None:
         counts = self._counts
         counts[result.outcome] += 1
         if len(result.attempts) > 1:
@@ -253,7 +253,7 @@ class _EveryTool:
         return tuple(declaration.description_for_model for declaration in self._executor._declarations)
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        return await self._executor._run(self._executor._tools.get(call.name), call, CallOrigin(trajectory_id))
+        return await self._executor._run_call(self._executor._tools.get(call.name), call, CallOrigin(trajectory_id))
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         await self._executor.end_trajectory(trajectory_id)

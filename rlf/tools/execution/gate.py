@@ -99,7 +99,7 @@ class Gate:
         future = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(trajectory_id, deque()).append(future)
         self.num_waiting += 1
-        self._serve()
+        self._grant_permits()
         try:
             await future
         except asyncio.CancelledError:
@@ -111,7 +111,7 @@ class Gate:
         """Gives a permit back."""
         self.num_held -= 1
         if self.num_waiting:
-            self._serve()
+            self._grant_permits()
 
     async def again(self) -> None:
         """Waits, with a permit in hand, until the windows let a further attempt start."""
@@ -143,9 +143,9 @@ class Gate:
         now = monotonic()
         return max((window.wait_s(now) for window in self._windows), default=0.0)
 
-    def _serve(self) -> None:
+    def _grant_permits(self) -> None:
         """Gives free permits to who waits, one to each trajectory in turn."""
-        while self.num_held < self.max_concurrency and (future := self._first()) is not None:
+        while self.num_held < self.max_concurrency and (future := self._first_waiter()) is not None:
             if self._windows and not self._may_start():
                 return self._set_timer()
             self._forget_first()
@@ -153,7 +153,7 @@ class Gate:
             future.set_result(None)
         return None
 
-    def _first(self) -> asyncio.Future[None] | None:
+    def _first_waiter(self) -> asyncio.Future[None] | None:
         """Who is served next; those who were cancelled are forgotten on the way."""
         while self._waiting:
             future = next(iter(self._waiting.values()))[0]
@@ -177,7 +177,7 @@ class Gate:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._serve()
+        self._grant_permits()
 
 
 def affordable_calls(wanted: int) -> int:

@@ -48,8 +48,8 @@ class LoopMonitor:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._due = monotonic() + _BEAT_S
-        self._timer = self._loop.call_later(_BEAT_S, self._beat)
-        self._thread = threading.Thread(target=self._watch, name="rlf-loop-monitor", daemon=True)
+        self._timer = self._loop.call_later(_BEAT_S, self._measure_lag)
+        self._thread = threading.Thread(target=self._watch_loop, name="rlf-loop-monitor", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -58,29 +58,29 @@ class LoopMonitor:
         self._stopped.set()
         self._thread.join(timeout=1.0)
 
-    def _beat(self) -> None:
+    def _measure_lag(self) -> None:
         now = monotonic()
         lag_s = now - self._due
         self.lags_s.append(lag_s)
         culprit, self._culprit = self._culprit, None
         if culprit is not None:
-            self._tell(culprit, lag_s)
+            self._report_block(culprit, lag_s)
         self._due = now + _BEAT_S
-        self._timer = self._loop.call_later(_BEAT_S, self._beat)
+        self._timer = self._loop.call_later(_BEAT_S, self._measure_lag)
 
-    def _tell(self, culprit: _Culprit, lag_s: float) -> None:
+    def _report_block(self, culprit: _Culprit, lag_s: float) -> None:
         self.num_blocks[culprit.tool] += 1
         if self.num_blocks[culprit.tool] == 1 and self._notify is not None:
             text = f"tool {culprit.tool} blocked the event loop for {lag_s:.1f} s at {culprit.place}; {_MEND}"
             self._notify("warning", text)
 
-    def _watch(self) -> None:
+    def _watch_loop(self) -> None:
         """On a thread of its own: finds who holds the loop while it is held."""
         while not self._stopped.wait(ALARM_S / 5):
             if monotonic() - self._due > ALARM_S and self._culprit is None:
-                self._culprit = self._find()
+                self._culprit = self._find_culprit()
 
-    def _find(self) -> _Culprit | None:
+    def _find_culprit(self) -> _Culprit | None:
         task = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._loop_thread)
         if task is None or frame is None or not task.get_name().startswith(TASK_PREFIX):

@@ -100,7 +100,7 @@ class OpenTool:
         self.budget = Budget(limits, around.count_tokens, around.redact)
         self._around = around
         self._output = None if declaration.output_schema is None else OutputCheck(declaration.output_schema)
-        self._gate = Gate(declaration.target.concurrency(limits), _windows(limits.rate))
+        self._gate = Gate(declaration.target.concurrency(limits), _make_windows(limits.rate))
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
         self._detached = Detached()
         self._timers = Timers()
@@ -123,11 +123,11 @@ class OpenTool:
             await gate.enter(origin.trajectory_id)
         try:
             if shared is None or origin.depth:  # a call inside an agent's call must not wait for the agent's permit
-                return await self._permitted(arguments, origin, asked)
+                return await self._call_with_permit(arguments, origin, asked)
             if not shared.try_enter():
                 await shared.enter(origin.trajectory_id)
             try:
-                return await self._permitted(arguments, origin, asked)
+                return await self._call_with_permit(arguments, origin, asked)
             finally:
                 shared.leave()
         finally:
@@ -157,21 +157,21 @@ class OpenTool:
                 "tool %s: %d calls still hang and are left behind", self.declaration.name, self.num_abandoned
             )
 
-    async def _permitted(self, arguments: Mapping[str, Any], origin: CallOrigin, asked: float) -> ToolResult:
-        refused = self._refusal()
+    async def _call_with_permit(self, arguments: Mapping[str, Any], origin: CallOrigin, asked: float) -> ToolResult:
+        refused = self._explain_refusal()
         if refused is not None:
             return refused
         call_id = self._call_id(origin) if self.runtime.names_calls else ""
         course = _Course(origin, call_id, origin.meter or self._around.meter)
         started = perf_counter()
         try:
-            ending = await self._try(arguments, started, course)
+            ending = await self._try_call(arguments, started, course)
         except asyncio.CancelledError:
             if self._breaker is not None:
                 self._breaker.forget()
-            raise asyncio.CancelledError(self._result(_CUT_OFF, course, started - asked, started)) from None
-        self._note(ending, started, course)
-        return self._result(ending, course, started - asked, started)
+            raise asyncio.CancelledError(self._make_result(_CUT_OFF, course, started - asked, started)) from None
+        self._note_ending(ending, started, course)
+        return self._make_result(ending, course, started - asked, started)
 
     def _call_id(self, origin: CallOrigin) -> str:
         """Unique among the calls of a run: those of a trajectory are counted by tool and agent's call."""
@@ -180,7 +180,7 @@ class OpenTool:
         number = numbers[caller] = numbers.get(caller, 0) + 1
         return f"{caller}/{self.declaration.name}.{number}"
 
-    def _refusal(self) -> ToolResult | None:
+    def _explain_refusal(self) -> ToolResult | None:
         """Why no call may pass at the moment."""
         name, num_abandoned = self.declaration.name, self.num_abandoned
         if num_abandoned >= MAX_ABANDONED:
@@ -188,7 +188,7 @@ class OpenTool:
         reason = None if self._breaker is None else self._breaker.refuses()
         return None if reason is None else refusal(Outcome.CIRCUIT_OPEN, f"{name} is out of order: {reason}")
 
-    def _note(self, ending: Ending, started: float, course: _Course) -> None:
+    def _note_ending(self, ending: Ending, started: float, course: _Course) -> None:
         """Lets breaker and rate know how a call ended."""
         usage = course.usage()
         if usage:
@@ -200,18 +200,18 @@ class OpenTool:
             if self._around.notify is not None:
                 self._around.notify("warning", text)
 
-    async def _try(self, arguments: Mapping[str, Any], started: float, course: _Course) -> Ending:
+    async def _try_call(self, arguments: Mapping[str, Any], started: float, course: _Course) -> Ending:
         """How the last attempt ended. Each is added to the course, also one that is cancelled."""
         deadline, left_s, trajectory_id = started + self._timeout_s, self._timeout_s, course.origin.trajectory_id
         while True:
             meter, hold = Meter(course.meter), Hold()
             try:
-                unready = await self._unready(trajectory_id)
+                unready = await self._check_ready(trajectory_id)
                 took_s = perf_counter() - started
                 started, deadline, course.outside_s = started + took_s, deadline + took_s, course.outside_s + took_s
                 num_pauses = clock.num_pauses
-                context = self._context(left_s, course, meter, hold)
-                ending = unready or await self._attempt(arguments, context)
+                context = self._make_context(left_s, course, meter, hold)
+                ending = unready or await self._run_attempt(arguments, context)
             except asyncio.CancelledError:
                 course.attempts.append(Attempt(Outcome.CANCELLED, perf_counter() - started, None, meter.usage))
                 raise
@@ -236,7 +236,7 @@ class OpenTool:
             started = perf_counter()
             left_s = deadline - started
 
-    async def _unready(self, trajectory_id: str) -> Ending | None:
+    async def _check_ready(self, trajectory_id: str) -> Ending | None:
         """Why the tool cannot take a call; None once it can."""
         try:
             await self.runtime.make_ready(trajectory_id)
@@ -244,13 +244,13 @@ class OpenTool:
             return _end_failed(failure)
         return None
 
-    def _context(self, left_s: float, course: _Course, meter: Meter, hold: Hold) -> CallContext:
+    def _make_context(self, left_s: float, course: _Course, meter: Meter, hold: Hold) -> CallContext:
         origin, wants_json = course.origin, self._output is not None
         place = (origin.trajectory_id, left_s, origin.depth, self._idempotent, wants_json)
         return CallContext(*place, course.call_id, meter, hold, course.inner)
 
-    async def _attempt(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
-        work = self._guarded(arguments, context)
+    async def _run_attempt(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
+        work = self._invoke_guarded(arguments, context)
         try:
             if self.runtime.ends_in_time:
                 return await work
@@ -267,13 +267,13 @@ class OpenTool:
             text = f"{self.declaration.name} gave no result within {self._timeout_s:g} s"
             return Ending(Outcome.TIMEOUT, text)
 
-    async def _guarded(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
+    async def _invoke_guarded(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
         try:
             output = await self.runtime.invoke(_own_copy(arguments), context)
             if output.usage:
                 context.meter.add(output.usage)
-            return self._accepted(output)
+            return self._accept_output(output)
         except asyncio.CancelledError:
             raise
         except ToolFailure as failure:
@@ -282,7 +282,7 @@ class OpenTool:
             asks_a_service = self.runtime.isolation == "remote"  # by code of rlf's own, which judges no call by failing
             return Ending(Outcome.INFRA if asks_a_service else outcome_of_fault(fault), describe(fault))
 
-    def _accepted(self, output: ToolOutput) -> Ending:
+    def _accept_output(self, output: ToolOutput) -> Ending:
         """What the tool gave back, unless it breaks outputSchema or the limits of images."""
         if output.is_error:
             return Ending(Outcome.TOOL_ERROR, output.text, output)
@@ -294,7 +294,7 @@ class OpenTool:
         lines = check_images(output.images, self.declaration.limits)
         return Ending(Outcome.OK, "\n".join([output.text, *lines] if output.text else lines), output)
 
-    def _result(self, ending: Ending, course: _Course, queue_s: float, started: float) -> ToolResult:
+    def _make_result(self, ending: Ending, course: _Course, queue_s: float, started: float) -> ToolResult:
         output = ending.output or _NOTHING
         run_s = perf_counter() - started - course.outside_s
         if ending.outcome is Outcome.OK:
@@ -316,7 +316,7 @@ class OpenTool:
             False,  # coerced
             output.isolation or self.runtime.isolation,
             output.images,
-            None if output.structured is None else self._struck(output.structured),
+            None if output.structured is None else self._redact_structured(output.structured),
             course.usage(),
             tuple(map(self._struck_turn, course.inner)),
         )
@@ -324,13 +324,13 @@ class OpenTool:
     def _struck_turn(self, turn: InnerTurn) -> InnerTurn:
         """A turn of an agent without secrets; the results of its calls have none."""
         calls = tuple(
-            replace(made, call=replace(made.call, arguments=self._struck(made.call.arguments) or {}))
+            replace(made, call=replace(made.call, arguments=self._redact_structured(made.call.arguments) or {}))
             for made in turn.calls
         )
         redact = self._around.redact
         return replace(turn, text=clean(redact(turn.text)), reasoning=clean(redact(turn.reasoning)), calls=calls)
 
-    def _struck(self, structured: Any) -> Any:
+    def _redact_structured(self, structured: Any) -> Any:
         """The structured result without secrets; None where it is not JSON."""
         try:
             return json.loads(self._around.redact(json.dumps(structured, ensure_ascii=False)))
@@ -362,7 +362,7 @@ def backoff_s(num_attempts: int, seed: int) -> float:
     return random.Random(seed + num_attempts).uniform(0.0, FIRST_PAUSE_S * 2.0 ** (num_attempts - 1))
 
 
-def _windows(rate: RateSpec | None) -> list[Window]:
+def _make_windows(rate: RateSpec | None) -> list[Window]:
     if rate is None:
         return []
     bounds = [(StartWindow, rate.per_second, 1.0), (StartWindow, rate.per_minute, 60.0)]

@@ -54,10 +54,10 @@ class Tape:
         """The recorded result of the next such call. Raises ReplayMiss, which names what differs."""
         results = self._left.get(call)
         if not results:
-            raise ReplayMiss(self._difference(call))
+            raise ReplayMiss(self._describe_difference(call))
         return results.popleft()
 
-    def _difference(self, call: AnsweredCall) -> str:
+    def _describe_difference(self, call: AnsweredCall) -> str:
         said = f"replay: trajectory {call.trajectory_id!r} calls {shorten(f'{call.tool} {call.arguments}')}"
         if call in self._left:
             return f"{said} more often than the recording."

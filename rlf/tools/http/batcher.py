@@ -62,9 +62,9 @@ class Batcher(Generic[In, Out]):
         waiting: _Waiting[In, Out] = _Waiting(item, monotonic() + deadline_s, loop.create_future())
         self._waiting.append(waiting)
         if len(self._waiting) >= self._max_size:
-            self._flush()
+            self._flush_batch()
         elif self._timer is None:
-            self._timer = loop.call_later(self._max_wait_s, self._flush)
+            self._timer = loop.call_later(self._max_wait_s, self._flush_batch)
         try:
             return await waiting.reply
         finally:
@@ -79,18 +79,18 @@ class Batcher(Generic[In, Out]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _flush(self) -> None:
+    def _flush_batch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         batch, self._waiting = self._waiting, []
         if batch:
-            task = asyncio.get_running_loop().create_task(self._answer(batch))
+            task = asyncio.get_running_loop().create_task(self._answer_batch(batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             _stop_when_abandoned(task, batch)
 
-    async def _answer(self, batch: Sequence[_Waiting[In, Out]]) -> None:
+    async def _answer_batch(self, batch: Sequence[_Waiting[In, Out]]) -> None:
         try:
             limit_s = max(waiting.deadline for waiting in batch) - monotonic()
             results = await self._run([waiting.item for waiting in batch], limit_s)

@@ -52,7 +52,7 @@ def _pairs_of(name: str, value: Any, encoding: Encoding | None) -> Iterator[tupl
     if encoding is Encoding.JSON:
         yield name, json.dumps(value, separators=(",", ":"))
     elif encoding is Encoding.DEEP:
-        yield from _deep(name, value)
+        yield from _flatten_deep(name, value)
     elif encoding is Encoding.FLAT and isinstance(value, dict):
         yield from pairs(value, {})
     elif encoding in _BETWEEN and isinstance(value, dict | list):
@@ -68,10 +68,10 @@ def _in_a_row(value: dict[str, Any] | list[Any]) -> list[Any]:
     return value if isinstance(value, list) else [part for entry in value.items() for part in entry]
 
 
-def _deep(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _flatten_deep(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict | list):
         for key, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _deep(f"{name}[{key}]", child)
+            yield from _flatten_deep(f"{name}[{key}]", child)
     elif value is not None:
         yield name, as_text(value)
 

@@ -56,16 +56,16 @@ class RequestMaker:
         if self._fixed_url is None:
             rest = {name: value for name, value in values.items() if name not in self._url.names}
         query = ({} if self._has_body else rest) if self._query is None else self._query.fill(values)
-        url = self._address(values, query)
+        url = self._build_url(values, query)
         if not self._has_body:
             return HttpRequest(self._method, url, self._headers, None, repeatable)
         value = rest if self._body is None else self._body.fill(values)
         if not self._body_required and (value is ABSENT or value == {}):
             return HttpRequest(self._method, url, self._headers, None, repeatable)
-        headers, body = self._written(value)
+        headers, body = self._write_body(value)
         return HttpRequest(self._method, url, headers, body, repeatable)
 
-    def _written(self, value: Any) -> tuple[Mapping[str, str], bytes]:
+    def _write_body(self, value: Any) -> tuple[Mapping[str, str], bytes]:
         """A body's headers and bytes."""
         if self._format is BodyFormat.FORM:
             body = _form_text(value, self._encoding).encode()
@@ -83,7 +83,7 @@ class RequestMaker:
             raise TemplateFault(f"the body cannot be sent: {fault}") from fault
         return {**self._headers, "Content-Type": content_type}, body
 
-    def _address(self, values: Mapping[str, Any], query: Mapping[str, Any]) -> str:
+    def _build_url(self, values: Mapping[str, Any], query: Mapping[str, Any]) -> str:
         url = self._fixed_url or self._filled_url(values)
         if not query:
             return url

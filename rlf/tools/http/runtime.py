@@ -82,10 +82,12 @@ class HttpRuntime(ToolRuntime):
         try:
             if self._batcher is None:
                 request = self._maker.make(arguments, repeatable=context.idempotent)
-                answer = self._read(await self._client.send(request, deadline_s=limit_s), wants_json=context.wants_json)
+                answer = self._read_answer(
+                    await self._client.send(request, deadline_s=limit_s), wants_json=context.wants_json
+                )
             else:
                 answer = await self._in_batch((arguments, context.idempotent), limit_s)
-            return self._output(answer, arguments)
+            return self._make_output(answer, arguments)
         except EndpointFailure as failure:
             raise tool_failure(failure, self._headers) from failure
         except TemplateFault as fault:
@@ -113,18 +115,18 @@ class HttpRuntime(ToolRuntime):
         batch = self._batch
         assert batch is not None, "a batch for a tool without one"
         request = self._maker.make({"calls": [arguments for arguments, _ in calls]}, repeatable=calls[0][1])
-        answers = part_at(self._json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers)
+        answers = part_at(self._parse_json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers)
         if not isinstance(answers, list) or len(answers) != len(calls):
             got = f"{len(answers)} items" if isinstance(answers, list) else f"a {type(answers).__name__}"
             text = f"the service answered {len(calls)} calls with {got} at {batch.answers!r}"
             raise ToolFailure(self._garbled, text)
         return answers
 
-    def _read(self, response: HttpResponse, *, wants_json: bool) -> Any:
+    def _read_answer(self, response: HttpResponse, *, wants_json: bool) -> Any:
         """JSON where the answer is or must be that, an image, or text."""
         must_be_json = self._response is not None or (wants_json and self._result is None)
         if must_be_json or response.content_type.endswith("json"):
-            return self._json(response.body)
+            return self._parse_json(response.body)
         if response.content_type.startswith("image/"):
             return Image(response.body, response.content_type)
         try:
@@ -133,7 +135,7 @@ class HttpRuntime(ToolRuntime):
             text = f"the answer is {len(response.body)} bytes of {response.content_type}, which is no text"
             raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
 
-    def _json(self, body: bytes) -> Any:
+    def _parse_json(self, body: bytes) -> Any:
         try:
             return from_json(body)
         except ValueError:  # json also reads deeper nesting, lone surrogates and other encodings
@@ -144,7 +146,7 @@ class HttpRuntime(ToolRuntime):
             start = body[:_MAX_SHOWN].decode("utf-8", "replace")
             raise ToolFailure(self._garbled, f"the answer is not JSON; it begins {start!r}") from fault
 
-    def _rendered(self, result: Template, part: Any, arguments: Mapping[str, Any]) -> str:
+    def _render_result(self, result: Template, part: Any, arguments: Mapping[str, Any]) -> str:
         try:
             return result.render({**arguments, "response": part}).rstrip("\n")
         except TemplateFault as fault:
@@ -153,10 +155,10 @@ class HttpRuntime(ToolRuntime):
             reason = str(fault).removeprefix("cannot be filled in: ")
             raise ToolFailure(self._garbled, f"the answer does not fill in `result`: {reason}{shown}") from fault
 
-    def _output(self, answer: Any, arguments: Mapping[str, Any]) -> ToolOutput:
+    def _make_output(self, answer: Any, arguments: Mapping[str, Any]) -> ToolOutput:
         """An answer as the model sees it: an image, or JSON or text by the declared path and template."""
         if isinstance(answer, Image):
             return ToolOutput("", images=(answer,))
         part = answer if self._response is None else part_at(answer, self._response)
-        text = to_text(part) if self._result is None else self._rendered(self._result, part, arguments)
+        text = to_text(part) if self._result is None else self._render_result(self._result, part, arguments)
         return ToolOutput(text, (), part if isinstance(part, _STRUCTURED) else None)

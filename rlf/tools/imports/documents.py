@@ -18,7 +18,7 @@ _TIMEOUT_S = 30.0
 def from_openapi(source: str, base_url: str | None) -> Imported:
     """The operations of an OpenAPI 3 or Swagger 2 document: a file or a url, JSON or YAML."""
     try:
-        document = load_document(_text(source))
+        document = load_document(_read_source(source))
     except ValueError as error:
         raise RlfError(f"{source}: neither JSON nor YAML: {error}. Check the address and the file.") from error
     return read_operations(document, base_url=base_url, source=source)
@@ -35,7 +35,7 @@ def from_openai(source: str, target: str | None) -> Imported:
         fix = "Give --target functions.py, --target package.module or --target 'http://host/{name}'."
         raise RlfError(f"{source}: OpenAI's functions do not say where calls go. {fix}")
     try:
-        value = json.loads(_text(source))
+        value = json.loads(_read_source(source))
     except (ValueError, RecursionError) as error:
         raise RlfError(f"{source}: not JSON: {error}. Check the file.") from error
     return read_functions(value, target)
@@ -49,7 +49,7 @@ def find_file(source: str) -> Path:
     return path
 
 
-def _text(source: str) -> str:
+def _read_source(source: str) -> str:
     """A file's text, or what is at a url."""
     if not source.startswith(("http://", "https://")):
         try:

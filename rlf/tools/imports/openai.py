@@ -27,11 +27,11 @@ def read_functions(value: Any, target: str) -> Imported:
             continue
         schema = function.get("parameters") or {"type": "object", "properties": {}}
         about = {"name": name, "description": function.get("description") or name, "inputSchema": schema}
-        found.tools.append({**about, "target": _target(target, name)})
+        found.tools.append({**about, "target": _make_target(target, name)})
     return found
 
 
-def _target(target: str, name: str) -> Json:
+def _make_target(target: str, name: str) -> Json:
     """Where calls go. References in the user's own target are filled in; the name holds none."""
     if target.startswith(("http://", "https://")):
         return {

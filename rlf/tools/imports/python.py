@@ -46,7 +46,7 @@ def read_module(source: str, folder: Path) -> Imported:
         if value is None or not (is_definition or _is_made_here(value, module.__name__)) or _is_data(value):
             continue
         try:
-            found.tools.append(_tool(name, value, place, where))
+            found.tools.append(_declare_tool(name, value, place, where))
         except _NoTool as reason:
             found.left_out.append(f"{name}: {reason}")
     if not found.tools and not found.left_out:
@@ -90,7 +90,7 @@ def _is_data(value: Any) -> bool:
     return issubclass(value, BaseModel | Enum | BaseException | tuple | dict) or dataclasses.is_dataclass(value)
 
 
-def _tool(name: str, value: Any, place: str, where: str) -> Json:
+def _declare_tool(name: str, value: Any, place: str, where: str) -> Json:
     """The declaration of one callable. Raises _NoTool."""
     if isinstance(value, type):
         raise _NoTool(_why_no_class(value, place))

@@ -31,54 +31,54 @@ class Secrets:
         """The settings, with a variable in place of each secret."""
         said = dict(server)
         if isinstance(server.get("env"), dict):
-            said["env"] = {name: self._variable(name, value) for name, value in server["env"].items()}
+            said["env"] = {name: self._move_variable(name, value) for name, value in server["env"].items()}
         if isinstance(server.get("headers"), dict):
-            said["headers"] = {name: self._header(name, value) for name, value in server["headers"].items()}
+            said["headers"] = {name: self._move_header(name, value) for name, value in server["headers"].items()}
         if isinstance(server.get("args"), list):
-            said["args"] = self._arguments(server["args"])
+            said["args"] = self._move_arguments(server["args"])
         if isinstance(server.get("url"), str):
-            said["url"] = self._address(server["url"])
+            said["url"] = self._move_from_url(server["url"])
         return said
 
-    def _variable(self, name: str, value: Any) -> Any:
+    def _move_variable(self, name: str, value: Any) -> Any:
         if not is_secret_name(name) or not self._is_literal(value):
             return value
         self.moved.append(f"env.{name}")
-        return FromEnvironment(_reference(variable_name(name)))
+        return FromEnvironment(_make_reference(variable_name(name)))
 
-    def _header(self, name: str, value: Any) -> Any:
+    def _move_header(self, name: str, value: Any) -> Any:
         if not is_secret_name(name) or not self._is_literal(value):
             return value
         self.moved.append(f"headers.{name}")
-        scheme, space, _ = self._neutral(value, "").strip().rpartition(" ")
+        scheme, space, _ = self._neutralize_text(value, "").strip().rpartition(" ")
         last = "TOKEN" if name.casefold() == "authorization" else name
-        return FromEnvironment(f"{scheme}{space}{_reference(variable_name(self.owner, last))}")
+        return FromEnvironment(f"{scheme}{space}{_make_reference(variable_name(self.owner, last))}")
 
-    def _arguments(self, arguments: list[Any]) -> list[Any]:
+    def _move_arguments(self, arguments: list[Any]) -> list[Any]:
         before = [None, *arguments]
-        return [self._argument(argument, name) for argument, name in zip(arguments, before, strict=False)]
+        return [self._move_argument(argument, name) for argument, name in zip(arguments, before, strict=False)]
 
-    def _argument(self, argument: Any, before: Any) -> Any:
+    def _move_argument(self, argument: Any, before: Any) -> Any:
         option = _OPTION.fullmatch(argument) if isinstance(argument, str) else None
         if option and is_secret_name(option[1]) and self._is_literal(option[2]):
             self.moved.append(f"args {option[1]}")
-            return FromEnvironment(f"{option[1]}={_reference(variable_name(self.owner, option[1]))}")
+            return FromEnvironment(f"{option[1]}={_make_reference(variable_name(self.owner, option[1]))}")
         is_value = isinstance(before, str) and _FLAG.fullmatch(before) and is_secret_name(before)
         if is_value and self._is_literal(argument) and not argument.startswith("-"):
             self.moved.append(f"args {before}")
-            return FromEnvironment(_reference(variable_name(self.owner, before)))
-        return self._address(argument) if isinstance(argument, str) and "://" in argument else argument
+            return FromEnvironment(_make_reference(variable_name(self.owner, before)))
+        return self._move_from_url(argument) if isinstance(argument, str) and "://" in argument else argument
 
-    def _address(self, url: str) -> str:
-        said = self._neutral(url, "%24%7B")
+    def _move_from_url(self, url: str) -> str:
+        said = self._neutralize_text(url, "%24%7B")
         for name, value in secret_parameters(url):
             if self._is_literal(value):
                 self.moved.append(f"the parameter {name}")
-                said = said.replace(f"{name}={value}", f"{name}={_reference(variable_name(self.owner, name))}")
-        password = _password(url)
+                said = said.replace(f"{name}={value}", f"{name}={_make_reference(variable_name(self.owner, name))}")
+        password = _url_password(url)
         if password and self._is_literal(password):
             self.moved.append("the password of the address")
-            said = said.replace(f":{password}@", f":{_reference(variable_name(self.owner, 'PASSWORD'))}@", 1)
+            said = said.replace(f":{password}@", f":{_make_reference(variable_name(self.owner, 'PASSWORD'))}@", 1)
         return FromEnvironment(said) if "${" in said else url
 
     def _is_literal(self, value: Any) -> bool:
@@ -86,17 +86,17 @@ class Secrets:
         is_filled_in = self.has_variables and isinstance(value, str) and FromEnvironment(value).variables
         return isinstance(value, str) and not is_filled_in and not _PLAIN.fullmatch(value)
 
-    def _neutral(self, text: str, instead: str) -> str:
+    def _neutralize_text(self, text: str, instead: str) -> str:
         """A text beside a variable of ours, without what would become one."""
         return text if self.has_variables else text.replace("${", instead)
 
 
-def _password(url: str) -> str | None:
+def _url_password(url: str) -> str | None:
     try:
         return urlsplit(url).password
     except ValueError:
         return None
 
 
-def _reference(name: str) -> str:
+def _make_reference(name: str) -> str:
     return f"${{oc.env:{name}}}"

@@ -106,9 +106,9 @@ def as_file_says(server: Json, entry: ToolServer, folder: Path) -> Json:
     """The server as a file in `folder` says it: what it starts and where from there, all else as it was written."""
     command, said = entry.mcp.command, dict(server)
     if command is not None and command != server["command"]:
-        said["command"] = as_program(_from(folder, command))
+        said["command"] = as_program(_relative_path(folder, command))
     if entry.mcp.cwd is not None:
-        said["cwd"] = _from(folder, entry.mcp.cwd)
+        said["cwd"] = _relative_path(folder, entry.mcp.cwd)
     return said
 
 
@@ -117,7 +117,7 @@ def as_program(path: str) -> str:
     return path if "/" in path else f"./{path}"
 
 
-def _from(folder: Path, path: str) -> str:
+def _relative_path(folder: Path, path: str) -> str:
     return Path(os.path.relpath(path, folder.absolute())).as_posix()
 
 

@@ -53,7 +53,7 @@ class CodeTool(ToolKind):
 
     def source_hash(self) -> str:
         """Covers what is asked for, and the versions of Python and of the packages."""
-        versions = {name: _version(name) for name in self.sandbox.packages}
+        versions = {name: _package_version(name) for name in self.sandbox.packages}
         return hash_json([self.model_dump(mode="json"), platform.python_version(), versions])
 
     async def open(self, limits: Limits) -> ToolRuntime:
@@ -114,7 +114,7 @@ def _show_execution(execution: Execution) -> str:
     return "\n".join(part.rstrip("\n") for part in parts if part) or "The program ran; it printed nothing."
 
 
-def _version(package: str) -> str | None:
+def _package_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:

@@ -89,28 +89,28 @@ class HttpTool(ToolKind):
     @classmethod
     def _is_an_address(cls, url: str) -> str:
         if not url.startswith(("http://", "https://", "{{")):
-            raise _fault(f"got {url!r}; expected `http://...` or `https://...`")
-        _parse(url, Template)
+            raise _http_fault(f"got {url!r}; expected `http://...` or `https://...`")
+        _check_parse(url, Template)
         return url
 
     @field_validator("query", "body")
     @classmethod
     def _holds_templates(cls, value: Any) -> Any:
-        _parse(value, FilledValue)
+        _check_parse(value, FilledValue)
         return value
 
     @model_validator(mode="after")
     def _sends_what_it_says(self) -> Self:
         if self.body is not None and self.method is Method.GET:
-            raise _fault("a GET request has no body; write `method: POST`, or `query` in place of `body`")
+            raise _http_fault("a GET request has no body; write `method: POST`, or `query` in place of `body`")
         if self.body_format is not BodyFormat.JSON and not isinstance(self.body, Mapping | None):
-            raise _fault(f"a body of `body_format: {self.body_format}` has fields; write `body: {{name: ...}}`")
+            raise _http_fault(f"a body of `body_format: {self.body_format}` has fields; write `body: {{name: ...}}`")
         known = {*(self.query or {}), *(self.body if isinstance(self.body, Mapping) else {})}
         if self.query is not None and (strays := sorted(self.encoding.keys() - known)):
-            raise _fault(f"`encoding` names {strays[0]!r}, which is neither in `query` nor in `body`; remove it")
+            raise _http_fault(f"`encoding` names {strays[0]!r}, which is neither in `query` nor in `body`; remove it")
         if self.batch is not None and "calls" not in (FilledValue(self.body).names | FilledValue(self.query).names):
             fix = "write e.g. `body: {queries: \"{{ calls | map(attribute='query') | list }}\"}`"
-            raise _fault(f"`batch` needs a `body` or `query` over `calls`; {fix}")
+            raise _http_fault(f"`batch` needs a `body` or `query` over `calls`; {fix}")
         return self
 
     @property
@@ -202,12 +202,12 @@ class HttpTool(ToolKind):
         return runtime
 
 
-def _parse(value: Any, parser: Callable[[Any], Any]) -> None:
+def _check_parse(value: Any, parser: Callable[[Any], Any]) -> None:
     try:
         parser(value)
     except TemplateFault as fault:
-        raise _fault(str(fault)) from fault
+        raise _http_fault(str(fault)) from fault
 
 
-def _fault(reason: str) -> PydanticCustomError:
+def _http_fault(reason: str) -> PydanticCustomError:
     return PydanticCustomError("http_tool", "{reason}", {"reason": reason})

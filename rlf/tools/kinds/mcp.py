@@ -72,7 +72,7 @@ class McpTool(ToolKind):
         except ToolFailure as failure:
             raise RlfError(failure.text) from failure
         entry = pool.connections[0].listing.tool(self.tool) if self.tool is not None else None
-        change = self._change(entry, pool.connections[0].listing)
+        change = self._describe_change(entry, pool.connections[0].listing)
         if change is not None:
             forget(self.server)
             await release(self.server, pool)
@@ -80,7 +80,7 @@ class McpTool(ToolKind):
         digest = None if entry is None else entry.digest
         return McpRuntime(self.server, pool, tool=self.tool, resource=self.resource, digest=digest)
 
-    def _change(self, entry: Entry | None, listing: Listing) -> str | None:
+    def _describe_change(self, entry: Entry | None, listing: Listing) -> str | None:
         """How the live server differs from what was declared, with the fix."""
         if self.tool is None:
             return None

@@ -73,16 +73,16 @@ class ModelTool(ToolKind):
             if schema is not None:
                 compile_schema(schema)
         except ValueError as fault:
-            raise _fault(f"no JSON Schema 2020-12: {fault}. Correct it") from fault
+            raise _model_fault(f"no JSON Schema 2020-12: {fault}. Correct it") from fault
         return schema
 
     @model_validator(mode="after")
     def _asks_what_the_api_takes(self) -> Self:
         only_chat = [key for key in ("system", "response_schema") if getattr(self, key) is not None]
         if only_chat and self.api is not Api.CHAT:
-            raise _fault(f"`{only_chat[0]}` is for `api: chat`; got {self.api.value!r}. Remove it")
+            raise _model_fault(f"`{only_chat[0]}` is for `api: chat`; got {self.api.value!r}. Remove it")
         if self.response is not None and self.api is Api.IMAGE:
-            raise _fault("`response` is for text; got `api: image`. Remove it")
+            raise _model_fault("`response` is for text; got `api: image`. Remove it")
         return self
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
@@ -138,20 +138,20 @@ class ModelRuntime(ToolRuntime):
 
         caller = Caller(inner_deadline_s(context), context.meter, context.hold.waiting)
         try:
-            answer = await self._ask(arguments, caller)
+            answer = await self._ask_model(arguments, caller)
         except EndpointFailure as failure:
             raise tool_failure(failure) from failure
         if isinstance(answer, Images):
             return ToolOutput("", images=answer.images)
         if answer.is_truncated:
             context.meter.add({NoAnswer.TRUNCATED.value: 1})
-        return self._output(answer)
+        return self._make_output(answer)
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._pool.close()
 
-    async def _ask(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Images:
+    async def _ask_model(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Images:
         if self._api == "image":
             return await self._pool.images(self._prompt.text(arguments), caller, extra=self._sampling.body())
         if self._api == "completion":
@@ -159,7 +159,7 @@ class ModelRuntime(ToolRuntime):
         messages = self._prompt.messages(arguments)
         return await self._pool.chat(messages, caller, sampling=self._sampling, response_format=self._format)
 
-    def _output(self, completion: Completion) -> ToolOutput:
+    def _make_output(self, completion: Completion) -> ToolOutput:
         if self._response is None and self._schema is None:
             return ToolOutput(completion.text if self._api == "completion" else shown_answer(completion))
         answer = _read_json(completion)
@@ -188,5 +188,5 @@ def _read_json(completion: Completion) -> Any:
         raise ToolFailure(Outcome.OUTPUT_REJECTED, words) from fault
 
 
-def _fault(reason: str) -> PydanticCustomError:
+def _model_fault(reason: str) -> PydanticCustomError:
     return PydanticCustomError("model_tool", "{reason}", {"reason": reason})

@@ -64,14 +64,14 @@ class PythonTool(ToolKind):
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """Compares the signature with the schema."""
-        return self._misfits(load_callable(self.callable), input_schema)
+        return self._find_misfits(load_callable(self.callable), input_schema)
 
     def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """The same of the signature as the source writes it, where the source settles it."""
         found = find_definition(self.callable)
-        return [] if found is None else self._misfits(found.stub, input_schema)
+        return [] if found is None else self._find_misfits(found.stub, input_schema)
 
-    def _misfits(self, target: Callable[..., Any], input_schema: Mapping[str, Any]) -> list[str]:
+    def _find_misfits(self, target: Callable[..., Any], input_schema: Mapping[str, Any]) -> list[str]:
         if inspect.isclass(target):
             if "__call__" not in dir(target):
                 return [f"{self.callable} is a class whose instances cannot be called; give it `def __call__(self)`"]
@@ -93,11 +93,11 @@ class PythonTool(ToolKind):
 
         From the source alone where that says it all. Raises RlfError.
         """
-        target = self._readable()
+        target = self._find_function()
         said = describe_function(_bind_callable(target), self.callable)
         return said if said.description else SelfDescription(documentation(target), said.input_schema)
 
-    def _readable(self) -> Callable[..., Any]:
+    def _find_function(self) -> Callable[..., Any]:
         """The function, or a stand-in with the same signature and docstring that took no import to make."""
         found = find_definition(self.callable)
         if found is not None and found.complete:
@@ -134,12 +134,12 @@ class PythonTool(ToolKind):
             runtime = ProcessRuntime(self.callable)
             await runtime.open()
             return runtime
-        place = self._place(_bind_callable(target), limits)
+        place = self._choose_place(_bind_callable(target), limits)
         if inspect.isclass(target):
             return ClassRuntime(target, place, by_trajectory=self.state is State.TRAJECTORY)
         return FunctionRuntime(target, place)
 
-    def _place(self, function: Callable[..., Any], limits: Limits) -> Place:
+    def _choose_place(self, function: Callable[..., Any], limits: Limits) -> Place:
         if self.isolation is Isolation.INLINE or is_async(function):
             return OnLoop()
         return OnThread(limits.max_concurrency)

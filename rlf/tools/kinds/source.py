@@ -40,7 +40,7 @@ class SourceTool(ToolKind):
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """The file must be there, be Python, and define the function with the schema's parameters."""
         try:
-            module = ast.parse(self._text())
+            module = ast.parse(self._read_source())
         except FileNotFoundError:
             return [f"no such file {self.file}; correct `file`"]
         except (SyntaxError, ValueError) as fault:
@@ -53,7 +53,7 @@ class SourceTool(ToolKind):
         unknown = [] if given.kwarg else sorted(set(input_schema.get("properties", {})) - names)
         return [f"inputSchema has {name!r}, which the function does not take" for name in unknown]
 
-    def _text(self) -> str:
+    def _read_source(self) -> str:
         return Path(self.file).read_text(encoding="utf-8")
 
     def source_hash(self) -> str:
@@ -62,7 +62,7 @@ class SourceTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Starts the sandbox, or joins that of other tools. Raises RlfError."""
-        runtime = SourceRuntime(self._text(), self.function, self.sandbox)
+        runtime = SourceRuntime(self._read_source(), self.function, self.sandbox)
         await runtime.open()
         return runtime
 

@@ -120,7 +120,7 @@ class SqlRuntime(ToolRuntime):
         """Starts the sandbox of a SQLite file, or of a copy where somebody writes to it."""
         async with AsyncExitStack() as stack:
             if _is_being_written(file):
-                file = await asyncio.to_thread(_snapshot, file, Path(stack.enter_context(TemporaryDirectory())))
+                file = await asyncio.to_thread(_copy_database, file, Path(stack.enter_context(TemporaryDirectory())))
             sandbox = await stack.enter_async_context(Sandbox(self._sandbox, databases=[file]))
             self.isolation, self._run, self._stack = sandbox.level.value, partial(sandbox.sql, file), stack.pop_all()
 
@@ -151,13 +151,13 @@ class SqlRuntime(ToolRuntime):
 def _as_text(table: Table) -> str:
     """One row a line, cells between bars, the columns' names first."""
     lines = [table.columns, *table.rows]
-    text = "\n".join(" | ".join(_cell(value) for value in line) for line in lines)
+    text = "\n".join(" | ".join(_format_cell(value) for value in line) for line in lines)
     if table.truncated:
         return f"{text}\n(more rows are left out)"
     return text if table.rows else f"{text}\n(no rows)"
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     return "NULL" if value is None else " ".join(str(value).split("\n"))
 
 
@@ -167,7 +167,7 @@ def _is_being_written(file: Path) -> bool:
     return any(path.is_file() and path.stat().st_size for path in beside)
 
 
-def _snapshot(file: Path, folder: Path) -> Path:
+def _copy_database(file: Path, folder: Path) -> Path:
     """A copy of the database as it is now, which no writer changes."""
     copy = folder / "snapshot.sqlite"
     with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:

@@ -65,12 +65,12 @@ class Connection:
             ToolFailure: UNREACHABLE, with the reason.
         """
         if self._live is None:
-            await self._pause()
+            await self._wait_for_start()
         if self._live is None:
             self._live = asyncio.get_running_loop().create_future()
             self._live.add_done_callback(_ignore_error)
             self._ended = asyncio.Event()
-            owner = asyncio.create_task(self._own(self._live, self._ended))
+            owner = asyncio.create_task(self._own_session(self._live, self._ended))
             self._owners.add(owner)
             owner.add_done_callback(self._owners.discard)
         return await asyncio.shield(self._live)
@@ -89,32 +89,32 @@ class Connection:
     def lost(self, session: ClientSession, why: str) -> None:
         """The session is of no more use; the next call starts another."""
         if self._live is not None and _is_open(self._live) and self._live.result() is session:
-            self._end(self._ended, why)
+            self._mark_ended(self._ended, why)
 
     async def close(self) -> None:
         """Ends the session and its process; bounded in time."""
-        self._end(self._ended, "closed")
+        self._mark_ended(self._ended, "closed")
         for _ in range(2):  # of their own accord, else cancelled
             if self._owners:
                 await asyncio.wait(self._owners, timeout=_CLOSING_S)
             for owner in self._owners:
                 owner.cancel()
 
-    def _end(self, ended: asyncio.Event, why: str) -> None:
+    def _mark_ended(self, ended: asyncio.Event, why: str) -> None:
         ended.set()
         if ended is self._ended:
             self.why_it_ended = self.why_it_ended or self.server.redactor.text(why)
             self._live = None
 
-    async def _pause(self) -> None:
+    async def _wait_for_start(self) -> None:
         """Until the next start may be made."""
         left_s = self._next_start - monotonic()
         if left_s > _WORTH_WAITING_S:
-            raise self._unreachable(f"{self.why_it_ended}; it is started again in {left_s:.1f} s")
+            raise self._unreachable_failure(f"{self.why_it_ended}; it is started again in {left_s:.1f} s")
         if left_s > 0:
             await asyncio.sleep(left_s)
 
-    async def _own(self, live: asyncio.Future[ClientSession], ended: asyncio.Event) -> None:
+    async def _own_session(self, live: asyncio.Future[ClientSession], ended: asyncio.Event) -> None:
         """Opens the session, holds it until it ended, closes it."""
         self.why_it_ended = ""
         self._num_failures += 1
@@ -122,12 +122,12 @@ class Connection:
         self._next_start = monotonic() + min(pause_s, MAX_PAUSE_S)
 
         def fail(fault: BaseException) -> None:
-            self._end(ended, _in_words(fault, self.server))
+            self._mark_ended(ended, _in_words(fault, self.server))
             if not live.done():
-                live.set_exception(self._unreachable(self.why_it_ended))
+                live.set_exception(self._unreachable_failure(self.why_it_ended))
 
         try:
-            await self._hold(live, ended, fail)
+            await self._hold_session(live, ended, fail)
         except Exception as fault:  # noqa: BLE001 - whatever keeps a session from being, the calls are told
             fail(fault)
         except BaseException as fault:
@@ -135,7 +135,7 @@ class Connection:
             raise
         logger.info("MCP server %s: %s", self.server.shown, self.why_it_ended)
 
-    async def _hold(
+    async def _hold_session(
         self, live: asyncio.Future[ClientSession], ended: asyncio.Event, fail: Callable[[BaseException], None]
     ) -> None:
         async def on_message(message: object) -> None:
@@ -143,7 +143,7 @@ class Connection:
                 self.listing = await read_listing(session)
 
         def on_end(why: str) -> None:
-            self._end(ended, why)
+            self._mark_ended(ended, why)
 
         def on_refusal(status: int) -> None:
             self.refusal = status
@@ -152,7 +152,7 @@ class Connection:
         with anyio.fail_after(self.server.start_timeout_s) as scope:
             async with streams as (read, write), ClientSession(read, write, message_handler=on_message) as session:
                 try:
-                    await _handshake(session)
+                    await _agree_revision(session)
                     self.listing = await read_listing(session)
                 except Exception as fault:  # told before the session is closed, which takes its time
                     fail(fault)
@@ -166,13 +166,13 @@ class Connection:
                 logger.info("MCP server %s: %d tools", self.server.shown, len(self.listing.tool_names))
                 await ended.wait()
 
-    def _unreachable(self, why: str) -> ToolFailure:
+    def _unreachable_failure(self, why: str) -> ToolFailure:
         credentials = describe_credentials(self.server.headers) if self.refusal in KEY_REFUSED else ""
         why += f" (HTTP {self.refusal}{'; ' if credentials else ''}{credentials})" if self.refusal else ""
         return ToolFailure(Outcome.UNREACHABLE, f"MCP server {shorten(self.server.shown, 120)}: {shorten(why, 300)}")
 
 
-async def _handshake(session: ClientSession) -> None:
+async def _agree_revision(session: ClientSession) -> None:
     """Agrees on a revision of the protocol: one that opens sessions, else one that does not."""
     try:
         await session.initialize()

@@ -38,7 +38,7 @@ def expand(template: str, arguments: Mapping[str, Any]) -> str:
 
 def output_of_call(result: mcp.CallToolResult) -> ToolOutput:
     """What a tool gave back: text parts one under the other, images beside them."""
-    texts, images = _parts(result.content)
+    texts, images = _split_content(result.content)
     structured = result.structured_content
     if not texts and structured is not None:
         texts = [json.dumps(structured, ensure_ascii=False)]
@@ -56,7 +56,7 @@ def output_of_resource(result: mcp.ReadResourceResult) -> ToolOutput:
     return ToolOutput("\n".join(texts), tuple(images))
 
 
-def _parts(content: Sequence[mcp.ContentBlock]) -> tuple[list[str], list[Image]]:
+def _split_content(content: Sequence[mcp.ContentBlock]) -> tuple[list[str], list[Image]]:
     texts: list[str] = []
     images: list[Image] = []
     for block in content:
@@ -67,7 +67,7 @@ def _parts(content: Sequence[mcp.ContentBlock]) -> tuple[list[str], list[Image]]
         elif isinstance(block, mcp.EmbeddedResource):
             _add_contents(block.resource, texts, images)
         else:
-            texts.extend(_placeholder(block))
+            texts.extend(_describe_block(block))
     return texts, images
 
 
@@ -84,7 +84,7 @@ def _add_contents(
         texts.append(f"[{contents.uri}: {mime_type}, {len(data)} bytes]")
 
 
-def _placeholder(block: mcp.AudioContent | mcp.ResourceLink) -> Iterator[str]:
+def _describe_block(block: mcp.AudioContent | mcp.ResourceLink) -> Iterator[str]:
     if isinstance(block, mcp.ResourceLink):
         yield f"[{block.title or block.name}: {block.uri}]"
     else:

@@ -27,17 +27,19 @@ async def http_streams(server: McpServer, on_refusal: Callable[[int], None]) -> 
     """
     assert server.url is not None, "a command has no url"
     if server.transport is Transport.SSE:
-        async with sse_client(server.url, httpx_client_factory=lambda *_, **__: _client(server, on_refusal)) as streams:
+        async with sse_client(
+            server.url, httpx_client_factory=lambda *_, **__: _make_client(server, on_refusal)
+        ) as streams:
             yield streams
         return
     async with (
-        _client(server, on_refusal) as client,
+        _make_client(server, on_refusal) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
 
-def _client(server: McpServer, on_refusal: Callable[[int], None]) -> httpx2.AsyncClient:
+def _make_client(server: McpServer, on_refusal: Callable[[int], None]) -> httpx2.AsyncClient:
     """No bound on connections and reading: the executor bounds how many calls run, and how long."""
     return httpx2.AsyncClient(
         headers={**server.headers, "Accept-Encoding": "identity"},

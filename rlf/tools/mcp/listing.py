@@ -32,7 +32,7 @@ def listing_of(server: McpServer) -> Listing:
     """
     found = known_listing(server)
     if found is None:
-        _announce(server)
+        _announce_run(server)
         found = fresh_listing(server)
     return found
 
@@ -40,11 +40,11 @@ def listing_of(server: McpServer) -> Listing:
 async def list_ahead(server: McpServer) -> None:
     """Has `listing_of` answer at once, where asking the server would hold up the running loop. Raises as that does."""
     if known_listing(server) is None:
-        _announce(server)
+        _announce_run(server)
         _remember_listing(server, _check_listing(server, await _fetch_listing(server)))
 
 
-def _announce(server: McpServer) -> None:
+def _announce_run(server: McpServer) -> None:
     """Raises NotRun where no server may be started or asked."""
     about_to_run(f"{'start' if server.command else 'ask'} the MCP server {server.shown}")
 
@@ -60,7 +60,7 @@ def known_listing(server: McpServer) -> Listing | None:
 
 def _remember_listing(server: McpServer, listing: Listing) -> Listing:
     _READ[server.identity()] = listing
-    _keep(server, listing)
+    _keep_listing(server, listing)
     return listing
 
 
@@ -103,17 +103,17 @@ async def _fetch_listing(server: McpServer) -> Listing | ToolFailure:
 def forget(server: McpServer) -> None:
     """Makes the next use read the list again."""
     _READ.pop(server.identity(), None)
-    _file(server).unlink(missing_ok=True)
+    _cache_file(server).unlink(missing_ok=True)
 
 
-def _file(server: McpServer) -> Path:
+def _cache_file(server: McpServer) -> Path:
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return home / "rlf" / "mcp" / f"{server.identity()}.json"
 
 
 def _read_kept(server: McpServer) -> Listing | None:
     try:
-        kept = json.loads(_file(server).read_text(encoding="utf-8"))
+        kept = json.loads(_cache_file(server).read_text(encoding="utf-8"))
         if kept["format"] != _FORMAT:
             return None
         return Listing(tuple(Entry(**entry) for entry in kept["entries"]))
@@ -121,9 +121,9 @@ def _read_kept(server: McpServer) -> Listing | None:
         return None
 
 
-def _keep(server: McpServer, listing: Listing) -> None:
+def _keep_listing(server: McpServer, listing: Listing) -> None:
     """A machine whose cache folder cannot be written to asks the server each time."""
-    file = _file(server)
+    file = _cache_file(server)
     text = json.dumps({"format": _FORMAT, "server": server.shown, "entries": [asdict(e) for e in listing.entries]})
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

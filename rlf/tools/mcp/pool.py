@@ -46,7 +46,7 @@ async def acquire(server: McpServer) -> Pool:
         ToolFailure: UNREACHABLE.
     """
     pools = _POOLS.setdefault(asyncio.get_running_loop(), {})
-    pool = pools.setdefault(_key(server), Pool(server))
+    pool = pools.setdefault(_server_key(server), Pool(server))
     pool._num_users += 1
     try:
         await asyncio.gather(*(connection.session() for connection in pool.connections))
@@ -60,9 +60,9 @@ async def release(server: McpServer, pool: Pool) -> None:
     """Ends the sessions when nobody else has them."""
     pool._num_users -= 1
     if pool._num_users == 0:
-        del _POOLS[asyncio.get_running_loop()][_key(server)]
+        del _POOLS[asyncio.get_running_loop()][_server_key(server)]
         await asyncio.gather(*(connection.close() for connection in pool.connections))
 
 
-def _key(server: McpServer) -> str:
+def _server_key(server: McpServer) -> str:
     return hash_json(server.model_dump(mode="json"))

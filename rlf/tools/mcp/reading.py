@@ -25,7 +25,7 @@ async def read_listing(session: ClientSession) -> Listing:
     has = session.server_capabilities
     found: list[Entry] = []
     if has is None or has.tools is not None:
-        found += map(_entry_of_tool, await _pages(session.list_tools, "tools"))
+        found += map(_entry_of_tool, await _read_pages(session.list_tools, "tools"))
     if has is not None and has.resources is not None:
         found += map(_entry_of_resource, await _pages_if_any(session.list_resources, "resources"))
         found += map(_entry_of_template, await _pages_if_any(session.list_resource_templates, "resource_templates"))
@@ -35,7 +35,7 @@ async def read_listing(session: ClientSession) -> Listing:
 async def _pages_if_any(ask: Any, key: str) -> list[Any]:
     """The pages, of a server that has them: one with resources need not list templates, and its tools work without."""
     try:
-        return await _pages(ask, key)
+        return await _read_pages(ask, key)
     except MCPError as error:
         if error.code == types.CONNECTION_CLOSED:
             raise
@@ -44,7 +44,7 @@ async def _pages_if_any(ask: Any, key: str) -> list[Any]:
         return []
 
 
-async def _pages(ask: Any, key: str) -> list[Any]:
+async def _read_pages(ask: Any, key: str) -> list[Any]:
     found: list[Any] = []
     cursor = None
     for _ in range(_MAX_PAGES):
@@ -65,21 +65,24 @@ def _entry_of_tool(tool: types.Tool) -> Entry:
 def _entry_of_resource(resource: types.Resource) -> Entry:
     """A resource as a tool without arguments that reads it."""
     description = f"Read {resource.title or resource.name}. {resource.description or ''}".strip()
-    return Entry(_name(resource.name), description, _schema([]), resource=str(resource.uri))
+    return Entry(_to_tool_name(resource.name), description, _string_schema([]), resource=str(resource.uri))
 
 
 def _entry_of_template(template: types.ResourceTemplate) -> Entry:
     """A family of resources as a tool that takes the template's variables."""
     description = f"Read {template.title or template.name}. {template.description or ''}".strip()
     return Entry(
-        _name(template.name), description, _schema(variables(template.uri_template)), resource=template.uri_template
+        _to_tool_name(template.name),
+        description,
+        _string_schema(variables(template.uri_template)),
+        resource=template.uri_template,
     )
 
 
-def _name(text: str) -> str:
+def _to_tool_name(text: str) -> str:
     """A resource's name as a tool's name."""
     return _NO_NAME.sub("_", text).strip("_")[:64] or "resource"
 
 
-def _schema(names: Sequence[str]) -> dict[str, Any]:
+def _string_schema(names: Sequence[str]) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": list(names)}

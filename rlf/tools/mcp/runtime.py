@@ -56,7 +56,7 @@ class McpRuntime(ToolRuntime):
         session = await connection.session()
         self._refuse_changed(connection)
         try:
-            output = await self._ask(session, arguments, context)
+            output = await self._ask_server(session, arguments, context)
         except MCPError as error:
             raise failure_of(error, connection, session) from error
         except ValidationError as fault:  # how the SDK says that a result breaks the protocol
@@ -74,7 +74,9 @@ class McpRuntime(ToolRuntime):
         """Leaves the pool, which ends with its last tool."""
         await release(self._server, self._pool)
 
-    async def _ask(self, session: ClientSession, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
+    async def _ask_server(
+        self, session: ClientSession, arguments: Mapping[str, Any], context: CallContext
+    ) -> ToolOutput:
         if self._resource is not None:
             return output_of_resource(await session.read_resource(expand(self._resource, arguments)))
         assert self._tool is not None, "neither tool nor resource"

@@ -60,28 +60,28 @@ class McpServer(StrictModel):
     @field_validator("cwd")
     @classmethod
     def _folder_from_its_file(cls, cwd: str | None, info: ValidationInfo) -> str | None:
-        return None if cwd is None else _beside(cwd, info, always=True)
+        return None if cwd is None else _resolve_beside(cwd, info, always=True)
 
     @field_validator("command")
     @classmethod
     def _program_from_its_file(cls, command: str | None, info: ValidationInfo) -> str | None:
-        return command if command is None or "/" not in command else _beside(command, info, always=True)
+        return command if command is None or "/" not in command else _resolve_beside(command, info, always=True)
 
     @field_validator("args")
     @classmethod
     def _files_from_their_file(cls, args: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        return args if info.data.get("cwd") else tuple(_beside(argument, info) for argument in args)
+        return args if info.data.get("cwd") else tuple(_resolve_beside(argument, info) for argument in args)
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Self:
         if (self.command is None) == (self.url is None):
-            raise _fault("a server has either `command` or `url`; write one of them")
+            raise _server_fault("a server has either `command` or `url`; write one of them")
         wrong = ("url", ["headers"]) if self.command is not None else ("command", ["args", "env", "cwd"])
         strays = [key for key in wrong[1] if getattr(self, key)]
         if strays:
-            raise _fault(f"`{strays[0]}` belongs to a server with `{wrong[0]}`; remove it")
+            raise _server_fault(f"`{strays[0]}` belongs to a server with `{wrong[0]}`; remove it")
         if (self.transport is Transport.STDIO) != (self.command is not None):
-            raise _fault(f"`type: {self.transport}` does not fit; remove it")
+            raise _server_fault(f"`type: {self.transport}` does not fit; remove it")
         return self
 
     @property
@@ -102,11 +102,11 @@ class McpServer(StrictModel):
     def identity(self) -> str:
         """sha256 of what decides which tools there are: the files that the command names count by content."""
         said = self.model_dump(mode="json", include={"command", "args", "url", "type"})
-        said["args"] = [_content(Path(self.cwd or "", argument), argument) for argument in self.args]
+        said["args"] = [_hash_argument(Path(self.cwd or "", argument), argument) for argument in self.args]
         return hash_json([said, sorted(self.env), sorted(self.headers)])
 
 
-def _beside(path: str, info: ValidationInfo, *, always: bool = False) -> str:
+def _resolve_beside(path: str, info: ValidationInfo, *, always: bool = False) -> str:
     """The path from the folder of the file that says it; what is nothing there stays as it is unless `always`.
 
     A bare word is a file's name, and never a folder's: it may as well be a module or a command.
@@ -122,12 +122,12 @@ def _beside(path: str, info: ValidationInfo, *, always: bool = False) -> str:
         return path
 
 
-def _content(path: Path, argument: str) -> str:
+def _hash_argument(path: Path, argument: str) -> str:
     try:
         return f"sha256:{hash_path(path)}" if path.is_absolute() and path.is_file() else argument
     except OSError:
         return argument
 
 
-def _fault(message: str) -> PydanticCustomError:
+def _server_fault(message: str) -> PydanticCustomError:
     return PydanticCustomError("mcp_server", "{reason}", {"reason": message})

@@ -75,7 +75,7 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None]) -> Asy
     assert server.command is not None, "a url has no process"
     with anyio.CancelScope(shield=True):  # cut off in the middle, asyncio would end the process but not its children
         process = await asyncio.create_subprocess_exec(
-            _program(server.command),
+            _find_program(server.command),
             *server.args,
             stdin=PIPE,
             stdout=PIPE,
@@ -87,15 +87,15 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None]) -> Asy
     inbound, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
     write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](_BUFFERED_MESSAGES)
     tail = Tail()
-    errors = asyncio.create_task(_drain(process, tail))
-    tasks = [errors, asyncio.create_task(_write(process, outbound))]
-    tasks.append(asyncio.create_task(_read(process, inbound, errors, tail, on_end, server.redactor)))
+    errors = asyncio.create_task(_drain_stderr(process, tail))
+    tasks = [errors, asyncio.create_task(_pump_stdin(process, outbound))]
+    tasks.append(asyncio.create_task(_pump_stdout(process, inbound, errors, tail, on_end, server.redactor)))
     try:
         yield read_stream, write_stream
     finally:
         try:
             with anyio.CancelScope(shield=True):
-                await _stop(process)
+                await _stop_process(process)
         finally:
             _kill_group(process)  # also when the wait itself is cancelled
             for task in tasks:
@@ -105,7 +105,7 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None]) -> Asy
             _close_transport(process)
 
 
-def _program(command: str) -> str:
+def _find_program(command: str) -> str:
     """The program to start: one beside the Python that rlf runs with comes before those on PATH.
 
     So `python` has rlf's own packages, and a server that is installed beside rlf is found in a venv that is not active.
@@ -114,7 +114,7 @@ def _program(command: str) -> str:
     return shutil.which(command, path=path) or command
 
 
-async def _read(
+async def _pump_stdout(
     process: Process,
     inbound: Inbound,
     errors: asyncio.Task[None],
@@ -129,7 +129,7 @@ async def _read(
         for line in lines.feed(chunk):
             if isinstance(line, bytes) and is_unheard(line):
                 continue
-            message = _message(line)
+            message = _parse_message(line)
             if message is None:
                 num_skipped += 1
                 level = logging.WARNING if num_skipped == 1 else logging.DEBUG
@@ -146,7 +146,7 @@ async def _read(
     inbound.close()
 
 
-async def _write(process: Process, outbound: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _pump_stdin(process: Process, outbound: MemoryObjectReceiveStream[SessionMessage]) -> None:
     assert process.stdin is not None, "started without a pipe"
     with contextlib.suppress(OSError):  # the server is gone: its stdout ends too, and that is told
         async for item in outbound:
@@ -154,13 +154,13 @@ async def _write(process: Process, outbound: MemoryObjectReceiveStream[SessionMe
             await process.stdin.drain()
 
 
-async def _drain(process: Process, tail: Tail) -> None:
+async def _drain_stderr(process: Process, tail: Tail) -> None:
     assert process.stderr is not None, "started without a pipe"
     while chunk := await process.stderr.read(_CHUNK_BYTES):
         tail.add(chunk)
 
 
-async def _stop(process: Process) -> None:
+async def _stop_process(process: Process) -> None:
     """Closes stdin, then asks the group to end, then makes it; every wait has a bound."""
     assert process.stdin is not None, "started without a pipe"
     process.stdin.close()
@@ -224,12 +224,12 @@ class Lines:
         *complete, rest = chunk.split(b"\n")
         found = []
         for piece in complete:
-            self._add(piece)
-            found.append(self._take())
-        self._add(rest)
+            self._add_piece(piece)
+            found.append(self._take_line())
+        self._add_piece(rest)
         return found
 
-    def _add(self, piece: bytes) -> None:
+    def _add_piece(self, piece: bytes) -> None:
         self._size_bytes += len(piece)
         self._parts.append(piece)
         if self._size_bytes > self._max_bytes:
@@ -237,13 +237,13 @@ class Lines:
             self._head = self._head or line[:_EDGE_BYTES]
             self._parts = [line[-_EDGE_BYTES:]]
 
-    def _take(self) -> bytes | Oversized:
+    def _take_line(self) -> bytes | Oversized:
         line, size_bytes, head = b"".join(self._parts), self._size_bytes, self._head
         self._parts, self._size_bytes, self._head = [], 0, b""
         return line if size_bytes <= self._max_bytes else Oversized(head, line[-_EDGE_BYTES:], size_bytes)
 
 
-def _message(line: bytes | Oversized) -> SessionMessage | None:
+def _parse_message(line: bytes | Oversized) -> SessionMessage | None:
     """The message on a line; for a line over the bound the error that answers its request, where its id is found."""
     if isinstance(line, bytes):
         try:

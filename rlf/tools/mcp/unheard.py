@@ -40,13 +40,13 @@ class HeardEvents:
 
     def feed(self, chunk: bytes) -> bytes:
         """What may be passed on once a further piece is there."""
-        return b"".join(self._heard(chunk))
+        return b"".join(self._filter_events(chunk))
 
     def end(self) -> bytes:
         """What is left at the end of the stream."""
         return self._rest
 
-    def _heard(self, chunk: bytes) -> Iterator[bytes]:
+    def _filter_events(self, chunk: bytes) -> Iterator[bytes]:
         text, start = self._rest + chunk, 0
         for end in _EVENT_END.finditer(text):
             event = text[start : end.end()]

@@ -35,7 +35,7 @@ class ArgumentAdapter:
 
     def __init__(self, function: Function) -> None:
         arguments = _arguments_of(function)
-        found = {one.name: _adapter(one.annotation) for one in arguments if not is_json_type(one.annotation)}
+        found = {one.name: _make_adapter(one.annotation) for one in arguments if not is_json_type(one.annotation)}
         self._adapters = {name: adapter for name, adapter in found.items() if adapter is not None}
         self._defaults = {
             one.name: self._adapters[one.name]
@@ -53,10 +53,10 @@ class ArgumentAdapter:
 
     def bind(self, function: Function) -> Function:
         """The function taking JSON arguments by name."""
-        return function if self.is_idle else partial(self._call, function)
+        return function if self.is_idle else partial(self._call_function, function)
 
-    def _call(self, function: Function, /, **arguments: Any) -> Any:
-        filled = self._filled(arguments)
+    def _call_function(self, function: Function, /, **arguments: Any) -> Any:
+        filled = self._convert_arguments(arguments)
         given: list[Any] = []
         for name in self._positional:
             if name not in filled:  # the function's own default, and those of all that follow
@@ -64,7 +64,7 @@ class ArgumentAdapter:
             given.append(filled.pop(name))
         return function(*given, **filled)
 
-    def _filled(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _convert_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as their types. Raises ToolFailure with everything that they refuse."""
         filled, complaints = dict(arguments), list[str]()
         for name, adapter in self._adapters.items():
@@ -73,7 +73,7 @@ class ArgumentAdapter:
             try:
                 filled[name] = _validate_value(adapter, arguments[name])
             except ValidationError as fault:
-                complaints += _complaints(name, fault)
+                complaints += _list_complaints(name, fault)
         if complaints:
             said = "; ".join(complaints[:_MAX_COMPLAINTS])
             raise ToolFailure(Outcome.INVALID_ARGUMENTS, shorten(f"invalid arguments: {said}"))
@@ -118,7 +118,7 @@ def _arguments_of(function: Function) -> tuple[Argument, ...]:
         return ()
 
 
-def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
+def _make_adapter(annotation: Any) -> TypeAdapter[Any] | None:
     """None for a type that pydantic does not know: the function gets what the model gave, and must know."""
     try:
         return TypeAdapter(annotation)
@@ -136,7 +136,7 @@ def _validate_value(adapter: TypeAdapter[Any], value: Any) -> Any:
     return adapter.validate_python(value)  # half of a surrogate pair, which pydantic's reader of JSON refuses
 
 
-def _complaints(name: str, fault: ValidationError) -> list[str]:
+def _list_complaints(name: str, fault: ValidationError) -> list[str]:
     found = []
     for error in fault.errors(include_url=False, include_context=False):
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])

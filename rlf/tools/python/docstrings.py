@@ -37,10 +37,10 @@ def summary(document: str) -> str:
 def parameter_words(document: str) -> dict[str, str]:
     """What a docstring says of each parameter, all its lines: the style that finds most speaks first, and lists in
     nobody's style last."""
-    found = [_words(style, document) for style in _STYLES]
+    found = [_parse_parameters(style, document) for style in _STYLES]
     found.sort(key=len, reverse=True)
     words: dict[str, str] = {}
-    for each in (*found, _words(DocstringStyle.GOOGLE, _as_google(document))):
+    for each in (*found, _parse_parameters(DocstringStyle.GOOGLE, _as_google(document))):
         words = {**each, **words}
     return words
 
@@ -55,7 +55,7 @@ def _as_google(document: str) -> str:
     return f"Summary.\n\nArgs:\n{indent(dedent(items), '    ')}\n"
 
 
-def _words(style: DocstringStyle, document: str) -> dict[str, str]:
+def _parse_parameters(style: DocstringStyle, document: str) -> dict[str, str]:
     try:
         read: Docstring = parse(document, style)
     except ParseError:

@@ -133,7 +133,7 @@ class ClassRuntime(ToolRuntime):
         held = self._held.setdefault(context.trajectory_id if self._by_trajectory else "", _Held())
         async with held.lock:
             if held.instance is None:  # in a process of its own, where nobody has made it ready
-                held.instance = await self._opened()
+                held.instance = await self._open_instance()
             call = self._adapter.bind(held.instance)
             if self._by_trajectory:
                 return await self._place.call(call, arguments, to_output)
@@ -143,7 +143,7 @@ class ClassRuntime(ToolRuntime):
         """Closes the trajectory's instance, if it has one."""
         held = self._held.pop(trajectory_id, None) if self._by_trajectory else None
         if held is not None:
-            await self._close(held)
+            await self._close_held(held)
 
     async def close(self) -> None:
         """Closes every instance, each within a time, then the place; what goes wrong there is logged."""
@@ -152,7 +152,7 @@ class ClassRuntime(ToolRuntime):
         detached = Detached()
         while self._held:
             _, held = self._held.popitem()
-            fault = await detached.fault_of(self._close(held), _CLOSE_S, f"closing {self._class.__name__}")
+            fault = await detached.fault_of(self._close_held(held), _CLOSE_S, f"closing {self._class.__name__}")
             if fault is not None:
                 logger.warning("closing a %s: %s", self._class.__name__, describe(fault))
         await detached.close()
@@ -168,16 +168,18 @@ class ClassRuntime(ToolRuntime):
                 return
             self._opening = self._opening or Detached()
             try:
-                held.instance = await self._opening.run(self._opened(), _OPEN_S, f"opening {self._class.__name__}")
+                held.instance = await self._opening.run(
+                    self._open_instance(), _OPEN_S, f"opening {self._class.__name__}"
+                )
             except (TimeoutError, CancelledItself) as late:
                 text = f"{self._class.__name__} cannot be opened: not ready within {_OPEN_S:g} s"
                 raise ToolFailure(Outcome.INFRA, text) from late
 
-    async def _opened(self) -> Any:
+    async def _open_instance(self) -> Any:
         """A new instance. A class that cannot be made is no fault of the call."""
         try:
             instance = await self._place.call(self._class, {}, _as_it_is)
-            await self._method(instance, "open")
+            await self._call_method(instance, "open")
         except asyncio.CancelledError:
             raise
         except BaseException as fault:
@@ -185,11 +187,11 @@ class ClassRuntime(ToolRuntime):
             raise ToolFailure(Outcome.INFRA, f"{self._class.__name__} cannot be opened: {words}") from fault
         return instance
 
-    async def _close(self, held: _Held) -> None:
+    async def _close_held(self, held: _Held) -> None:
         if held.instance is not None:
-            await self._method(held.instance, "close")
+            await self._call_method(held.instance, "close")
 
-    async def _method(self, instance: Any, name: str) -> None:
+    async def _call_method(self, instance: Any, name: str) -> None:
         method = getattr(instance, name, None)
         if method is not None:
             place = OnLoop() if is_async(method) else self._place

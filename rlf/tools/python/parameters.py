@@ -49,14 +49,14 @@ def read_signature(function: Callable[..., Any]) -> CallSignature:
     bound = _bound_names(function)
     named = [p for p in parameters if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
     return CallSignature(
-        tuple(_argument(p, types.get(p.name, p.annotation)) for p in named if p.name not in bound),
+        tuple(_make_argument(p, types.get(p.name, p.annotation)) for p in named if p.name not in bound),
         any(p.kind is Parameter.VAR_KEYWORD for p in parameters),
     )
 
 
 def _type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Types by parameter, those written as text resolved where they can be."""
-    target = _definition(function)
+    target = _find_definition(function)
     try:
         return typing.get_type_hints(target, include_extras=True)
     except Exception:  # noqa: BLE001 - a name that only a type checker knows
@@ -73,7 +73,7 @@ def documentation(function: Callable[..., Any]) -> str:
     return inspect.getdoc(type(function).__call__) or inspect.getdoc(function) or ""
 
 
-def _definition(function: Callable[..., Any]) -> Any:
+def _find_definition(function: Callable[..., Any]) -> Any:
     """The function whose annotations count."""
     while isinstance(function, partial):
         function = function.func
@@ -100,15 +100,15 @@ def _module_of(target: Any) -> Any:
     return sys.modules.get(getattr(target, "__module__", None) or "", typing)
 
 
-def _argument(parameter: Parameter, annotation: Any) -> Argument:
+def _make_argument(parameter: Parameter, annotation: Any) -> Argument:
     default = parameter.default
     if isinstance(default, FieldInfo):
         base = Any if annotation is Parameter.empty else annotation
         annotation, default = Annotated[base, default], NO_DEFAULT
-    return Argument(parameter.name, _portable(annotation), default, parameter.kind is Parameter.POSITIONAL_ONLY)
+    return Argument(parameter.name, _portable_type(annotation), default, parameter.kind is Parameter.POSITIONAL_ONLY)
 
 
-def _portable(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
+def _portable_type(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
     """The type with each `typing.TypedDict` as one of typing_extensions, which pydantic needs before Python 3.12."""
     if sys.version_info >= (3, 12) or annotation in within:
         return annotation
@@ -118,8 +118,8 @@ def _portable(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
     if origin is None or origin is typing.Literal or not arms:
         return annotation
     if origin is Annotated:
-        return Annotated[(_portable(arms[0], within), *annotation.__metadata__)]
-    changed = tuple(_portable(arm, within) if not isinstance(arm, list) else arm for arm in arms)
+        return Annotated[(_portable_type(arms[0], within), *annotation.__metadata__)]
+    changed = tuple(_portable_type(arm, within) if not isinstance(arm, list) else arm for arm in arms)
     if all(new is old for new, old in zip(changed, arms, strict=True)):
         return annotation
     return typing.Union[changed] if origin in (typing.Union, UnionType) else origin[changed]  # noqa: UP007 - arms known at run time
@@ -132,7 +132,7 @@ def _portable_dict(annotation: Any, within: tuple[Any, ...]) -> Any:
         mark = typing.get_origin(hint)
         bare = typing.get_args(hint)[0] if mark in _MARKS else hint
         is_required = mark is typing.Required if mark in _MARKS else name in annotation.__required_keys__
-        kind = _portable(bare, (*within, annotation))
+        kind = _portable_type(bare, (*within, annotation))
         made[name] = kind if is_required else typing_extensions.NotRequired[kind]
     found = typing_extensions.TypedDict(annotation.__name__, made)  # type: ignore[misc]  # made at run time
     found.__doc__, found.__module__ = annotation.__doc__, annotation.__module__

@@ -52,7 +52,7 @@ class ProcessRuntime(ToolRuntime):
     async def open(self) -> None:
         """Starts a first worker. Raises RlfError when it cannot import the function."""
         try:
-            self._idle.append(await self._start())
+            self._idle.append(await self._start_worker())
         except BaseException:
             await self.close()
             raise
@@ -60,11 +60,11 @@ class ProcessRuntime(ToolRuntime):
     async def make_ready(self, trajectory_id: str) -> None:
         """Has a worker for the call that follows before anything else is awaited: its start is not the call's time."""
         while self._idle and self._idle[-1].is_gone:
-            self._lose(self._idle.pop())
+            self._end_worker(self._idle.pop())
         if self._idle:
             return
         try:
-            self._idle.append(await self._start())
+            self._idle.append(await self._start_worker())
         except (RlfError, OSError, ToolFailure) as fault:
             raise ToolFailure(Outcome.INFRA, f"the process of the tool cannot be started again: {fault}") from fault
 
@@ -74,10 +74,10 @@ class ProcessRuntime(ToolRuntime):
         try:
             reply = await worker.ask(dict(arguments))
         except BaseException:
-            self._lose(worker)
+            self._end_worker(worker)
             raise
-        self._keep(worker, [Leftover(*item) for item in reply["leftovers"]])
-        return _output(reply)
+        self._keep_worker(worker, [Leftover(*item) for item in reply["leftovers"]])
+        return _read_output(reply)
 
     async def close(self) -> None:
         """Kills every worker; none is left when this returns."""
@@ -86,7 +86,7 @@ class ProcessRuntime(ToolRuntime):
         await asyncio.gather(*(worker.ended() for worker in self._all))
         self._all.clear()
 
-    def _keep(self, worker: _Worker, leftovers: Sequence[Leftover]) -> None:
+    def _keep_worker(self, worker: _Worker, leftovers: Sequence[Leftover]) -> None:
         """Has the worker serve again, unless a call changed something of its process that cannot be put back."""
         for leftover in leftovers:
             if leftover.name not in self._reported:
@@ -96,22 +96,22 @@ class ProcessRuntime(ToolRuntime):
         if all(leftover.is_reset or leftover.name in _KEPT for leftover in leftovers):
             self._idle.append(worker)
         else:
-            self._lose(worker)
+            self._end_worker(worker)
 
-    async def _start(self) -> _Worker:
+    async def _start_worker(self) -> _Worker:
         worker = _Worker()
         self._all = {known for known in self._all if not known.is_gone} | {worker}
         try:
             await asyncio.wait_for(worker.start(self._callable), _START_S)
         except TimeoutError as fault:
-            self._lose(worker)
+            self._end_worker(worker)
             raise RlfError(f"{self._callable}: its process did not import it within {_START_S:g} s.") from fault
         except BaseException:
-            self._lose(worker)
+            self._end_worker(worker)
             raise
         return worker
 
-    def _lose(self, worker: _Worker) -> None:
+    def _end_worker(self, worker: _Worker) -> None:
         worker.kill()
         logger.debug("worker %d of %s was ended", worker.process.pid, self._callable)
 
@@ -159,7 +159,7 @@ class _Worker:
                 raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the tool returned {size} bytes")
             reply: dict[str, Any] = json.loads(await self._reader.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError) as fault:
-            raise await self._death() from fault
+            raise await self._describe_death() from fault
         return reply
 
     def kill(self) -> None:
@@ -176,7 +176,7 @@ class _Worker:
             return code
         return None
 
-    async def _death(self) -> ToolFailure:
+    async def _describe_death(self) -> ToolFailure:
         code = await self.ended()
         how = "no exit code" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         return ToolFailure(Outcome.INFRA, f"the process of the tool ended during the call ({how})")
@@ -190,7 +190,7 @@ def relay_output(printed: IO[bytes], redact: Callable[[str], str]) -> None:
                 sys.stderr.write(redact(line.decode(errors="replace")))
 
 
-def _output(reply: Mapping[str, Any]) -> ToolOutput:
+def _read_output(reply: Mapping[str, Any]) -> ToolOutput:
     outcome = Outcome(reply["outcome"])
     if outcome is not Outcome.OK and "images" not in reply:
         raise ToolFailure(outcome, reply["text"])

@@ -69,16 +69,16 @@ def _type_complaints(name: str, annotation: Any, schema: Mapping[str, Any], whol
         own = json_schema(annotation, name)
     except RlfError:  # a type of the function's own: it must know
         return []
-    takes, promised = _types(own, own), _types(schema, whole)
+    takes, promised = _schema_types(own, own), _schema_types(schema, whole)
     if takes and hasattr(annotation, "_fields"):  # a NamedTuple, which an object fills in as well
         takes.add("object")
-    if not takes or not promised or all(_covers(takes, kind) for kind in promised):
+    if not takes or not promised or all(_covers_type(takes, kind) for kind in promised):
         return []
     found, wanted = " or ".join(sorted(promised)), " or ".join(sorted(takes))
     return [f"inputSchema lets {name!r} be {found}, but the function's annotation says {wanted}; change one of them"]
 
 
-def _types(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> set[str]:
+def _schema_types(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> set[str]:
     """The JSON types that a schema names, itself or by reference into `whole`; empty where it names none."""
     schema = resolved(schema, whole)
     kind = schema.get("type")
@@ -87,11 +87,11 @@ def _types(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> set[str]:
     if isinstance(kind, list):
         return set(kind)
     arms = [arm for arm in schema.get("anyOf", ()) if isinstance(arm, Mapping)]
-    found = [_types(arm, whole) for arm in arms]
+    found = [_schema_types(arm, whole) for arm in arms]
     return set[str]().union(*found) if all(found) else set()
 
 
-def _covers(takes: set[str], kind: str) -> bool:
+def _covers_type(takes: set[str], kind: str) -> bool:
     return kind in takes or (kind == "integer" and "number" in takes)
 
 

@@ -68,11 +68,11 @@ class ThreadPool:
         """
         self._loop = asyncio.get_running_loop()
         job = _Job(work, self._loop.create_future())
-        self._start(job)
+        self._start_job(job)
         try:
             return await job.future  # type: ignore[no-any-return]  # what `work` returned
         except asyncio.CancelledError:
-            self._abandon(job)
+            self._abandon_job(job)
             raise
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class ThreadPool:
                 self._jobs.put(None)
             self._num_idle = 0
 
-    def _start(self, job: _Job) -> None:
+    def _start_job(self, job: _Job) -> None:
         with self._lock:
             assert not self._closed, "a job for a closed pool"
             if self._num_idle:
@@ -97,32 +97,32 @@ class ThreadPool:
         if self.num_threads >= self.max_threads:
             raise ToolFailure(Outcome.CIRCUIT_OPEN, f"all {self.num_threads} threads of the tool are busy")
         try:
-            _thread.start_new_thread(self._serve, ())  # Thread.start() would hold up the loop until it runs
+            _thread.start_new_thread(self._serve_jobs, ())  # Thread.start() would hold up the loop until it runs
         except RuntimeError as fault:
             raise ToolFailure(Outcome.INFRA, "the machine has no thread left to run the tool on") from fault
         self.num_threads += 1
 
-    def _abandon(self, job: _Job) -> None:
+    def _abandon_job(self, job: _Job) -> None:
         with self._lock:
             if not job.done:
                 job.abandoned = True
                 self.num_abandoned += 1
 
-    def _serve(self) -> None:
+    def _serve_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._run(job)
+            self._run_job(job)
             del job  # an idle thread must not keep the last result alive
 
-    def _run(self, job: _Job) -> None:
+    def _run_job(self, job: _Job) -> None:
         try:
             job.value = job.work()
         except Exception as fault:  # noqa: BLE001 - delivered to whoever waits
             job.error = fault
-        if self._settle(job):
+        if self._settle_job(job):
             with contextlib.suppress(RuntimeError):  # a loop that is gone has nobody waiting
-                self._loop.call_soon_threadsafe(self._deliver)
+                self._loop.call_soon_threadsafe(self._deliver_results)
 
-    def _settle(self, job: _Job) -> bool:
+    def _settle_job(self, job: _Job) -> bool:
         """Frees the thread, so that who gets the result finds it idle; true when the loop is to be woken."""
         with self._lock:
             job.done = True
@@ -135,7 +135,7 @@ class ThreadPool:
                 self._num_idle += 1
             return len(self._finished) == 1
 
-    def _deliver(self) -> None:
+    def _deliver_results(self) -> None:
         with self._lock:
             finished, self._finished = self._finished, []
         for job in finished:

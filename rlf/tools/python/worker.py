@@ -43,16 +43,16 @@ def main() -> None:
         try:
             function = adapt(load_callable(start["callable"]))
         except RlfError as fault:
-            _send(connection, {"fault": str(fault)})
+            _send_message(connection, {"fault": str(fault)})
             return
-        _send(connection, {})
+        _send_message(connection, {})
         state = ProcessState()
         while (arguments := receive(connection)) is not None:
-            answer = _answer(function, arguments)
-            _send(connection, {**answer, "leftovers": state.restore()})
+            answer = _answer_call(function, arguments)
+            _send_message(connection, {**answer, "leftovers": state.restore()})
 
 
-def _answer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+def _answer_call(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     try:
         value = function(**arguments)
         output = to_output(asyncio.run(value) if inspect.iscoroutine(value) else value)
@@ -82,7 +82,7 @@ def receive(connection: BufferedRWPair) -> Any:
     return json.loads(body) if num_bytes and len(body) == num_bytes else None
 
 
-def _send(connection: BufferedRWPair, message: dict[str, Any]) -> None:
+def _send_message(connection: BufferedRWPair, message: dict[str, Any]) -> None:
     body = json.dumps(message).encode()
     connection.write(LENGTH.pack(len(body)) + body)
     connection.flush()

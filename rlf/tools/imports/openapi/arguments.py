@@ -28,14 +28,14 @@ class Arguments:
         Args:
             place: `path`, `query` or `body`.
         """
-        argument = self._free(name, place)
+        argument = self._free_name(name, place)
         self.properties[argument] = schema
         if required:
             self.required.append(argument)
         return argument
 
-    def _free(self, name: str, place: str) -> str:
-        said = _identifier(name)
+    def _free_name(self, name: str, place: str) -> str:
+        said = _to_identifier(name)
         names = [said, f"{place}_{said}", *(f"{said}_{number}" for number in range(2, len(self.properties) + 3))]
         return next(one for one in names if one not in self.properties and not _NOT_FREE.fullmatch(one))
 
@@ -51,7 +51,7 @@ def filled(argument: str) -> str:
     return f"{{{{ {argument} }}}}"
 
 
-def _identifier(name: str) -> str:
+def _to_identifier(name: str) -> str:
     said = "".join(character if f"a{character}".isidentifier() else "_" for character in name)
     said = said.rstrip("_") if said != name else said
     return said if said.isidentifier() else f"_{said}" if said else "argument"

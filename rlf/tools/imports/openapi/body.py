@@ -33,8 +33,8 @@ def read_body(document: Json, schemas: Schemas, said: Any, arguments: Arguments)
     content = as_mapping(whole.get("content"))
     if not whole:
         return Body()
-    kind = _best(list(content))
-    is_form = _plain(kind) in (_FORM, _MULTIPART)
+    kind = _choose_type(list(content))
+    is_form = _strip_parameters(kind) in (_FORM, _MULTIPART)
     media = as_mapping(content[kind])
     schema, required = schemas.read(media.get("schema")), whole.get("required") is True
     if _is_text(kind):
@@ -51,41 +51,50 @@ def read_body(document: Json, schemas: Schemas, said: Any, arguments: Arguments)
         argument = arguments.add(_BODY, one, place=_BODY, required=required)
         headers = {} if _is_plain(kind) else {"Content-Type": kind}
         return Body({"body": filled(argument), **optional}, headers)
-    body = _fields(fields, arguments, required)
+    body = _body_template(fields, arguments, required)
     if not is_form:
         return Body({"body": body, **optional}, {} if _is_plain(kind) else {"Content-Type": kind})
-    way = BodyFormat.FORM if _plain(kind) == _FORM else BodyFormat.MULTIPART
-    encoding = _encoding(fields, as_mapping(media.get("encoding")), way)
+    way = BodyFormat.FORM if _strip_parameters(kind) == _FORM else BodyFormat.MULTIPART
+    encoding = _field_encodings(fields, as_mapping(media.get("encoding")), way)
     return Body({"body": body, "body_format": str(way), **optional, **({"encoding": encoding} if encoding else {})})
 
 
-def _best(kinds: list[str]) -> str:
+def _choose_type(kinds: list[str]) -> str:
     """The type that arguments are written in: JSON before forms before text."""
-    ways = (_is_json, lambda kind: _plain(kind) == _FORM, lambda kind: _plain(kind) == _MULTIPART, _is_text)
+    ways = (
+        _is_json,
+        lambda kind: _strip_parameters(kind) == _FORM,
+        lambda kind: _strip_parameters(kind) == _MULTIPART,
+        _is_text,
+    )
     found = next((kind for way in ways for kind in kinds if way(kind)), None)
     if found is None:
         raise LeftOut(f"its body is {', '.join(kinds) or 'of no type'}; JSON, forms and text can be sent")
     return found
 
 
-def _plain(kind: str) -> str:
+def _strip_parameters(kind: str) -> str:
     return kind.split(";")[0].strip().lower()
 
 
 def _is_json(kind: str) -> bool:
-    return _plain(kind).endswith(("/json", "+json")) or _plain(kind) in ("*/*", "application/*")
+    return _strip_parameters(kind).endswith(("/json", "+json")) or _strip_parameters(kind) in ("*/*", "application/*")
 
 
 def _is_text(kind: str) -> bool:
-    return _plain(kind).startswith("text/") or _plain(kind).endswith("+xml") or _plain(kind) in _TEXTS
+    return (
+        _strip_parameters(kind).startswith("text/")
+        or _strip_parameters(kind).endswith("+xml")
+        or _strip_parameters(kind) in _TEXTS
+    )
 
 
 def _is_plain(kind: str) -> bool:
     """Whether it is a type that is sent without being named."""
-    return _plain(kind) in ("application/json", "*/*", "application/*", "text/plain")
+    return _strip_parameters(kind) in ("application/json", "*/*", "application/*", "text/plain")
 
 
-def _fields(schema: Json, arguments: Arguments, required: bool) -> Json:
+def _body_template(schema: Json, arguments: Arguments, required: bool) -> Json:
     """The template of a body of fields. Those that an optional body needs must come with any other of its fields."""
     needed = set(schema["required"])
     names = {
@@ -99,7 +108,7 @@ def _fields(schema: Json, arguments: Arguments, required: bool) -> Json:
     return {name: filled(argument) for name, argument in names.items()}
 
 
-def _encoding(schema: Json, said: Json, way: BodyFormat) -> Json:
+def _field_encodings(schema: Json, said: Json, way: BodyFormat) -> Json:
     """How fields that are lists or objects are written, by the `encoding` of a form."""
     found: Json = {}
     for name, one in schema["properties"].items():

@@ -41,7 +41,7 @@ def read_operations(document: Any, *, base_url: str | None = None, source: str =
             "Check the address."
         )
     found = Imported()
-    operations = list(_operations(document, found.left_out))
+    operations = list(_read_operations(document, found.left_out))
     security = Security(document, [operation.said for operation in operations])
     title = as_text(as_mapping(document.get("info")).get("title"))
     servers = _Servers(base_url, source, title)
@@ -93,7 +93,7 @@ class _Servers:
 
 def _check_url(url: str, source: str) -> str:
     refuse_references(url)
-    whole = _absolute(url, source)
+    whole = _absolute_url(url, source)
     if whole is None:
         raise LeftOut(f"the document names no address for it (server: {url!r}); give one with --url")
     if set("{}") & set(whole):
@@ -101,7 +101,7 @@ def _check_url(url: str, source: str) -> str:
     return whole.rstrip("/")
 
 
-def _absolute(url: str, source: str) -> str | None:
+def _absolute_url(url: str, source: str) -> str | None:
     """A server's address in full; None where it is none, or names no host."""
     try:
         whole = urljoin(source, url) if source.startswith(("http://", "https://")) else url
@@ -111,7 +111,7 @@ def _absolute(url: str, source: str) -> str | None:
     return whole if where.scheme in ("http", "https") and where.netloc else None
 
 
-def _operations(document: Json, left_out: list[str]) -> Iterator[_Operation]:
+def _read_operations(document: Json, left_out: list[str]) -> Iterator[_Operation]:
     for path, said in as_mapping(document.get("paths")).items():
         try:
             item = follow(document, said)
@@ -157,18 +157,22 @@ class _Operation:
             raise LeftOut(f"a {self.method.upper()} request with a body cannot be sent")
         target |= {"query": {**query, **credentials.query}, "encoding": encoding}
         target |= {"headers": {**headers, **credentials.headers}}
-        about = {"name": self._name(), "description": self._description(), "inputSchema": arguments.schema()}
+        about = {
+            "name": self._tool_name(),
+            "description": self._describe_operation(),
+            "inputSchema": arguments.schema(),
+        }
         kept = {key: value for key, value in target.items() if value or key not in ("encoding", "headers")}
         return {**about, "target": kept, **({"idempotent": True} if self.method in _REPEATABLE else {})}
 
-    def _name(self) -> str:
+    def _tool_name(self) -> str:
         return tool_name(as_text(self.said.get("operationId")) or f"{self.method}_{self.path}")
 
-    def _description(self) -> str:
+    def _describe_operation(self) -> str:
         summary, description = (as_text(self.said.get(key)).strip() for key in ("summary", "description"))
-        if _bare(summary) in _bare(description):
+        if _normalize_text(summary) in _normalize_text(description):
             return description or self.shown
-        if _bare(description) in _bare(summary):
+        if _normalize_text(description) in _normalize_text(summary):
             return summary
         return f"{summary}{'' if summary.endswith(('.', '!', '?')) else '.'} {description}"
 
@@ -183,6 +187,6 @@ def _merge_encodings(encoding: Json, query: Json, body: Json) -> Json:
     return {**encoding, **of_body}
 
 
-def _bare(text: str) -> str:
+def _normalize_text(text: str) -> str:
     """A text as it is compared: without case, spaces and its full stop."""
     return " ".join(text.casefold().split()).rstrip(".")

@@ -51,10 +51,10 @@ def read_parameters(document: Json, schemas: Schemas, *lists: Any) -> list[Param
         if place == "header" and name.lower() in _NEVER_PARAMETERS:
             continue
         said[place, name] = whole
-    return [_parameter(schemas, place, name, whole) for (place, name), whole in said.items()]
+    return [_read_parameter(schemas, place, name, whole) for (place, name), whole in said.items()]
 
 
-def _parameter(schemas: Schemas, place: str, name: str, said: Json) -> Parameter:
+def _read_parameter(schemas: Schemas, place: str, name: str, said: Json) -> Parameter:
     content = as_mapping(said.get("content"))
     of_content = as_mapping(next(iter(content.values()), {}))
     is_json = bool(content) and next(iter(content)).split(";")[0].strip().endswith("json")

@@ -52,10 +52,10 @@ class Security:
         """
         self._default = document.get("security")
         said = as_mapping(as_mapping(document.get("components")).get("securitySchemes"))
-        self._schemes = {name: _scheme(document, one) for name, one in said.items()}
+        self._schemes = {name: _read_scheme(document, one) for name, one in said.items()}
         title = as_text(as_mapping(document.get("info")).get("title"))
-        self._variables = _variables(title, {name: one for name, one in self._schemes.items() if one is not None})
-        alternatives = [self._alternatives(operation) for operation in operations]
+        self._variables = _name_variables(title, {name: one for name, one in self._schemes.items() if one is not None})
+        alternatives = [self._list_alternatives(operation) for operation in operations]
         asked = {name for some in alternatives for one in some for name in one}
         idle = [name for name in self._schemes if name not in asked]
         self._unused = [f"credentials: no operation asks for {', '.join(idle)}"] if idle and not asked else []
@@ -65,7 +65,7 @@ class Security:
 
     def credentials(self, operation: Json) -> Credentials:
         """What an operation is sent. Raises LeftOut where it needs what no file can hold."""
-        alternatives = self._alternatives(operation)
+        alternatives = self._list_alternatives(operation)
         possible = [one for one in alternatives if all(self._schemes.get(name) for name in one)]
         if not alternatives:
             return Credentials()
@@ -76,7 +76,7 @@ class Security:
         chosen = min(possible, key=lambda one: (bool(one), not self._needed.issuperset(one)))
         if len(alternatives) > 1:
             self._chosen[chosen, tuple(one for one in alternatives if one != chosen)] += 1
-        return self._filled(chosen)
+        return self._fill_credentials(chosen)
 
     def notes(self) -> list[str]:
         """The choices that were made, and what variables hold that is not a key as it is."""
@@ -92,11 +92,11 @@ class Security:
         ]
         return [*self._unused, *chosen, *hints]
 
-    def _alternatives(self, operation: Json) -> list[tuple[str, ...]]:
+    def _list_alternatives(self, operation: Json) -> list[tuple[str, ...]]:
         said = operation.get("security", self._default)
         return [tuple(as_mapping(one)) for one in as_list(said)]
 
-    def _filled(self, names: Sequence[str]) -> Credentials:
+    def _fill_credentials(self, names: Sequence[str]) -> Credentials:
         credentials, cookies = Credentials(), []
         self._sent |= set(names)
         for name in names:
@@ -118,7 +118,7 @@ def _join_names(names: Sequence[str]) -> str:
     return " and ".join(names) or "none"
 
 
-def _scheme(document: Json, said: Any) -> _Scheme | None:
+def _read_scheme(document: Json, said: Any) -> _Scheme | None:
     """What a scheme comes to; None where no file can hold its credentials, as with signatures and certificates."""
     try:
         said = follow(document, said)
@@ -137,7 +137,7 @@ def _scheme(document: Json, said: Any) -> _Scheme | None:
     return _Scheme(place, name, "", "API_KEY") if place in ("header", "query") else None
 
 
-def _variables(title: str, schemes: dict[str, _Scheme]) -> dict[str, str]:
+def _name_variables(title: str, schemes: dict[str, _Scheme]) -> dict[str, str]:
     """A variable for each scheme: by the document's title, and by the scheme's name where several are of a sort."""
     sorts = Counter(scheme.suffix for scheme in schemes.values())
     found: dict[str, str] = {}

@@ -32,13 +32,13 @@ def as_openapi(document: Json, source: str) -> Json:
         source: the document's own address, whose host and scheme serve where it names none.
     """
     said = {key: child for key, child in document.items() if key not in ("swagger", "paths", "securityDefinitions")}
-    schemes = {name: _scheme(one) for name, one in as_mapping(document.get("securityDefinitions")).items()}
-    paths = {path: _path(document, item) for path, item in as_mapping(document.get("paths")).items()}
-    about = {"openapi": "3.0.3", "servers": [{"url": _address(document, source)}], "paths": paths}
+    schemes = {name: _convert_scheme(one) for name, one in as_mapping(document.get("securityDefinitions")).items()}
+    paths = {path: _convert_path(document, item) for path, item in as_mapping(document.get("paths")).items()}
+    about = {"openapi": "3.0.3", "servers": [{"url": _server_url(document, source)}], "paths": paths}
     return {**said, **about, "components": {"securitySchemes": schemes}}
 
 
-def _address(document: Json, source: str) -> str:
+def _server_url(document: Json, source: str) -> str:
     base, host = as_text(document.get("basePath")), as_text(document.get("host"))
     if not host:
         return base or "/"
@@ -48,22 +48,22 @@ def _address(document: Json, source: str) -> str:
     return f"{scheme}://{host}{base}"
 
 
-def _scheme(said: Any) -> Json:
+def _convert_scheme(said: Any) -> Json:
     said = as_mapping(said)
     return {"type": "http", "scheme": "basic"} if said.get("type") == "basic" else said
 
 
-def _path(document: Json, said: Any) -> Any:
+def _convert_path(document: Json, said: Any) -> Any:
     try:
         item = follow(document, said)
     except LeftOut:  # found again where the path's operations are listed
         return said
     shared = as_list(item.get("parameters"))
-    methods = {method: _operation(document, item[method], shared) for method in _METHODS if method in item}
+    methods = {method: _convert_operation(document, item[method], shared) for method in _METHODS if method in item}
     return {**{key: child for key, child in item.items() if key not in (*_METHODS, "parameters")}, **methods}
 
 
-def _operation(document: Json, said: Any, shared: list[Any]) -> Json:
+def _convert_operation(document: Json, said: Any, shared: list[Any]) -> Json:
     said = as_mapping(said)
     try:
         given = [follow(document, one) for one in (*shared, *as_list(said.get("parameters")))]
@@ -71,28 +71,28 @@ def _operation(document: Json, said: Any, shared: list[Any]) -> Json:
         return {**said, "parameters": [*shared, *as_list(said.get("parameters"))]}
     parameters = list({(as_text(one.get("in")), as_text(one.get("name"))): one for one in given}.values())
     own = {key: child for key, child in said.items() if key not in ("parameters", "consumes", "schemes")}
-    own["parameters"] = [_parameter(one) for one in parameters if one.get("in") not in ("body", "formData")]
+    own["parameters"] = [_convert_parameter(one) for one in parameters if one.get("in") not in ("body", "formData")]
     consumes = [as_text(one) for one in as_list(said.get("consumes", document.get("consumes")))]
-    if body := _body(parameters, consumes):
+    if body := _convert_body(parameters, consumes):
         own["requestBody"] = body
     return own
 
 
-def _parameter(said: Json) -> Json:
+def _convert_parameter(said: Json) -> Json:
     kept: Json = {key: said[key] for key in ("name", "in", "description", "required") if key in said}
     schema = {key: child for key, child in said.items() if key not in _OF_PARAMETERS}
     style = (
         _STYLES.get(as_text(said.get("collectionFormat")), {"explode": False}) if schema.get("type") == "array" else {}
     )
-    return {**kept, **style, "schema": _schema(schema)}
+    return {**kept, **style, "schema": _convert_schema(schema)}
 
 
-def _schema(schema: Json) -> Json:
+def _convert_schema(schema: Json) -> Json:
     """`type: file`, which OpenAPI 3 says as a format."""
     return {**schema, "type": "string", "format": "binary"} if schema.get("type") == "file" else schema
 
 
-def _body(parameters: list[Json], consumes: list[str]) -> Json:
+def _convert_body(parameters: list[Json], consumes: list[str]) -> Json:
     for one in parameters:
         if one.get("in") == "body":
             kinds = consumes or ["application/json"]
@@ -102,7 +102,7 @@ def _body(parameters: list[Json], consumes: list[str]) -> Json:
     fields = [one for one in parameters if one.get("in") == "formData"]
     if not fields:
         return {}
-    said = {as_text(one.get("name")): _parameter(one) for one in fields}
+    said = {as_text(one.get("name")): _convert_parameter(one) for one in fields}
     properties = {
         name: {**one["schema"], **({"description": one["description"]} if "description" in one else {})}
         for name, one in said.items()

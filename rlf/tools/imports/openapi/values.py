@@ -53,11 +53,11 @@ def follow(document: Json, value: Any) -> Json:
             raise LeftOut(f"it refers to {ref!r}, which refers to itself")
         seen.add(ref)
         own = {key: child for key, child in value.items() if key in ("summary", "description")} | own
-        value = _target(document, ref)
+        value = _find_target(document, ref)
     return {**as_mapping(value), **own}
 
 
-def _target(document: Json, ref: str) -> Any:
+def _find_target(document: Json, ref: str) -> Any:
     """What a JSON pointer names; it may be percent-encoded, as part of a URI."""
     if not ref.startswith("#/"):
         raise LeftOut(f"it refers to {ref!r}, which is in another document")
@@ -82,29 +82,29 @@ class Schemas:
 
     def read(self, value: Any) -> Json:
         """A schema as JSON Schema 2020-12. Raises LeftOut where it is too large to show to a model."""
-        return as_mapping(self._schema(value, (), 0))
+        return as_mapping(self._expand_schema(value, (), 0))
 
-    def _schema(self, value: Any, inside: tuple[str, ...], depth: int) -> Any:
-        self._count(depth)
+    def _expand_schema(self, value: Any, inside: tuple[str, ...], depth: int) -> Any:
+        self._count_value(depth)
         if isinstance(value, list):
-            return [self._schema(child, inside, depth + 1) for child in value]
+            return [self._expand_schema(child, inside, depth + 1) for child in value]
         if not isinstance(value, dict):
             return value
         if isinstance(value.get("$ref"), str):
-            return self._referred(value, inside, depth)
-        return _with_null(value, dict(self._keywords(value, inside, depth)))
+            return self._expand_reference(value, inside, depth)
+        return _with_null(value, dict(self._expand_keywords(value, inside, depth)))
 
-    def _referred(self, value: Json, inside: tuple[str, ...], depth: int) -> Any:
+    def _expand_reference(self, value: Json, inside: tuple[str, ...], depth: int) -> Any:
         ref = value["$ref"]
         if ref in inside:
             return {}
-        found = self._schema(_target(self._document, ref), (*inside, ref), depth + 1)
-        beside = self._schema({key: child for key, child in value.items() if key != "$ref"}, inside, depth + 1)
+        found = self._expand_schema(_find_target(self._document, ref), (*inside, ref), depth + 1)
+        beside = self._expand_schema({key: child for key, child in value.items() if key != "$ref"}, inside, depth + 1)
         if not beside or not isinstance(found, dict):
             return found
         return {**found, **beside} if not beside.keys() & found.keys() - {"description"} else {"allOf": [found, beside]}
 
-    def _keywords(self, schema: Json, inside: tuple[str, ...], depth: int) -> Iterator[tuple[str, Any]]:
+    def _expand_keywords(self, schema: Json, inside: tuple[str, ...], depth: int) -> Iterator[tuple[str, Any]]:
         read_only = {name for name, one in as_mapping(schema.get("properties")).items() if self._is_read_only(one)}
         for key, child in _as_json_schema(schema):
             if key == "required":
@@ -114,21 +114,21 @@ class Schemas:
                 yield key, child
             elif key in _BY_NAME and isinstance(child, dict):
                 named = {name: one for name, one in child.items() if name not in read_only or key != "properties"}
-                yield key, {name: self._schema(one, inside, depth + 1) for name, one in named.items()}
+                yield key, {name: self._expand_schema(one, inside, depth + 1) for name, one in named.items()}
             else:
-                yield key, self._schema(child, inside, depth + 1)
+                yield key, self._expand_schema(child, inside, depth + 1)
 
     def _is_read_only(self, schema: Any) -> bool:
         """Whether a property is for answers alone."""
         return follow(self._document, schema).get("readOnly") is True
 
     def _count_data(self, value: Any, depth: int) -> None:
-        self._count(depth)
+        self._count_value(depth)
         children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         for child in children:
             self._count_data(child, depth + 1)
 
-    def _count(self, depth: int) -> None:
+    def _count_value(self, depth: int) -> None:
         self._num_values += 1
         if self._num_values > _MAX_VALUES or depth > _MAX_DEPTH:
             raise LeftOut(f"its schemas have more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels")
