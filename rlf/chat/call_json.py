@@ -38,26 +38,28 @@ class _Rejected(ValueError):
     """JSON as Python reads it, but not JSON as the standard has it."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise _Rejected(f"duplicate key {_short(next(key for key in keys if keys.count(key) > 1))}")
+        raise _Rejected(f"duplicate key {_quote_short(next(key for key in keys if keys.count(key) > 1))}")
     return table
 
 
-def _finite(literal: str) -> float:
+def _parse_finite(literal: str) -> float:
     number = float(literal)
     if not math.isfinite(number):
-        raise _Rejected(f"the number {_short(literal)} is too large")
+        raise _Rejected(f"the number {_quote_short(literal)} is too large")
     return number
 
 
-def _constant(literal: str) -> None:
+def _refuse_constant(literal: str) -> None:
     raise _Rejected(f"{literal} is not JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_constant)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_refuse_duplicates, parse_float=_parse_finite, parse_constant=_refuse_constant
+)
 
 
 def read_json(text: str, start: int) -> tuple[Any, int] | CallFault:
@@ -65,14 +67,14 @@ def read_json(text: str, start: int) -> tuple[Any, int] | CallFault:
     try:
         value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
-        return _bad_json(_explain(text, start, error))
+        return _bad_json(_explain_error(text, start, error))
     except _Rejected as error:
         return _bad_json(str(error))
     except ValueError:
         return _bad_json("a number has too many digits")
     except RecursionError:
         return _bad_json(f"it is nested deeper than {MAX_DEPTH} levels")
-    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and _measure_depth(value) > MAX_DEPTH:
         return _bad_json(f"it is nested deeper than {MAX_DEPTH} levels")
     if not _is_unicode(value, text, start, end):
         return _bad_json("it holds half of a surrogate pair")
@@ -96,7 +98,7 @@ def as_call(value: Any) -> ToolCall | CallFault:
     if not isinstance(arguments, dict):
         return CallFault(FailureClass.BAD_ARGUMENTS, _explain_arguments(value))
     if len(value) != len(_KEYS):
-        extra = ", ".join(_short(key) for key in list(value.keys() - _KEYS)[:2])
+        extra = ", ".join(_quote_short(key) for key in list(value.keys() - _KEYS)[:2])
         return CallFault(FailureClass.BAD_CALL, f"A call has no key {extra}. Write {FORM}.")
     return ToolCall(name, arguments)
 
@@ -105,7 +107,7 @@ def _bad_json(reason: str) -> CallFault:
     return CallFault(FailureClass.BAD_JSON, f"The call is not valid JSON: {reason}. Write {FORM}.")
 
 
-def _explain(text: str, start: int, error: json.JSONDecodeError) -> str:
+def _explain_error(text: str, start: int, error: json.JSONDecodeError) -> str:
     """Names the usual mistakes; the words of the decoder for the others."""
     at = text[error.pos : error.pos + 1]
     if text.startswith("```", start):
@@ -133,7 +135,7 @@ def _explain_arguments(value: dict[str, Any]) -> str:
     return f'"arguments" {got}. Write {FORM}, with {{}} when there are none.'
 
 
-def _depth(value: Any) -> int:
+def _measure_depth(value: Any) -> int:
     """Levels of nesting, counted level by level so that no depth exhausts the stack."""
     depth, level = 0, [value]
     while level := [item for item in level if isinstance(item, dict | list)]:
@@ -154,6 +156,6 @@ def _is_unicode(value: Any, text: str, start: int, end: int) -> bool:
     return True
 
 
-def _short(text: str) -> str:
+def _quote_short(text: str) -> str:
     """A quoted word for a message, cut and with nothing that breaks a line."""
     return json.dumps(text if len(text) <= 24 else text[:24] + "...")

@@ -47,17 +47,17 @@ def list_end(text: str, start: int) -> int | None:
 
 def read_calls(text: str) -> list[ToolCall | CallFault] | CallFault:
     """The calls of a list, each read or refused, or why the text is no list of calls. Never raises."""
-    if sum(map(text.count, "([{")) > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-        return _bad(f"it is nested deeper than {MAX_DEPTH} levels")
+    if sum(map(text.count, "([{")) > MAX_DEPTH and _measure_depth(text) > MAX_DEPTH:
+        return _list_fault(f"it is nested deeper than {MAX_DEPTH} levels")
     try:
-        tree = _parse(text).body
+        tree = _parse_expression(text).body
     except SyntaxError as error:
-        return _bad(str(error.msg).partition(" (")[0])
+        return _list_fault(str(error.msg).partition(" (")[0])
     except (ValueError, RecursionError, MemoryError):
-        return _bad("it cannot be read")
+        return _list_fault("it cannot be read")
     if not isinstance(tree, ast.List) or not tree.elts:
-        return _bad("it is no list of calls")
-    return [_call(element) for element in tree.elts]
+        return _list_fault("it is no list of calls")
+    return [_read_call(element) for element in tree.elts]
 
 
 def write_list(calls: Sequence[ToolCall]) -> str:
@@ -66,7 +66,7 @@ def write_list(calls: Sequence[ToolCall]) -> str:
     return f"[{', '.join(shown)}]"
 
 
-def _parse(text: str) -> ast.Expression:
+def _parse_expression(text: str) -> ast.Expression:
     if "\\" not in text:
         return ast.parse(text, mode="eval")
     with warnings.catch_warnings():
@@ -75,8 +75,8 @@ def _parse(text: str) -> ast.Expression:
         return ast.parse(text, mode="eval")
 
 
-def _call(node: ast.expr) -> ToolCall | CallFault:
-    name = _name(node.func) if isinstance(node, ast.Call) else ""
+def _read_call(node: ast.expr) -> ToolCall | CallFault:
+    name = _dotted_name(node.func) if isinstance(node, ast.Call) else ""
     if not isinstance(node, ast.Call) or not name:
         return CallFault(FailureClass.BAD_CALL, f"The list holds something that is no call. Write {FORM}.")
     if node.args or any(keyword.arg is None for keyword in node.keywords):
@@ -84,7 +84,7 @@ def _call(node: ast.expr) -> ToolCall | CallFault:
     if len({keyword.arg for keyword in node.keywords}) != len(node.keywords):
         return CallFault(FailureClass.BAD_ARGUMENTS, f"An argument of {name[:24]} is given twice. Write {FORM}.")
     try:
-        arguments = {str(keyword.arg): _literal(keyword.value) for keyword in node.keywords}
+        arguments = {str(keyword.arg): _read_literal(keyword.value) for keyword in node.keywords}
         json.dumps(arguments, ensure_ascii=False).encode()
     except (_NoLiteralError, UnicodeEncodeError) as error:
         what = str(error) if isinstance(error, _NoLiteralError) else "half of a surrogate pair"
@@ -92,26 +92,26 @@ def _call(node: ast.expr) -> ToolCall | CallFault:
     return ToolCall(name, arguments)
 
 
-def _name(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     """The dotted name of a function; empty when it is something else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        owner = _name(node.value)
+        owner = _dotted_name(node.value)
         return f"{owner}.{node.attr}" if owner else ""
     return ""
 
 
-def _literal(node: ast.expr) -> Any:
+def _read_literal(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=None | bool() | str() | int()):
             return node.value
         case ast.Constant(value=float()) if math.isfinite(float(str(node.value))):
             return node.value
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return [_literal(element) for element in elements]
+            return [_read_literal(element) for element in elements]
         case ast.Dict(keys=keys, values=values):
-            return _table(keys, values)
+            return _read_dict(keys, values)
         case ast.Name(id=name) if name in _JSON_NAMES:
             return _JSON_NAMES[name]
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as number)):
@@ -120,15 +120,15 @@ def _literal(node: ast.expr) -> Any:
     raise _NoLiteralError(ast.unparse(node)[:24])
 
 
-def _table(keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, Any]:
+def _read_dict(keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, Any]:
     names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
-    table = {name: _literal(value) for name, value in zip(names, values, strict=True) if isinstance(name, str)}
+    table = {name: _read_literal(value) for name, value in zip(names, values, strict=True) if isinstance(name, str)}
     if len(table) != len(keys):
         raise _NoLiteralError("a key that is no string, or is given twice")
     return table
 
 
-def _depth(text: str) -> int:
+def _measure_depth(text: str) -> int:
     depth = deepest = 0
     for match in _TOKEN.finditer(text):
         token = match.group()
@@ -137,5 +137,5 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _bad(reason: str) -> CallFault:
+def _list_fault(reason: str) -> CallFault:
     return CallFault(FailureClass.BAD_CALL, f"The list of calls is not valid: {reason[:60]}. Write {FORM}.")

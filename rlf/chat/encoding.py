@@ -65,21 +65,21 @@ def encode_data(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     Raises RlfError for a single character that the tokenizer only knows as a special token, or not at all.
     """
     text = _SURROGATE.sub("\ufffd", text)
-    markup, encode = _markup(tokenizer), _encoder(tokenizer)
+    markup, encode = _read_markup(tokenizer), _make_encoder(tokenizer)
     tokens = encode(text)
     if not markup.ids.isdisjoint(tokens):
         tokens = [
             token for piece in _cut_character(text, markup.start) for token in _encode_piece(encode, piece, markup.ids)
         ]
-    if _continuation(tokenizer) is not None and decode(tokenizer, tokens) != text:
-        tokens = _spelt(tokenizer, text, markup.ids)
+    if _find_continuation(tokenizer) is not None and decode(tokenizer, tokens) != text:
+        tokens = _encode_spelt(tokenizer, text, markup.ids)
     assert markup.ids.isdisjoint(tokens), f"data became special tokens: {sorted(markup.ids.intersection(tokens))}"
     return tokens
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
     """Text of tokens from anywhere in a conversation, special tokens and every space kept."""
-    continuation = _continuation(tokenizer)
+    continuation = _find_continuation(tokenizer)
     anchor = () if continuation is None else continuation.anchor
     whole = [*anchor, *tokens]
     if _is_plain(tokenizer):
@@ -92,7 +92,7 @@ def decode(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
 
 def markup_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """The added tokens that data may never hold."""
-    return _markup(tokenizer).ids
+    return _read_markup(tokenizer).ids
 
 
 def check_lossless(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -112,9 +112,9 @@ def check_lossless(tokenizer: PreTrainedTokenizerBase) -> None:
 
 @lru_cache(maxsize=4096)
 def _encode_template(tokenizer: PreTrainedTokenizerBase, text: str, first: bool) -> tuple[int, ...]:
-    tokens = _encoder(tokenizer)(text)
-    if first and _continuation(tokenizer) is not None:
-        own = _encode(tokenizer, text)
+    tokens = _make_encoder(tokenizer)(text)
+    if first and _find_continuation(tokenizer) is not None:
+        own = _encode_text(tokenizer, text)
         # Marks after special tokens, which legacy tokenizers put, would be spaces that the template did not write.
         tokens = own if tokenizer.decode(own, clean_up_tokenization_spaces=False) == text else tokens
     return tuple(tokens)
@@ -133,7 +133,7 @@ def _adds_nothing(kind: Any) -> bool:
     return base is not None and all(getattr(kind, name) is getattr(base, name) for name in names)
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def _encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     if _is_plain(tokenizer) and not tokenizer.split_special_tokens:
         behind = tokenizer.backend_tokenizer
         if behind.truncation is None and behind.padding is None and not behind.encode_special_tokens:
@@ -142,11 +142,11 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return tokens
 
 
-def _encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
-    continuation = _continuation(tokenizer)
+def _make_encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
+    continuation = _find_continuation(tokenizer)
     if continuation is not None:
         return continuation.encode
-    return lambda text: _encode(tokenizer, text)
+    return lambda text: _encode_text(tokenizer, text)
 
 
 def _encode_piece(encode: _Encode, piece: str, forbidden: frozenset[int]) -> list[int]:
@@ -162,9 +162,9 @@ def _encode_piece(encode: _Encode, piece: str, forbidden: frozenset[int]) -> lis
     return [token for character in piece for token in _encode_piece(encode, character, forbidden)]
 
 
-def _spelt(tokenizer: PreTrainedTokenizerBase, text: str, forbidden: frozenset[int]) -> list[int]:
+def _encode_spelt(tokenizer: PreTrainedTokenizerBase, text: str, forbidden: frozenset[int]) -> list[int]:
     """Encodes text character by character, in bytes where a character is not kept (`▁` itself, `<0x0A>` as text)."""
-    continuation = _continuation(tokenizer)
+    continuation = _find_continuation(tokenizer)
     assert continuation is not None, "only the pieces of a marked text are spelt"
     tokens: list[int] = []
     for character in text:
@@ -190,7 +190,7 @@ def _cut_character(text: str, start: re.Pattern[str]) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def _markup(tokenizer: PreTrainedTokenizerBase) -> _Markup:
+def _read_markup(tokenizer: PreTrainedTokenizerBase) -> _Markup:
     """Every added token but plain single characters, which are data (some vocabularies add a few letters)."""
     added = {i: t for i, t in tokenizer.added_tokens_decoder.items() if t.special or len(t.content) > 1}
     texts = sorted({token.content for token in added.values() if len(token.content) > 1})
@@ -199,10 +199,12 @@ def _markup(tokenizer: PreTrainedTokenizerBase) -> _Markup:
 
 
 @lru_cache(maxsize=16)
-def _continuation(tokenizer: PreTrainedTokenizerBase) -> _Continuation | None:
+def _find_continuation(tokenizer: PreTrainedTokenizerBase) -> _Continuation | None:
     """None for a tokenizer that encodes the beginning of a text as it does the rest."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or not any(_marks(_state(part)) for part in (backend.normalizer, backend.pre_tokenizer)):
+    if backend is None or not any(
+        _marks_beginning(_part_state(part)) for part in (backend.normalizer, backend.pre_tokenizer)
+    ):
         return None
     from tokenizers import Tokenizer  # type: ignore[import-untyped]  # ships no stubs
 
@@ -219,7 +221,7 @@ def _continuation(tokenizer: PreTrainedTokenizerBase) -> _Continuation | None:
     return _Continuation(encode, tuple(encode(_ANCHOR)), None if None in ids else tuple(ids))
 
 
-def _state(part: Any) -> Any:
+def _part_state(part: Any) -> Any:
     """A part of a tokenizer as JSON; None when it is absent or written in Python."""
     try:
         return None if part is None else json.loads(part.__getstate__())
@@ -227,7 +229,7 @@ def _state(part: Any) -> Any:
         return None
 
 
-def _marks(state: Any) -> bool:
+def _marks_beginning(state: Any) -> bool:
     """Whether a part of a tokenizer marks the beginning of every text."""
     return state is not None and _strip_marks(state) != state
 

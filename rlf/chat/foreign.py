@@ -28,7 +28,7 @@ class ForeignSyntax:
     """The text of a call as the models write it."""
 
 
-def _text(value: Any) -> str:
+def _write_text(value: Any) -> str:
     return value if isinstance(value, str) else write_json(value)
 
 
@@ -36,35 +36,35 @@ def _write_named(call: ToolCall, key: str = "arguments") -> str:
     return write_json({"name": call.name, key: dict(call.arguments)})
 
 
-def _around(before: str, after: str, key: str = "arguments") -> Callable[[ToolCall], str]:
+def _write_json_between(before: str, after: str, key: str = "arguments") -> Callable[[ToolCall], str]:
     """The JSON of a call between two marks; a mark that ends with a bracket holds a list."""
     return lambda call: f"{before}{_write_named(call, key)}{after}"
 
 
-def _invoke(outer: str, inner: str = "", is_typed: bool = False) -> Callable[[ToolCall], str]:
+def _write_invoke(outer: str, inner: str = "", is_typed: bool = False) -> Callable[[ToolCall], str]:
     """Calls in XML with the tool's name and the parameters' names as attributes."""
 
     def write(call: ToolCall) -> str:
         lines = [f"<{outer}>", f'<{inner}invoke name="{call.name}">']
         for key, value in call.arguments.items():
             kind = f' string="{write_json(isinstance(value, str))}"' if is_typed else ""
-            lines.append(f'<{inner}parameter name="{key}"{kind}>{_text(value)}</{inner}parameter>')
+            lines.append(f'<{inner}parameter name="{key}"{kind}>{_write_text(value)}</{inner}parameter>')
         return "\n".join([*lines, f"</{inner}invoke>", f"</{outer}>"])
 
     return write
 
 
-def _functions(outer: str) -> Callable[[ToolCall], str]:
+def _write_functions(outer: str) -> Callable[[ToolCall], str]:
     """Calls as Qwen3-Coder's, in tags of another name."""
 
     def write(call: ToolCall) -> str:
-        values = "".join(f"<parameter={key}>{_text(value)}</parameter>" for key, value in call.arguments.items())
+        values = "".join(f"<parameter={key}>{_write_text(value)}</parameter>" for key, value in call.arguments.items())
         return f"<{outer}><function={call.name}>{values}</function></{outer}>"
 
     return write
 
 
-def _braces(before: str, after: str, quote: str) -> Callable[[ToolCall], str]:
+def _write_braces(before: str, after: str, quote: str) -> Callable[[ToolCall], str]:
     """Gemma's notation: keys without quotes, texts between a token of their own."""
 
     def value_of(value: Any) -> str:
@@ -79,11 +79,11 @@ def _braces(before: str, after: str, quote: str) -> Callable[[ToolCall], str]:
     return lambda call: f"{before}call:{call.name}{value_of(dict(call.arguments))}{after}"
 
 
-def _python(call: ToolCall) -> str:
+def _write_python(call: ToolCall) -> str:
     return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
 
 
-def _cohere(before: str, after: str, has_id: bool) -> Callable[[ToolCall], str]:
+def _write_cohere(before: str, after: str, has_id: bool) -> Callable[[ToolCall], str]:
     def write(call: ToolCall) -> str:
         head = {"tool_call_id": "0"} if has_id else {}
         shown = write_json({**head, "tool_name": call.name, "parameters": dict(call.arguments)})
@@ -94,7 +94,7 @@ def _cohere(before: str, after: str, has_id: bool) -> Callable[[ToolCall], str]:
 
 def _key_values(call: ToolCall) -> str:
     pairs = "".join(
-        f"<longcat_arg_key>{key}</longcat_arg_key>\n<longcat_arg_value>{_text(value)}</longcat_arg_value>\n"
+        f"<longcat_arg_key>{key}</longcat_arg_key>\n<longcat_arg_value>{_write_text(value)}</longcat_arg_value>\n"
         for key, value in call.arguments.items()
     )
     return f"<longcat_tool_call>{call.name}\n{pairs}</longcat_tool_call>"
@@ -105,7 +105,7 @@ _DSML = Marks.of(r"<\s?/?\s?[|｜]{1,2}\s?DSML", "<")
 _INVOKE = Marks.of(r"<\s?invoke\s+name=", "<")
 
 FOREIGN: tuple[ForeignSyntax, ...] = (
-    ForeignSyntax("anthropic", _INVOKE, _invoke("function_calls")),
+    ForeignSyntax("anthropic", _INVOKE, _write_invoke("function_calls")),
     ForeignSyntax(
         "apertus",
         Marks.of(r"<\s?\|\s?tools[_ ](?:prefix|suffix)\s?\|?>", "<"),
@@ -118,19 +118,19 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
             "<",
             "tool_name",
         ),
-        _cohere("<|START_ACTION|>", "<|END_ACTION|>", has_id=True),
+        _write_cohere("<|START_ACTION|>", "<|END_ACTION|>", has_id=True),
     ),
     ForeignSyntax(
         "command_r",
         Marks.of(r"^[ \t]*Action[ \t]*:\s{0,3}```", "```"),
-        _cohere("Action: ```json\n", "\n```", has_id=False),
+        _write_cohere("Action: ```json\n", "\n```", has_id=False),
     ),
     ForeignSyntax(
         "deepseek_v32",
         _DSML,
-        _invoke("｜DSML｜function_calls", "｜DSML｜", is_typed=True),
+        _write_invoke("｜DSML｜function_calls", "｜DSML｜", is_typed=True),
     ),
-    ForeignSyntax("deepseek_v4", _DSML, _invoke("｜DSML｜tool_calls", "｜DSML｜", is_typed=True)),
+    ForeignSyntax("deepseek_v4", _DSML, _write_invoke("｜DSML｜tool_calls", "｜DSML｜", is_typed=True)),
     ForeignSyntax(
         "deepseek_spaces",
         Marks.of(r"<\s?[|｜]\s?tool[▁_ ]", "<"),
@@ -147,47 +147,53 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
     ForeignSyntax(
         "function_gemma",
         Marks.of(r"<\s?/?(?:start|end)_function_(?:call|response)\b", "<"),
-        _braces("<start_function_call>", "<end_function_call>", "<escape>"),
+        _write_braces("<start_function_call>", "<end_function_call>", "<escape>"),
     ),
-    ForeignSyntax("functools", Marks.of(r"\bfunctools\s?\[\s?\{", "functools"), _around("functools[", "]")),
+    ForeignSyntax("functools", Marks.of(r"\bfunctools\s?\[\s?\{", "functools"), _write_json_between("functools[", "]")),
     ForeignSyntax(
         "gemma3",
         Marks.of(r"(?<!`)`{3,}+[ \t]*tool_(?:code|call)", "```"),
-        lambda call: f"```tool_code\n{_python(call)}\n```",
+        lambda call: f"```tool_code\n{_write_python(call)}\n```",
     ),
     ForeignSyntax(
         "gemma4",
         Marks.of(r"<\|tool_call>|<tool_call\|>|^\s{0,3}call:[\w.\-]{1,64}\{", "<", "call:"),
-        _braces("<|tool_call>", "<tool_call|>", '<|"|>'),
+        _write_braces("<|tool_call>", "<tool_call|>", '<|"|>'),
     ),
     ForeignSyntax(
-        "gigachat", Marks.of(r"\bfunction call<\|role_sep\|>", "<"), _around("function call<|role_sep|>\n", "")
+        "gigachat",
+        Marks.of(r"\bfunction call<\|role_sep\|>", "<"),
+        _write_json_between("function call<|role_sep|>\n", ""),
     ),
-    ForeignSyntax("granite", Marks.of(r"<\|tool_call\|>", "<"), _around("<|tool_call|>[", "]")),
-    ForeignSyntax("granite_20b", Marks.of(r"<function_call>", "<"), _around("<function_call> ", "")),
-    ForeignSyntax("hunyuan", Marks.of(r"</?tool_calls>", "<"), _around("<tool_calls>[", "]</tool_calls>")),
+    ForeignSyntax("granite", Marks.of(r"<\|tool_call\|>", "<"), _write_json_between("<|tool_call|>[", "]")),
+    ForeignSyntax("granite_20b", Marks.of(r"<function_call>", "<"), _write_json_between("<function_call> ", "")),
+    ForeignSyntax("hunyuan", Marks.of(r"</?tool_calls>", "<"), _write_json_between("<tool_calls>[", "]</tool_calls>")),
     ForeignSyntax(
         "internlm",
         Marks.of(r"<\|action_(?:start|end)\|>|<\|plugin\|>", "<"),
-        _around("<|action_start|><|plugin|>\n", "<|action_end|>", "parameters"),
+        _write_json_between("<|action_start|><|plugin|>\n", "<|action_end|>", "parameters"),
     ),
     ForeignSyntax(
         "lfm2",
         Marks.of(r"<\|tool_call_(?:start|end)\|>", "<"),
-        lambda call: f"<|tool_call_start|>[{_python(call)}]<|tool_call_end|>",
+        lambda call: f"<|tool_call_start|>[{_write_python(call)}]<|tool_call_end|>",
     ),
     ForeignSyntax("longcat", Marks.of(r"<\s?/?longcat_(?:tool_call|arg_)", "<"), _key_values),
-    ForeignSyntax("minimax_m1", Marks.of(r"</?tool_calls>", "<"), _around("<tool_calls>\n", "\n</tool_calls>")),
-    ForeignSyntax("minimax_m2", _NAMESPACED, _invoke("minimax:tool_call")),
-    ForeignSyntax("muse", _NAMESPACED, _invoke("atem:function_calls", "atem:")),
-    ForeignSyntax("nemotron", Marks.of(r"</?TOOLCALL>", "<"), _around("<TOOLCALL>[", "]</TOOLCALL>")),
+    ForeignSyntax(
+        "minimax_m1", Marks.of(r"</?tool_calls>", "<"), _write_json_between("<tool_calls>\n", "\n</tool_calls>")
+    ),
+    ForeignSyntax("minimax_m2", _NAMESPACED, _write_invoke("minimax:tool_call")),
+    ForeignSyntax("muse", _NAMESPACED, _write_invoke("atem:function_calls", "atem:")),
+    ForeignSyntax("nemotron", Marks.of(r"</?TOOLCALL>", "<"), _write_json_between("<TOOLCALL>[", "]</TOOLCALL>")),
     ForeignSyntax(
         "olmo3",
         Marks.of(r"</?function_calls>", "<"),
-        lambda call: f"<function_calls>\n{_python(call)}\n</function_calls>",
+        lambda call: f"<function_calls>\n{_write_python(call)}\n</function_calls>",
     ),
-    ForeignSyntax("phi4", Marks.of(r"<\|/?tool_calls?\|>", "<"), _around("<|tool_call|>[", "]<|/tool_call|>")),
-    ForeignSyntax("seed_oss", _NAMESPACED, _functions("seed:tool_call")),
-    ForeignSyntax("step3", _NAMESPACED, _invoke("steptml:toolcall", "steptml:")),
+    ForeignSyntax(
+        "phi4", Marks.of(r"<\|/?tool_calls?\|>", "<"), _write_json_between("<|tool_call|>[", "]<|/tool_call|>")
+    ),
+    ForeignSyntax("seed_oss", _NAMESPACED, _write_functions("seed:tool_call")),
+    ForeignSyntax("step3", _NAMESPACED, _write_invoke("steptml:toolcall", "steptml:")),
 )
 """By name. Several models may share one of these."""

@@ -24,14 +24,14 @@ def without_thinking(
     for sampled, observation in turns:
         thought = _end_of_thinking(chat, chat.decode(before), chat.decode(sampled))
         if thought:
-            before = before[: _tokens_up_to(chat, before, _opening(chat, chat.decode(before)))]
+            before = before[: _tokens_up_to(chat, before, _thinking_start(chat, chat.decode(before)))]
         context += before
         context += sampled[_tokens_up_to(chat, sampled, thought) :]
         before = list(observation)
     return context + before
 
 
-def _opening(chat: ChatFormat, text: str) -> int:
+def _thinking_start(chat: ChatFormat, text: str) -> int:
     """Where the thinking begins that a text before a turn opens; the text's end when it opens none."""
     mark = chat.thinking_marks[0].strip()
     bare = text.rstrip()
@@ -41,7 +41,7 @@ def _opening(chat: ChatFormat, text: str) -> int:
 def _end_of_thinking(chat: ChatFormat, before: str, text: str) -> int:
     """Characters of a turn's text that are thinking, with the white space after it; 0 where it ends none."""
     opening, closing = (mark.strip() for mark in chat.thinking_marks)
-    begun = _opening(chat, before) < len(before)
+    begun = _thinking_start(chat, before) < len(before)
     end = text.find(closing)
     if end < 0 or not (begun or text.lstrip().startswith(opening)):
         return 0

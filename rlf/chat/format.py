@@ -83,9 +83,9 @@ class ChatFormat(ABC):
         self.tokenizer = tokenizer
         self.tools = tuple(tools)
         """The declared tools: formats that write arguments as bare text read their types from the schemas."""
-        self._bind()
+        self._bind_tokenizer()
 
-    def _bind(self) -> None:
+    def _bind_tokenizer(self) -> None:
         """Takes from the tokenizer and its template what ends a turn and what renders.
 
         Raises:
@@ -169,7 +169,7 @@ class ChatFormat(ABC):
             turn: the text that was parsed, for formats whose results repeat the names or ids of the calls.
             images: the images of each result, where `shows_results` is true; empty when there are none at all.
         """
-        calls = self._named(results, turn) if self._renderer.names_results else ()
+        calls = self._name_results(results, turn) if self._renderer.names_results else ()
         tokens = self._renderer.observation(results, calls, after_calls=False, images=images)
         return tokens[1:] if closed else tokens
 
@@ -188,9 +188,9 @@ class ChatFormat(ABC):
 
     def find_call(self, text: str, start: int = 0) -> int | None:
         """Where a text first looks like a call from `start` on, in whatever syntax."""
-        return self._lookalikes.first(text, start)
+        return self._other_marks.first(text, start)
 
-    def _named(self, results: Sequence[str], turn: str) -> list[CallId]:
+    def _name_results(self, results: Sequence[str], turn: str) -> list[CallId]:
         """The name of the call that each result answers; `unknown` for a failure."""
         observed = self.parse(turn, truncated=False).observed[: len(results)] if turn else ()
         names = [item.name if isinstance(item, ToolCall) else "unknown" for item in observed]
@@ -203,17 +203,17 @@ class ChatFormat(ABC):
             text: `decode` of the sampled tokens, stop token included.
             truncated: whether the token budget cut the turn.
         """
-        return self._read(self._scan(text, truncated))
+        return self._run_scan(self._make_scan(text, truncated))
 
     @abstractmethod
-    def _scan(self, text: str, truncated: bool) -> Scan:
+    def _make_scan(self, text: str, truncated: bool) -> Scan:
         """What reads a turn in one pass."""
 
-    def _read(self, scan: Scan) -> Parsed:
-        return scan.run(self.begins_thinking, self._lookalikes, self.think)
+    def _run_scan(self, scan: Scan) -> Parsed:
+        return scan.run(self.begins_thinking, self._other_marks, self.think)
 
     @cached_property
-    def _lookalikes(self) -> Lookalikes:
+    def _other_marks(self) -> Lookalikes:
         near = [self.near_marks] if self.near_marks else []
         return Lookalikes([*every_call_marks(), BARE_OBJECT, *bare_calls(self.tools), *near])
 

@@ -62,7 +62,7 @@ def differences(
     Raises:
         CheckError: it changes what was not sampled: the prompt, a result, a role, the end of a turn.
     """
-    renderings = list(dict.fromkeys(_renderings(chat, messages, turns, tools)))
+    renderings = list(dict.fromkeys(_list_renderings(chat, messages, turns, tools)))
     seen = "".join(segments)
     if any(_is_whole(text, seen) for text in renderings):
         return ()
@@ -70,19 +70,19 @@ def differences(
     if renderings and not chat.by_name and not any(text.startswith(prompt) for text in renderings):
         if _moves_tools(chat, messages, turns, segments):
             return (MOVES_TOOLS,)
-        if set(renderings) != set(_renderings(chat, messages, turns, ())):
-            raise CheckError(_show_difference(_nearest(renderings, seen), seen))
+        if set(renderings) != set(_list_renderings(chat, messages, turns, ())):
+            raise CheckError(_show_difference(_nearest_rendering(renderings, seen), seen))
         return (TELLS_TOOLS,)
     bare = _without_thinking(chat, seen)
     if any(_is_whole(_without_thinking(chat, text), bare) for text in renderings):
         return (DROPS_THINKING,)
-    if any(_holds(chat, text, segments[2:-1:2], turns[-1].said) for text in renderings):
+    if any(_holds_turns(chat, text, segments[2:-1:2], turns[-1].said) for text in renderings):
         return (REWRITES,)
     if any(_is_whole(text.replace("\n", ""), seen.replace("\n", "")) for text in renderings):
         return (BREAKS_LINES,)
     if not renderings:
         raise CheckError("chat: the model's chat template cannot render a conversation with calls and results")
-    raise CheckError(_show_difference(_nearest(renderings, seen), seen))
+    raise CheckError(_show_difference(_nearest_rendering(renderings, seen), seen))
 
 
 def _moves_tools(
@@ -92,21 +92,21 @@ def _moves_tools(
     if all(turn.reply is None for turn in turns):
         return False
     bare = "".join((chat.decode(chat.prompt(messages, ())), *segments[1:]))
-    return any(_is_whole(text, bare) for text in _renderings(chat, messages, turns, ()))
+    return any(_is_whole(text, bare) for text in _list_renderings(chat, messages, turns, ()))
 
 
 def is_shown(
     chat: ChatFormat, messages: Sequence[Message], turns: Sequence[Spoken], tools: Sequence[ToolDescription], seen: str
 ) -> bool:
     """Whether the template shows a conversation so to a model that is to speak next."""
-    return seen in _renderings(chat, messages, turns, tools, speaks_next=True)
+    return seen in _list_renderings(chat, messages, turns, tools, speaks_next=True)
 
 
-def _nearest(renderings: Sequence[str], seen: str) -> str:
-    return max(renderings, key=lambda text: _agreement(text, seen))
+def _nearest_rendering(renderings: Sequence[str], seen: str) -> str:
+    return max(renderings, key=lambda text: _count_shared(text, seen))
 
 
-def _holds(chat: ChatFormat, rendered: str, observations: Sequence[str], answer: str) -> bool:
+def _holds_turns(chat: ChatFormat, rendered: str, observations: Sequence[str], answer: str) -> bool:
     """Whether a rendering has every observation in order, and the end of the last turn after them."""
     position = 0
     for observation in observations:
@@ -133,7 +133,7 @@ def _is_whole(rendered: str, seen: str) -> bool:
 
 
 def _show_difference(rendered: str, seen: str) -> str:
-    at = _agreement(rendered, seen)
+    at = _count_shared(rendered, seen)
     start = max(0, at - _WIDTH // 3)
     return (
         f"chat: the model's chat template renders {rendered[start : at + _WIDTH]!r} where the trajectory has "
@@ -142,7 +142,7 @@ def _show_difference(rendered: str, seen: str) -> str:
     )
 
 
-def _agreement(one: str, other: str) -> int:
+def _count_shared(one: str, other: str) -> int:
     """How many characters two texts begin with in common."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (left, right) in pairs if left != right), min(len(one), len(other)))
@@ -153,7 +153,7 @@ def _without_thinking(chat: ChatFormat, text: str) -> str:
     return re.sub(rf"{opening}.*?{closing}\s*", "", text, flags=re.DOTALL)
 
 
-def _renderings(
+def _list_renderings(
     chat: ChatFormat,
     messages: Sequence[Message],
     turns: Sequence[Spoken],
@@ -192,7 +192,7 @@ def _number_calls(turns: Sequence[Spoken], as_calls: bool, ids: str) -> Iterator
         if as_calls and turn.thinking:
             assistant |= {"reasoning_content": turn.thinking, "thinking": turn.thinking}
         if as_calls and turn.calls:
-            assistant["tool_calls"] = [_call(call, id_) for call, id_ in zip(turn.calls, names, strict=True)]
+            assistant["tool_calls"] = [_to_openai_call(call, id_) for call, id_ in zip(turn.calls, names, strict=True)]
         results = [
             {"role": "tool", "name": call.name, "tool_call_id": id_, "content": result}
             for call, id_, result in zip(turn.calls, names, turn.results, strict=True)
@@ -201,5 +201,5 @@ def _number_calls(turns: Sequence[Spoken], as_calls: bool, ids: str) -> Iterator
         yield [assistant, *results, *replies]
 
 
-def _call(call: ToolCall, id_: str) -> dict[str, Any]:
+def _to_openai_call(call: ToolCall, id_: str) -> dict[str, Any]:
     return {"type": "function", "id": id_, "function": {"name": call.name, "arguments": dict(call.arguments)}}

@@ -53,7 +53,7 @@ def bare_calls(tools: Sequence[ToolDescription]) -> tuple[Marks, ...]:
         rf"""|\b(?:{names})\W{{1,6}}(?i:arguments|parameters|args)\W{{1,6}}[{{\["'“”]"""
         rf"""|<(?:{names})>\s*[<{{]"""
     )
-    return (Marks(re.compile(expression, re.MULTILINE), tuple(_fold(tool.name) for tool in tools)),)
+    return (Marks(re.compile(expression, re.MULTILINE), tuple(_fold_case(tool.name) for tool in tools)),)
 
 
 class Lookalikes:
@@ -69,7 +69,7 @@ class Lookalikes:
 
     def first(self, text: str, start: int = 0) -> int | None:
         """Where a text first looks like a call, from `start` on; a mark that is only mentioned does not."""
-        folded = _fold(text[start:])
+        folded = _fold_case(text[start:])
         likely = [pattern for sign, found in self._by_sign.items() if sign in folded for pattern in found]
         places = [place for pattern in likely if (place := _first_place(pattern, text, start)) is not None]
         return min(places, default=None)
@@ -82,7 +82,7 @@ def _first_place(pattern: re.Pattern[str], text: str, start: int) -> int | None:
     return None
 
 
-def _fold(text: str) -> str:
+def _fold_case(text: str) -> str:
     """The text in lower case, as expressions that ignore case see it."""
     return text.lower() if text.isascii() else text.casefold().replace("\N{LATIN SMALL LETTER DOTLESS I}", "i")
 

@@ -38,7 +38,7 @@ def read_chat_template(folder: Path) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")
-    template = _json(folder / "tokenizer_config.json").get("chat_template")
+    template = _read_object(folder / "tokenizer_config.json").get("chat_template")
     if isinstance(template, list):
         named = {entry.get("name"): entry.get("template") for entry in template}
         template = named.get("tool_use") or named.get("default")
@@ -97,7 +97,7 @@ class _Tokenizer:
     ) -> str:
         """The rendered conversation, as text."""
         assert not tokenize, "text is encoded apart from the template"
-        return self._template.render(
+        return self._compiled_template.render(
             messages=conversation,
             tools=tools,
             documents=None,
@@ -106,12 +106,12 @@ class _Tokenizer:
         )
 
     @cached_property
-    def _template(self) -> Template:
-        return _compile(self.get_chat_template())
+    def _compiled_template(self) -> Template:
+        return _compile_template(self.get_chat_template())
 
 
 @lru_cache(maxsize=16)
-def _compile(template: str) -> Template:
+def _compile_template(template: str) -> Template:
     """A template with all that transformers gives one: loop controls, `tojson`, `raise_exception`, `strftime_now`."""
     from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension, loopcontrols
@@ -145,12 +145,12 @@ def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
 
 def _special_tokens(folder: Path) -> dict[str, str]:
     """The text of each special token that the folder names."""
-    values = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
+    values = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
     named = {name: values[name] for name in _SPECIAL if values.get(name) is not None}
     return {name: token["content"] if isinstance(token, dict) else str(token) for name, token in named.items()}
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _read_object(file: Path) -> dict[str, Any]:
     """A file's object; nothing where there is no such file. Raises ValueError for what is no JSON."""
     values = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return values if isinstance(values, dict) else {}

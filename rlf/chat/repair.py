@@ -71,19 +71,19 @@ def _repair_failure(
     chat: ChatFormat, text: str, parsed: Parsed, index: int, truncated: bool
 ) -> tuple[ToolCall, int, frozenset[RepairKind]] | None:
     """The repaired call, if the repair leaves the rest of the turn unchanged, with the number of items it replaces."""
-    for fixed, num_items, kinds in _candidates(chat, text, parsed, index):
+    for fixed, num_items, kinds in _list_candidates(chat, text, parsed, index):
         items = chat.parse(fixed, truncated=truncated).items
         if len(items) != len(parsed.items) - num_items + 1:
             continue
         call = items[index]
         after = zip(items[index + 1 :], parsed.items[index + num_items :], strict=True)
         others = [*zip(items[:index], parsed.items[:index], strict=True), *after]
-        if isinstance(call, ToolCall) and all(_same(one, other) for one, other in others):
+        if isinstance(call, ToolCall) and all(_is_same_item(one, other) for one, other in others):
             return call, num_items, kinds
     return None
 
 
-def _candidates(
+def _list_candidates(
     chat: ChatFormat, text: str, parsed: Parsed, index: int
 ) -> Iterator[tuple[str, int, frozenset[RepairKind]]]:
     """Texts of the turn with one failure repaired, and the number of items that the failure covers."""
@@ -91,7 +91,7 @@ def _candidates(
     assert isinstance(failure, ParseFailure), f"{failure} is no failure"
     start, end = failure.position, failure.position + len(failure.raw)
     if failure.kind in _JSON_FAULTS:
-        for raw, kinds in _fixes(failure.raw):
+        for raw, kinds in _list_fixes(failure.raw):
             yield text[:start] + raw + text[end:], 1, kinds
         opening, closing = _TURN_FENCE.search(text, 0, start), _END_FENCE.match(text, end)
         if opening and closing and _is_whole_turn(chat, text[: opening.start()], text[closing.end() :]):
@@ -111,19 +111,19 @@ def _is_whole_turn(chat: ChatFormat, before: str, after: str) -> bool:
     return (not before.strip() or before.rstrip().endswith(chat.think[1])) and after.strip() in ("", *stops)
 
 
-def _same(one: ToolCall | ParseFailure, other: ToolCall | ParseFailure) -> bool:
+def _is_same_item(one: ToolCall | ParseFailure, other: ToolCall | ParseFailure) -> bool:
     """Whether two items are equal but for where they stand."""
     if isinstance(one, ParseFailure) and isinstance(other, ParseFailure):
         return (one.kind, one.raw) == (other.kind, other.raw)
     return one == other
 
 
-def _fixes(raw: str) -> Iterator[_Fix]:
+def _list_fixes(raw: str) -> Iterator[_Fix]:
     """Texts that say the same as a broken call, the least changed first."""
     start, end = raw.find("{"), raw.rfind("}") + 1
     if start < 0 or end <= start:
         return
-    strict = _strict(raw[start:end])
+    strict = _to_strict_json(raw[start:end])
     if strict is None:
         return
     written, kinds = strict
@@ -131,14 +131,14 @@ def _fixes(raw: str) -> Iterator[_Fix]:
     if isinstance(read, CallFault) or read[1] != len(written):
         return
     value = read[0]
-    for body, more in _bodies(value, written):
-        for outer_start, outer_end, fence in _borders(raw, start, end):
+    for body, more in _list_bodies(value, written):
+        for outer_start, outer_end, fence in _list_borders(raw, start, end):
             every = kinds | more | fence
             if every:
                 yield raw[:outer_start] + body + raw[outer_end:], every
 
 
-def _borders(raw: str, start: int, end: int) -> Iterator[tuple[int, int, frozenset[RepairKind]]]:
+def _list_borders(raw: str, start: int, end: int) -> Iterator[tuple[int, int, frozenset[RepairKind]]]:
     """Where the JSON begins and ends: as it stands, then with a code fence around it taken along."""
     yield start, end, frozenset()
     opening, closing = _FENCE.search(raw, 0, start), _END_FENCE.match(raw, end)
@@ -146,7 +146,7 @@ def _borders(raw: str, start: int, end: int) -> Iterator[tuple[int, int, frozens
         yield opening.start(), closing.end(), frozenset({RepairKind.CODE_FENCE})
 
 
-def _bodies(value: Any, written: str) -> Iterator[_Fix]:
+def _list_bodies(value: Any, written: str) -> Iterator[_Fix]:
     """The JSON as written, then with its arguments under their name and as an object."""
     yield written, frozenset()
     if not isinstance(value, dict) or set(value) not in ({"name", "arguments"}, {"name", "parameters"}):
@@ -165,7 +165,7 @@ def _bodies(value: Any, written: str) -> Iterator[_Fix]:
         yield json.dumps({"name": value["name"], "arguments": arguments}, ensure_ascii=False), frozenset(kinds)
 
 
-def _strict(text: str) -> _Fix | None:
+def _to_strict_json(text: str) -> _Fix | None:
     """JSON with double quotes, without trailing commas or raw control characters; None where that is ambiguous."""
     parts, kinds = list[str](), set[RepairKind]()
     for match in _TOKEN.finditer(text):

@@ -113,18 +113,18 @@ class Scan(ABC):
             think: the tags of thinking that the spec names.
         """
         self.lookalikes, self.think = lookalikes, think
-        position = self._think(0, 0, self._first_closing()) if begins_thinking else 0
+        position = self._read_thinking(0, 0, self._first_closing()) if begins_thinking else 0
         tags = _Tags(self.text, self.grammar.tag, think)
         while tag := tags.next(position):
-            self._say(position, tag.start())
+            self._add_prose(position, tag.start())
             mark = tag[1]
             if self._is_mentioned(tag):
-                self._say(tag.start(), tag.end(1))
+                self._add_prose(tag.start(), tag.end(1))
                 position = tag.end(1)
             elif mark in (THINK, think[0]):
-                position = self._think(tag.start(), tag.end(1), END_THINK if mark == THINK else think[1])
+                position = self._read_thinking(tag.start(), tag.end(1), END_THINK if mark == THINK else think[1])
             elif mark in (END_THINK, think[1]):
-                position = self._rewind(tag.start(), tag.end(1))
+                position = self._turn_into_thinking(tag.start(), tag.end(1))
             else:
                 position = self._read_unquoted(tag)
         self.prose.append((position, len(self.text)))
@@ -135,7 +135,7 @@ class Scan(ABC):
         places = {self.text.find(closing): closing for closing in (self.think[1], END_THINK)}
         return places[min((place for place in places if place >= 0), default=max(places))]
 
-    def _say(self, start: int, end: int) -> None:
+    def _add_prose(self, start: int, end: int) -> None:
         self.prose.append((start, end))
         self.quotes.read(self.text[start:end])
 
@@ -217,7 +217,7 @@ class Scan(ABC):
         if call is not None:
             self.fail(FailureClass.IN_THINKING, call.start(), call.end())
 
-    def _think(self, start: int, inside: int, closing: str) -> int:
+    def _read_thinking(self, start: int, inside: int, closing: str) -> int:
         """Reads thinking from `inside` to its closing tag; `start` is where its opening tag begins."""
         end = self.text.find(closing, inside)
         if end < 0:
@@ -226,7 +226,7 @@ class Scan(ABC):
         self.thought(inside, end)
         return self._end_of_thinking(end + len(closing))
 
-    def _rewind(self, start: int, end: int) -> int:
+    def _turn_into_thinking(self, start: int, end: int) -> int:
         """A `</think>` that nothing opened: the text since the last thinking block is thinking, not answer."""
         begin, num_found, num_prose, num_answers = self.kept
         del self.found[num_found:]

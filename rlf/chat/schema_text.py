@@ -56,7 +56,7 @@ def _with_definitions(tool: Any) -> Any:
 
 def read_value(text: str, schema: Any) -> Any | CallFault:
     """The value that a text is, or why it is none. Never raises."""
-    types = _types(schema)
+    types = _named_types(schema)
     if types == {"string"}:
         return text
     stripped = text.strip(" \t\r\n")
@@ -78,7 +78,7 @@ def write_value(value: Any, schema: Any) -> str:
     return write_json(value)
 
 
-def _types(schema: Any) -> frozenset[str]:
+def _named_types(schema: Any) -> frozenset[str]:
     """The types that a schema names itself or in its choices; empty where any may be meant."""
     if not isinstance(schema, Mapping):
         return frozenset()
@@ -88,7 +88,7 @@ def _types(schema: Any) -> frozenset[str]:
     if isinstance(named, list):
         return frozenset(name for name in named if isinstance(name, str))
     choices = schema.get("anyOf") or schema.get("oneOf")
-    found = [_types(choice) for choice in choices] if isinstance(choices, list) else []
+    found = [_named_types(choice) for choice in choices] if isinstance(choices, list) else []
     return frozenset().union(*found) if all(found) else frozenset()
 
 

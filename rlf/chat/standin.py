@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def stand_in(name: str, tools: Sequence[ToolDescription] = ()) -> ChatFormat:
     """A format by its name alone. Raises RlfError for a format that is unknown or has no stand-in."""
     format_ = FORMATS.get(name)
-    return format_(_tokenizer(name), tools)
+    return format_(_make_tokenizer(name), tools)
 
 
 @cache
-def _tokenizer(name: str) -> PreTrainedTokenizerBase:
+def _make_tokenizer(name: str) -> PreTrainedTokenizerBase:
     from tokenizers import (  # type: ignore[import-untyped]  # ships no stubs
         AddedToken,
         Tokenizer,

@@ -94,7 +94,7 @@ class TemplateRenderer:
         System messages and tools are the spec's own words and go in as template text, the rest as data. The prompt of a
         group is rendered once.
         """
-        described = self._describe(tools)
+        described = self._describe_tools(tools)
         if any(message.images for message in messages):
             return self._fill_prompt(tuple(messages), described)
         return list(self._filled_prompt(tuple(messages), described))
@@ -103,9 +103,9 @@ class TemplateRenderer:
         shape = tuple((m.role, m.texts if _is_trusted(m) else tuple("x" * bool(t) for t in m.texts)) for m in messages)
         texts = [text for message in messages for text in message.texts]
         images = [image for message in messages for image in message.images]
-        return self._fill(self._prompt_skeleton(shape, tools_json), texts, images)
+        return self._fill_skeleton(self._prompt_skeleton(shape, tools_json), texts, images)
 
-    def _describe(self, tools: Sequence[ToolDescription]) -> str:
+    def _describe_tools(self, tools: Sequence[ToolDescription]) -> str:
         """The tools as JSON, written once for the same descriptions."""
         key = tuple(map(id, tools))
         if key not in self._described:
@@ -133,11 +133,11 @@ class TemplateRenderer:
         assert results and len(calls) in (0, len(results)), f"{len(results)} results of {len(calls)} calls"
         shapes = tuple(("tool", len(shown)) for shown in images or [()] * len(results))
         skeleton = self._observation_skeleton(shapes, tuple(calls), self._end_of_turn, after_calls)
-        return self._fill(skeleton, results, [image for shown in images for image in shown])
+        return self._fill_skeleton(skeleton, results, [image for shown in images for image in shown])
 
     def reply(self, text: str, end_of_turn: str) -> list[int]:
         """Tokens after a sampled turn that calls nothing, as `observation`: the text is what the user says next."""
-        return self._fill(self._observation_skeleton((("user", 0),), (), end_of_turn, False), [text])
+        return self._fill_skeleton(self._observation_skeleton((("user", 0),), (), end_of_turn, False), [text])
 
     @cached_property
     def names_results(self) -> bool:
@@ -163,8 +163,8 @@ class TemplateRenderer:
     def generation_prompt(self) -> str:
         """What the template puts after a conversation to let the assistant speak."""
         messages = [{"role": "user", "content": "probe"}]
-        before = self._render(messages, [_PROBE_TOOL], add_generation_prompt=False)
-        after = self._render(messages, [_PROBE_TOOL], add_generation_prompt=True)
+        before = self._render_text(messages, [_PROBE_TOOL], add_generation_prompt=False)
+        after = self._render_text(messages, [_PROBE_TOOL], add_generation_prompt=True)
         if not after.startswith(before) or after == before:
             raise RlfError(
                 f"the model's chat template ends in {after[-40:]!r} with a generation prompt and in {before[-40:]!r} "
@@ -174,9 +174,9 @@ class TemplateRenderer:
 
     def render(self, messages: list[dict[str, Any]]) -> str:
         """The text of a conversation without tools, to where the last message ends."""
-        return self._render(messages, [], add_generation_prompt=False)
+        return self._render_text(messages, [], add_generation_prompt=False)
 
-    def _fill(self, skeleton: _Skeleton, contents: Sequence[str], images: Sequence[str] = ()) -> list[int]:
+    def _fill_skeleton(self, skeleton: _Skeleton, contents: Sequence[str], images: Sequence[str] = ()) -> list[int]:
         tokens: list[int] = []
         left = iter(images)
         for piece in skeleton:
@@ -205,25 +205,25 @@ class TemplateRenderer:
                 filled.append(_mark_places(role, places))
                 slots += [place for place in places if place is not None]
         tools = tools_of_template(
-            json.loads(tools_json), lambda shown: self._render(filled, shown, add_generation_prompt=True)
+            json.loads(tools_json), lambda shown: self._render_text(filled, shown, add_generation_prompt=True)
         )
-        text = self._render(filled, tools, add_generation_prompt=True)
+        text = self._render_text(filled, tools, add_generation_prompt=True)
         self._check_tools_are_told(text, tools)
-        return self._split(text, slots, first=True, num_images=sum(len(texts) - 1 for _, texts in shape))
+        return self._split_rendering(text, slots, first=True, num_images=sum(len(texts) - 1 for _, texts in shape))
 
     def _render_observation(
         self, shapes: tuple[tuple[str, int], ...], calls: tuple[CallId, ...], end_of_turn: str, after_calls: bool
     ) -> _Skeleton:
         """Of messages of a role and a number of images each."""
-        turn = [{"role": "user", "content": "probe"}, _calling(calls if after_calls else ())]
+        turn = [{"role": "user", "content": "probe"}, _probe_turn(calls if after_calls else ())]
         slots = list(range(len(shapes)))
         results = [_mark_places(role, [index, *[None] * images]) for index, (role, images) in enumerate(shapes)]
         for result, call in zip(results, calls, strict=False):
             result |= {"name": call.name, "tool_call_id": call.id}
-        text = self._render(turn + results, [_PROBE_TOOL], add_generation_prompt=True)
+        text = self._render_text(turn + results, [_PROBE_TOOL], add_generation_prompt=True)
         _, _, after = text.partition(_TURN)
         if _PROBE_TOOL["function"]["name"] in after:  # the tools move before the last question; they stay at the first
-            text = self._render(turn + results, [], add_generation_prompt=True)
+            text = self._render_text(turn + results, [], add_generation_prompt=True)
             _, _, after = text.partition(_TURN)
         if calls and after_calls:
             # The calls themselves stand between what the turn says and its end.
@@ -234,9 +234,9 @@ class TemplateRenderer:
                 f"the model's chat template writes {after[:40]!r} after an assistant's turn; expected it to keep the "
                 f"turn's content and to close it with {end_of_turn}. Choose another `chat.format`."
             )
-        return self._split(after, slots, first=False, num_images=sum(images for _, images in shapes))
+        return self._split_rendering(after, slots, first=False, num_images=sum(images for _, images in shapes))
 
-    def _render(self, messages: list[dict[str, Any]], tools: _Tools, *, add_generation_prompt: bool) -> str:
+    def _render_text(self, messages: list[dict[str, Any]], tools: _Tools, *, add_generation_prompt: bool) -> str:
         from jinja2 import TemplateError
 
         try:
@@ -252,7 +252,7 @@ class TemplateRenderer:
         assert isinstance(text, str), f"the template rendered to {type(text).__name__}"
         return text
 
-    def _split(self, text: str, slots: list[int], *, first: bool, num_images: int) -> _Skeleton:
+    def _split_rendering(self, text: str, slots: list[int], *, first: bool, num_images: int) -> _Skeleton:
         """Cuts rendered text at its sentinels and images.
 
         Raises RlfError when the template loses, repeats or rewrites one.
@@ -268,7 +268,7 @@ class TemplateRenderer:
         skeleton: list[tuple[int, ...] | _Slot | _Picture] = []
         for place, part in enumerate(parts):
             if place % 4 == 0 and part:
-                skeleton += self._apart(encode_template(self._tokenizer, part, first=first and not place))
+                skeleton += self._split_images(encode_template(self._tokenizer, part, first=first and not place))
             elif place % 4 == 2:
                 left, right = parts[place - 1], parts[place + 1]
                 skeleton.append(_Slot(int(part), left is None, right is None, bool(left) and left[0] == "\\"))
@@ -281,7 +281,7 @@ class TemplateRenderer:
             )
         return tuple(skeleton)
 
-    def _apart(self, tokens: list[int]) -> Iterator[tuple[int, ...] | _Picture]:
+    def _split_images(self, tokens: list[int]) -> Iterator[tuple[int, ...] | _Picture]:
         """Template text with the places of images apart."""
         start = 0
         for place, token in enumerate(tokens):
@@ -325,7 +325,7 @@ def _is_trusted(message: Message) -> bool:
     return message.role == _TRUSTED
 
 
-def _calling(calls: Sequence[CallId]) -> dict[str, Any]:
+def _probe_turn(calls: Sequence[CallId]) -> dict[str, Any]:
     """An assistant's turn of the probe, with calls in the OpenAI form."""
     functions = [{"name": call.name, "arguments": {}} for call in calls]
     asked = [{"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]

@@ -65,9 +65,9 @@ class Vision:
         self.never_sampled = _never_sampled(processor)
         """Tokens that a policy that sees may not sample, since the model would look for an image behind them."""
         self._thread = ThreadPoolExecutor(1, "rlf-vision")
-        self.picture = lru_cache(MAX_KEPT)(self._picture)
+        self.picture = lru_cache(MAX_KEPT)(self._process_image)
         """The image behind a reference. Raises RlfError where it cannot be read."""
-        self._picture(_PROBE)
+        self._process_image(_PROBE)
 
     async def prepare(self, references: Sequence[str]) -> None:
         """Makes images ready off the event loop. Raises RlfError for one that cannot be read."""
@@ -89,7 +89,7 @@ class Vision:
         before = (None, *tokens)
         return [token for last, token in zip(before, tokens, strict=False) if not last == token == self.placeholder]
 
-    def _picture(self, reference: str) -> Picture:
+    def _process_image(self, reference: str) -> Picture:
         from PIL import Image as Pillow
 
         shown = shown_reference(reference)

@@ -64,9 +64,9 @@ class OwnFunction:
     async def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """What it returns, awaited where it can be. Raises TookTooLong, and whatever it raises."""
         if is_async(self.function):
-            return await _within(self.function(*arguments, **keywords), self._timeout_s)
+            return await _wait_within(self.function(*arguments, **keywords), self._timeout_s)
         value = await self._on_thread(partial(self.function, *arguments, **keywords))
-        return await _within(value, self._timeout_s) if inspect.isawaitable(value) else value
+        return await _wait_within(value, self._timeout_s) if inspect.isawaitable(value) else value
 
     async def _on_thread(self, call: Callable[[], Any]) -> Any:
         async with self._one_at_a_time:
@@ -74,7 +74,7 @@ class OwnFunction:
                 raise RuntimeError(f"{self._num_hung} calls of {self.name} are still running; none is made")
             loop = asyncio.get_running_loop()
             over: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-            thread = threading.Thread(target=_run, args=(call, loop, over), daemon=True)
+            thread = threading.Thread(target=_run_on_thread, args=(call, loop, over), daemon=True)
             thread.start()
             await asyncio.wait((over,), timeout=self._timeout_s)
             if not over.done():
@@ -91,7 +91,7 @@ class OwnFunction:
         self._num_hung -= 1
 
 
-def _run(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio.Future[Any]) -> None:
+def _run_on_thread(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio.Future[Any]) -> None:
     """Calls on this thread and ends the future on its loop; a loop that is gone has nobody waiting."""
     result: tuple[Any, BaseException | None]
     try:
@@ -99,10 +99,10 @@ def _run(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio
     except BaseException as error:  # noqa: BLE001 - a thread outlives SystemExit; raised where it is waited for
         result = (None, error)
     with suppress(RuntimeError):
-        loop.call_soon_threadsafe(_end, over, result)
+        loop.call_soon_threadsafe(_end_future, over, result)
 
 
-def _end(over: asyncio.Future[Any], result: Any) -> None:
+def _end_future(over: asyncio.Future[Any], result: Any) -> None:
     if not over.done():
         over.set_result(result)
 
@@ -113,7 +113,7 @@ def _tell_to_end(thread: threading.Thread) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
 
 
-async def _within(awaitable: Any, timeout_s: float) -> Any:
+async def _wait_within(awaitable: Any, timeout_s: float) -> Any:
     """Its result. A coroutine that swallows its cancellation is left behind, so the wait ends all the same."""
     task = asyncio.ensure_future(awaitable)
     try:

@@ -39,20 +39,20 @@ def told_by(result: ToolResult) -> Told:
     value = result.structured
     cut_rows = isinstance(value, Mapping) and value.get("truncated") is True
     is_cut = result.truncated and result.original is None and value is None
-    return Told(text, _json(text) if value is None else value, is_cut or cut_rows)
+    return Told(text, _parse_json(text) if value is None else value, is_cut or cut_rows)
 
 
 def told_in(value: Any) -> Told:
     """What a dataset says; text is read as JSON where it is some."""
     if isinstance(value, str):
-        return Told(value, _json(value))
+        return Told(value, _parse_json(value))
     return Told(json.dumps(value, ensure_ascii=False, default=str), value)
 
 
 def equal(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
     """Whether both texts are the same, white space at the ends aside."""
     one, other = got.text.strip(), expected.text.strip()
-    return float(one == other), _pair(one, other)
+    return float(one == other), _describe_pair(one, other)
 
 
 def numeric(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
@@ -89,7 +89,7 @@ def json_subset(got: Told, expected: Told, tolerance: float | None) -> tuple[flo
     """Whether every key and value that is expected is there; lists must be of one length."""
     if expected.value is None:
         raise NothingToCompare(f"{expected.text[:_MAX_SHOWN_CHARS]!r} is no JSON")
-    missing = _missing(expected.value, got.value, "$", tolerance)
+    missing = _find_missing(expected.value, got.value, "$", tolerance)
     return float(missing is None), missing or "all that is expected is there"
 
 
@@ -138,7 +138,7 @@ def _about_rows(
     return float(is_same), f"{len(found)} rows, {num_common} of the {len(wanted)} expected rows are among them"
 
 
-def _missing(expected: Any, got: Any, place: str, tolerance: float | None) -> str | None:
+def _find_missing(expected: Any, got: Any, place: str, tolerance: float | None) -> str | None:
     """The first thing that is expected and not there, in words."""
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping):
@@ -146,20 +146,20 @@ def _missing(expected: Any, got: Any, place: str, tolerance: float | None) -> st
         absent = next((key for key in expected if key not in got), None)
         if absent is not None:
             return f"{place}.{absent} is missing"
-        found = (_missing(value, got[key], f"{place}.{key}", tolerance) for key, value in expected.items())
+        found = (_find_missing(value, got[key], f"{place}.{key}", tolerance) for key, value in expected.items())
         return next((each for each in found if each), None)
     if isinstance(expected, list):
         if not isinstance(got, list) or len(got) != len(expected):
             return f"{place} is no list of {len(expected)}"
         found = (
-            _missing(*pair, f"{place}[{at}]", tolerance) for at, pair in enumerate(zip(expected, got, strict=True))
+            _find_missing(*pair, f"{place}[{at}]", tolerance) for at, pair in enumerate(zip(expected, got, strict=True))
         )
         return next((each for each in found if each), None)
     if _is_number(expected) and _is_number(got):
         same = _is_near(got, expected, tolerance)
     else:
         same = type(expected) is type(got) and expected == got
-    return None if same else f"{place} is {_short(got)}; expected {_short(expected)}"
+    return None if same else f"{place} is {_shorten_value(got)}; expected {_shorten_value(expected)}"
 
 
 def _is_number(value: Any) -> bool:
@@ -176,16 +176,16 @@ def _is_near(got: float, expected: float, tolerance: float | None) -> bool:
         return False
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _pair(got: str, expected: str) -> str:
-    return f"got {_short(got)}; expected {_short(expected)}"
+def _describe_pair(got: str, expected: str) -> str:
+    return f"got {_shorten_value(got)}; expected {_shorten_value(expected)}"
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     return repr(value)[:_MAX_SHOWN_CHARS]

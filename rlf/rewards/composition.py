@@ -27,7 +27,7 @@ def in_order(terms: Sequence[Term]) -> list[Term]:
     placed: dict[str, Term] = {}
     while len(placed) < len(terms):
         ready = [term for term in terms if term.name not in placed and term.reads.keys() <= placed.keys()]
-        assert ready, f"terms wait for one another: {_cycle(terms)}"
+        assert ready, f"terms wait for one another: {_find_cycle(terms)}"
         placed |= {term.name: term for term in ready}
     return list(placed.values())
 
@@ -42,14 +42,14 @@ def complaints(terms: Sequence[Term]) -> Iterator[Complaint]:
             yield Complaint(
                 position, ("scale",), "got 0, so that every value counts as 0. Write weight: 0 to only report it."
             )
-    cycle = _cycle(terms)
+    cycle = _find_cycle(terms)
     if cycle and all(name in by_name for name in cycle):
         first = by_name[cycle[0]]
         message = f"the terms wait for one another: {' -> '.join(cycle)}. Remove one of these links."
         yield Complaint(list(by_name).index(first.name), tuple(first.reads[cycle[1]].split(".")), message)
 
 
-def _cycle(terms: Sequence[Term]) -> list[str]:
+def _find_cycle(terms: Sequence[Term]) -> list[str]:
     """Names of terms each of which reads the next, the first again at the end; empty when there are none."""
     try:
         TopologicalSorter({term.name: list(term.reads) for term in terms}).prepare()

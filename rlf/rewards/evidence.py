@@ -48,8 +48,8 @@ def names(record: CallRecord, piece: str, by: Normalization = Normalization.TEXT
     if not piece.strip():
         return False
     text = argument_text(record)
-    tokens = _tokens(piece)
-    if len(tokens) > 1 and any(map(str.isalpha, tokens)) and tokens <= _tokens(text):
+    tokens = _split_tokens(piece)
+    if len(tokens) > 1 and any(map(str.isalpha, tokens)) and tokens <= _split_tokens(text):
         return True
     return holds(text, piece, by) or _has_words(fold(text).casefold(), piece)
 
@@ -61,23 +61,23 @@ def _has_words(text: str, piece: str) -> bool:
     return re.search((r"(?<![^\W_])" if starts else "") + pattern + (r"(?![^\W_])" if ends else ""), text) is not None
 
 
-def _tokens(text: str) -> frozenset[str]:
+def _split_tokens(text: str) -> frozenset[str]:
     """The words and the numbers of a text, numbers with their signs and points."""
     return frozenset(_TOKEN.findall(fold(text).casefold()))
 
 
 def argument_text(record: CallRecord) -> str:
     """Every text and number of the arguments, a line each."""
-    return "\n".join(_leaves(record.call.arguments))
+    return "\n".join(_list_leaves(record.call.arguments))
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def _list_leaves(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, child in value.items():
             yield str(key)
-            yield from _leaves(child)
+            yield from _list_leaves(child)
     elif isinstance(value, list | tuple):
         for child in value:
-            yield from _leaves(child)
+            yield from _list_leaves(child)
     elif value is not None:
         yield str(value)

@@ -75,7 +75,7 @@ async def _try_term(term: Term, terms: Sequence[Term], context: RewardContext) -
     except RlfError as error:  # a judge or a service that is not there leaves the other terms to be tried
         return [Trial(term.name, "gold", "", None, f"untested: {error}", (), is_missing=True)]
     tried_on = zip(wanted, once, again, strict=True)
-    trials = [(each, _trial(tried, each, one, other)) for each, one, other in tried_on]
+    trials = [(each, _make_trial(tried, each, one, other)) for each, one, other in tried_on]
     kept = [trial for each, trial in trials if not (each.is_guess and trial.shortfalls)]
     return kept if any(_is_gold(term, trial) for trial in kept) else [*kept, _no_gold(term)]
 
@@ -84,14 +84,14 @@ def _is_gold(term: Term, trial: Trial) -> bool:
     """Whether a trial shows the best that the term can say."""
     if trial.what == "gold":
         return True
-    full, value = _full(term), trial.value
+    full, value = _full_value(term), trial.value
     if value is None or not trial.what.startswith("tests"):
         return False
-    return value <= full + _TOLERANCE if _penalises(term) else value >= full - _TOLERANCE
+    return value <= full + _TOLERANCE if _is_penalty(term) else value >= full - _TOLERANCE
 
 
 def _no_gold(term: Term) -> Trial:
-    full = _full(term)
+    full = _full_value(term)
     known = f"untested: no test reaches {full:g}, the best value. Add one under `tests:`."
     open_ = (
         "untested: the term has no best value, since its range is open. Declare e.g. `range: [0, 1]` and add a test."
@@ -134,8 +134,8 @@ def _list_wanted(term: Term) -> Iterator[_Wanted]:
     if sample is not None:
         facts, as_shown = TrajectoryFacts.model_validate(sample.gold), _has_options_of(term, sample)
         most = sample.best + _TOLERANCE if as_shown else math.inf
-        if as_shown or not _penalises(term):
-            yield _Wanted("gold", facts, _full(term) - _TOLERANCE, most, is_guess=not as_shown)
+        if as_shown or not _is_penalty(term):
+            yield _Wanted("gold", facts, _full_value(term) - _TOLERANCE, most, is_guess=not as_shown)
     base: TrajectoryFacts | None = next(iter(term.tests), None)
     if sample is not None and (base is None or _has_options_of(term, sample)):
         base = TrajectoryFacts.model_validate(sample.gold)
@@ -152,14 +152,14 @@ def _gains_nothing(term: Term) -> tuple[float, float]:
     """Bounds of values that add nothing to the reward; none where the term adds nothing anyway, or a gate decides."""
     if term.when is not None or term.peak_weight == 0:
         return _ANY
-    return (-_TOLERANCE, math.inf) if _penalises(term) else (-math.inf, _TOLERANCE)
+    return (-_TOLERANCE, math.inf) if _is_penalty(term) else (-math.inf, _TOLERANCE)
 
 
 def _short_of_gold(term: Term) -> tuple[float, float]:
     """Bounds of values that a wrong answer may have: of a term that compares with a gold less than the best."""
-    if not term.needs_answer or _penalises(term):
+    if not term.needs_answer or _is_penalty(term):
         return _ANY
-    return (-math.inf, _full(term) - 2 * _TOLERANCE)
+    return (-math.inf, _full_value(term) - 2 * _TOLERANCE)
 
 
 def _want_declared(what: str, example: Example) -> _Wanted:
@@ -168,16 +168,16 @@ def _want_declared(what: str, example: Example) -> _Wanted:
     return _Wanted(what, example, example.expect - _TOLERANCE, example.expect + _TOLERANCE)
 
 
-def _full(term: Term) -> float:
+def _full_value(term: Term) -> float:
     """The value that none is better than: what a rule shows of itself, or the end of the range that gains most."""
     low, high = term.bounds
     sample = term.sample if isinstance(term, Rule) else None
-    if sample is not None and (_has_options_of(term, sample) or not _penalises(term)):
+    if sample is not None and (_has_options_of(term, sample) or not _is_penalty(term)):
         return sample.best if _has_options_of(term, sample) else min(high, sample.best)
-    return low if _penalises(term) else high
+    return low if _is_penalty(term) else high
 
 
-def _penalises(term: Term) -> bool:
+def _is_penalty(term: Term) -> bool:
     return term.weight_at(1) * term.scale < 0
 
 
@@ -201,15 +201,15 @@ def _read_by(term: Term, terms: Sequence[Term]) -> list[Term]:
     return list(found.values())
 
 
-def _trial(term: Term, wanted: _Wanted, once: Scored, again: Scored) -> Trial:
+def _make_trial(term: Term, wanted: _Wanted, once: Scored, again: Scored) -> Trial:
     score = once.scores[0]
-    shortfalls = list(_shortfalls(wanted, score))
+    shortfalls = list(_list_shortfalls(wanted, score))
     if _compare_key(score) != _compare_key(again.scores[0]):
         shortfalls.append(f"a second time it was {_show_value(again.scores[0].value)}")
     return Trial(term.name, wanted.what, wanted.words, score.value, score.reason, tuple(shortfalls))
 
 
-def _shortfalls(wanted: _Wanted, score: Score) -> Iterator[str]:
+def _list_shortfalls(wanted: _Wanted, score: Score) -> Iterator[str]:
     if score.state is ScoreState.FAULT:
         yield f"a fault of the term: {score.reason}"
     elif wanted.unscorable and score.value is not None:

@@ -74,7 +74,7 @@ class TrajectoryFacts(StrictModel, allow_inf_nan=False):
         turns, tokens = [], 1
         for facts in written:
             end = tokens + (facts.num_tokens or max(1, len(facts.text.split())))
-            turns.append(_turn(facts, tokens, end))
+            turns.append(_make_turn(facts, tokens, end))
             tokens = end
         stop = StopReason.ANSWERED if self.answer is not None else StopReason.MAX_TURNS
         task = Task(task_id or name, (Message("user", self.question),), self.gold, columns=self.columns)
@@ -91,7 +91,7 @@ class Example(TrajectoryFacts):
     """The term's value, before scale and weight, met within 1e-6; null: it cannot be scored."""
 
 
-def _turn(facts: TurnFacts, start: int, end: int) -> Turn:
+def _make_turn(facts: TurnFacts, start: int, end: int) -> Turn:
     calls = tuple(
         CallRecord(ToolCall(call.name, call.arguments), ToolResult(call.outcome, call.result)) for call in facts.calls
     )

@@ -112,8 +112,8 @@ class RewardFunction:
                 if isinstance(scorer, GroupScorer):
                     scorer.leave(trajectory, Scoring(step, {}, group_size))
             return Scored(trajectory, scores=(), reward=None, success=None)
-        said = await self._ask(trajectory, step, group_size)
-        scores = [_score(term, said[term.name], step) for term in self.terms]
+        said = await self._ask_terms(trajectory, step, group_size)
+        scores = [_make_score(term, said[term.name], step) for term in self.terms]
         failed = next((term.name for term in self.terms if _falls_short(term, said[term.name])), None)
         if failed is not None:
             scores = [_without_gain(score, failed) for score in scores]
@@ -132,7 +132,7 @@ class RewardFunction:
             raise failures.exceptions[0] from failures
         return [task.result() for task in scoring]
 
-    async def _ask(self, trajectory: Trajectory, step: int, group_size: int) -> Mapping[str, _Said]:
+    async def _ask_terms(self, trajectory: Trajectory, step: int, group_size: int) -> Mapping[str, _Said]:
         """What each term says. Rules answer here and now, the others in tasks of their own."""
         assert self._scorers, "score outside `async with`"
         asking = _Asking(trajectory, step, group_size, self._bounds)
@@ -185,12 +185,12 @@ class _Asking:
     def ask_rule(self, term: Term, rule: Rule) -> None:
         """Asks a rule whose terms have all answered."""
         started = perf_counter()
-        said = self._unasked(term)
+        said = self._why_unasked(term)
         if said is None:
             try:
-                said = self._checked(term, rule.verdict(self.trajectory, self._scoring(term)))
+                said = self._check_verdict(term, rule.verdict(self.trajectory, self._make_scoring(term)))
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a rule may be anybody's code
-                said = _fault(fault)
+                said = _make_fault(fault)
         self.said[term.name] = replace(said, elapsed_s=perf_counter() - started)
 
     async def ask_later(self, terms: Sequence[tuple[Term, Scorer]]) -> None:
@@ -200,7 +200,7 @@ class _Asking:
         async def ask(term: Term, scorer: Scorer) -> None:
             for name in sorted(term.reads.keys() & answered.keys()):
                 await answered[name].wait()
-            await self._ask(term, scorer)
+            await self._ask_term(term, scorer)
             answered[term.name].set()
 
         try:
@@ -211,31 +211,31 @@ class _Asking:
             run_errors = failures.subgroup(RunError)
             raise (run_errors or failures).exceptions[0] from failures
 
-    async def _ask(self, term: Term, scorer: Scorer) -> None:
+    async def _ask_term(self, term: Term, scorer: Scorer) -> None:
         started = perf_counter()
-        said = self._unasked(term)
+        said = self._why_unasked(term)
         if said is not None and isinstance(scorer, GroupScorer):
-            scorer.leave(self.trajectory, self._scoring(term))
+            scorer.leave(self.trajectory, self._make_scoring(term))
         if said is None:
             try:
-                said = self._checked(term, await scorer.score(self.trajectory, self._scoring(term)))
+                said = self._check_verdict(term, await scorer.score(self.trajectory, self._make_scoring(term)))
             except RunError:
                 raise
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a term may be anybody's code
-                said = _fault(fault)
+                said = _make_fault(fault)
         self.said[term.name] = replace(said, elapsed_s=perf_counter() - started)
 
-    def _scoring(self, term: Term) -> Scoring:
+    def _make_scoring(self, term: Term) -> Scoring:
         return Scoring(self.step, {name: self.said[name].value for name in term.reads}, self.group_size)
 
-    def _unasked(self, term: Term) -> _Said | None:
+    def _why_unasked(self, term: Term) -> _Said | None:
         """Why the term is not to be asked; None when it is."""
-        closed = None if term.when is None else self._closed(term.when)
+        closed = None if term.when is None else self._why_closed(term.when)
         if closed is None and term.needs_answer and not golds(self.trajectory.task.answer):
             return _Said(None, ScoreState.UNSCORABLE, f"task {self.trajectory.task.id} has no gold answer")
         return closed
 
-    def _closed(self, gate: Gate) -> _Said | None:
+    def _why_closed(self, gate: Gate) -> _Said | None:
         """What a term behind the gate says in place of a value; None when the gate is open."""
         other = self.said[gate.term]
         if other.state is ScoreState.GATED:
@@ -251,7 +251,7 @@ class _Asking:
             return _Said(None, ScoreState.GATED, f"not asked: {gate.term!r} is {other.value:g}, above {gate.at_most:g}")
         return None
 
-    def _checked(self, term: Term, verdict: Verdict) -> _Said:
+    def _check_verdict(self, term: Term, verdict: Verdict) -> _Said:
         """A verdict that keeps the term's promises, or its fault."""
         value, reason, turn_values, usage = verdict
         low, high = self.bounds[term.name]
@@ -273,11 +273,11 @@ class _Asking:
         return _Said(value, ScoreState.SCORED, reason, turn_values=turn_values, usage=usage)
 
 
-def _fault(error: BaseException) -> _Said:
+def _make_fault(error: BaseException) -> _Said:
     return _Said(None, ScoreState.FAULT, f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS])
 
 
-def _score(term: Term, said: _Said, step: int) -> Score:
+def _make_score(term: Term, said: _Said, step: int) -> Score:
     """A term's result as it counts."""
     weight = term.weight_at(step)
     if said.value is None:

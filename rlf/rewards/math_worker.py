@@ -38,25 +38,25 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     import math_verify  # noqa: F401 - loaded before the first question's time runs
 
-    _write({"ready": True})
+    _write_line({"ready": True})
     for line in sys.stdin:
         question = json.loads(line)
-        _answer(question["golds"], question["answer"], question["cpu_s"])
+        _compare_answer(question["golds"], question["answer"], question["cpu_s"])
 
 
-def _answer(golds: list[str], answer: str, cpu_s: float) -> None:
+def _compare_answer(golds: list[str], answer: str, cpu_s: float) -> None:
     from math_verify import verify
 
     right = [parsed for gold in golds if (parsed := _parse_text(gold))]
     if not right:
-        _write({"unreadable": " or ".join(golds)[:200]})
+        _write_line({"unreadable": " or ".join(golds)[:200]})
         return
-    _write({"read": True})
+    _write_line({"read": True})
     signal.setitimer(signal.ITIMER_PROF, cpu_s)  # at its end SIGPROF, which ends a process that does not handle it
     given = _parse_text(answer)
     equal = any(verify(each, given, timeout_seconds=None) for each in right)
     signal.setitimer(signal.ITIMER_PROF, 0)
-    _write({"equal": equal})
+    _write_line({"equal": equal})
 
 
 def _parse_text(text: str) -> list[Any]:
@@ -73,7 +73,7 @@ def _parse_text(text: str) -> list[Any]:
         forms = [f"${text}$", text]
     else:
         formula = last_formula(text)
-        forms = [text, f"${text}$"] if formula is None else [f"${_latex(formula)}$", text]
+        forms = [text, f"${text}$"] if formula is None else [f"${_to_latex(formula)}$", text]
     return next((found for form in forms if (found := parse(form, parsing_timeout=None))), [])
 
 
@@ -107,7 +107,7 @@ def _in_ascii(text: str) -> str:
     return _ROOT.sub(r"sqrt(\1)", fold(text))
 
 
-def _latex(expression: str) -> str:
+def _to_latex(expression: str) -> str:
     """The expression with the names of functions as LaTeX has them, where it has none."""
     if "\\" in expression:
         return expression
@@ -117,7 +117,7 @@ def _latex(expression: str) -> str:
     return re.sub(rf"(?<![A-Za-z])({_NAMES})\b", r"\\\1 ", expression)
 
 
-def _write(value: dict[str, Any]) -> None:
+def _write_line(value: dict[str, Any]) -> None:
     print(json.dumps(value), flush=True)  # noqa: T201 - stdout is the way out
 
 

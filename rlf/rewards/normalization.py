@@ -68,7 +68,7 @@ def normalize(text: str, by: Normalization = Normalization.TEXT) -> str:
     >>> normalize("The  Eiffel-Tower, Paris!", Normalization.SQUAD)
     'eiffeltower paris'
     """
-    return _squad(text) if by is Normalization.SQUAD else _text(text)
+    return _normalize_squad(text) if by is Normalization.SQUAD else _normalize_text(text)
 
 
 def has_words(normal: str) -> bool:
@@ -85,23 +85,23 @@ def destroyed(gold: str, by: Normalization) -> str | None:
     return (normalize(gold, by) or None) if loses else None
 
 
-def _squad(text: str) -> str:
+def _normalize_squad(text: str) -> str:
     """Search-R1's `normalize_answer` (`qa_em.py`)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def _text(text: str) -> str:
+def _normalize_text(text: str) -> str:
     text = fold(text)
     bullet = _BULLET.match(text)
     text = _EMPHASIS.sub(r"\2", text if bullet is None else text[bullet.end() :])
     text = _THOUSANDS.sub(lambda number: number[1].replace(",", ""), text)
     text = _BETWEEN.sub(r"\1 ", _HYPHEN.sub(" ", _LONG_DASH.sub("-", text)))
-    chunks = [chunk for chunk in text.casefold().split() if _bare(chunk)]
+    chunks = [chunk for chunk in text.casefold().split() if _strip_punctuation(chunk)]
     start = next((at for at, chunk in enumerate(chunks[:-1]) if chunk.lstrip(_OPENING) not in _LEADING), -1)
-    return " ".join(map(_bare, chunks[start:]))
+    return " ".join(map(_strip_punctuation, chunks[start:]))
 
 
-def _bare(chunk: str) -> str:
+def _strip_punctuation(chunk: str) -> str:
     """A word without the punctuation around it; brackets that belong to the word stay: f(x)."""
     if _ABBREVIATION.fullmatch(chunk):
         return chunk.replace(".", "")
@@ -121,7 +121,7 @@ def _without_points(chunk: str) -> str:
 
 def _without_brackets(chunk: str) -> str:
     """Brackets at the ends go where they enclose the whole word or have no partner in it."""
-    partners = dict(_partners(chunk))
+    partners = dict(_pair_brackets(chunk))
     first, last = chunk[:1] in _PAIRS, chunk[-1:] in _PAIRS.values()
     if first and partners.get(0) == len(chunk) - 1:
         return chunk[1:-1]
@@ -132,7 +132,7 @@ def _without_brackets(chunk: str) -> str:
     return chunk
 
 
-def _partners(chunk: str) -> Iterator[tuple[int, int]]:
+def _pair_brackets(chunk: str) -> Iterator[tuple[int, int]]:
     """Places of brackets that open and close one another."""
     opened: list[int] = []
     for at, character in enumerate(chunk):

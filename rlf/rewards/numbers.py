@@ -45,7 +45,7 @@ def last_number(text: str) -> float | None:
     >>> [last_number(each) for each in ("\\u22125", "4,2", "1/2", "3 x 10^5", "1 000 000")]
     [-5.0, 4.2, 0.5, 300000.0, 1000000.0]
     """
-    values = (_value(match) for match in _EXPRESSION.finditer(_in_ascii(text[-_MAX_CHARS:])))
+    values = (_read_value(match) for match in _EXPRESSION.finditer(_in_ascii(text[-_MAX_CHARS:])))
     finite = [value for value in values if value is not None and math.isfinite(value)]
     return finite[-1] if finite else None
 
@@ -64,23 +64,23 @@ def _in_ascii(text: str) -> str:
     return _SIGN_IN_WORDS.sub(r"\g<start>\g<space>-", text)
 
 
-def _value(match: re.Match[str]) -> float | None:
+def _read_value(match: re.Match[str]) -> float | None:
     """The number that an expression is; None where it is none."""
-    number = _decimal(match["first"])
+    number = _read_decimal(match["first"])
     try:
         if match["ten"] is not None:
             number *= 10.0 ** int(match["ten"])
         elif match["power"] is not None:
             number **= int(match["power"])
         elif match["under"] is not None:
-            under = _decimal(match["under"])
+            under = _read_decimal(match["under"])
             number = number / under if match["over"] is None else number + int(match["over"]) / under
     except (ZeroDivisionError, OverflowError):
         return None
     return -number if match["sign"] == "-" else number
 
 
-def _decimal(text: str) -> float:
+def _read_decimal(text: str) -> float:
     """A number of digits, points, commas and other marks between groups of three.
 
     Of the two marks the last is the decimal one. Digits between marks that are no groups of three are a list, of which

@@ -28,7 +28,7 @@ def as_rows(value: Any) -> list[Row] | None:
     table = value.get("rows") if isinstance(value, Mapping) else value
     if not isinstance(table, list) or not all(isinstance(row, list | tuple) for row in table):
         return None
-    return [tuple(map(_cell, row)) for row in table]
+    return [tuple(map(_to_comparable, row)) for row in table]
 
 
 def is_near(got: Row, expected: Row, tolerance: float | None) -> bool:
@@ -65,10 +65,10 @@ class _Near:
         self._rows, self._tolerance = rows, tolerance
         by_shape: dict[Row, list[int]] = {}
         for at, row in enumerate(rows):
-            by_shape.setdefault(_shape(row), []).append(at)
-        self._lots = {shape: self._ordered(shape, places) for shape, places in by_shape.items()}
+            by_shape.setdefault(_row_shape(row), []).append(at)
+        self._lots = {shape: self._order_rows(shape, places) for shape, places in by_shape.items()}
 
-    def _ordered(self, shape: Row, places: list[int]) -> tuple[int | None, list[float], list[int]]:
+    def _order_rows(self, shape: Row, places: list[int]) -> tuple[int | None, list[float], list[int]]:
         """A column of numbers, its numbers in order, and the places of their rows."""
         columns = [column for column, cell in enumerate(shape) if cell is None]
         if not columns:
@@ -79,14 +79,14 @@ class _Near:
 
     def places(self, row: Row) -> Iterator[int]:
         """Where the rows are that are near this one."""
-        column, numbers, places = self._lots.get(_shape(row), (None, [], []))
+        column, numbers, places = self._lots.get(_row_shape(row), (None, [], []))
         if column is not None:
-            low, high = _window(row[column], self._tolerance)
+            low, high = _near_window(row[column], self._tolerance)
             places = places[bisect_left(numbers, low) : bisect_right(numbers, high)]
         return (at for at in places if is_near(row, self._rows[at], self._tolerance))
 
 
-def _window(number: float, tolerance: float | None) -> tuple[float, float]:
+def _near_window(number: float, tolerance: float | None) -> tuple[float, float]:
     """Where every number lies that is near this one; it may be wider."""
     absolute, relative = (_ABSOLUTE, _RELATIVE) if tolerance is None else (tolerance, tolerance)
     if relative >= 1:
@@ -101,10 +101,10 @@ def _window(number: float, tolerance: float | None) -> tuple[float, float]:
 def _num_matched(near: Sequence[Sequence[int]]) -> int:
     """The size of a largest matching: each place on the left with the places on the right that it can have."""
     owner: dict[int, int] = {}
-    return sum(_augment(start, near, owner) for start in range(len(near)))
+    return sum(_augment_match(start, near, owner) for start in range(len(near)))
 
 
-def _augment(start: int, near: Sequence[Sequence[int]], owner: dict[int, int]) -> bool:
+def _augment_match(start: int, near: Sequence[Sequence[int]], owner: dict[int, int]) -> bool:
     """Finds a place for one more, moving others where need be; breadth first, without recursion."""
     came_from: dict[int, int] = {}
     waiting = deque([start])
@@ -117,12 +117,12 @@ def _augment(start: int, near: Sequence[Sequence[int]], owner: dict[int, int]) -
             if right in owner:
                 waiting.append(owner[right])
                 continue
-            _move(right, came_from, owner, near, start)
+            _move_matches(right, came_from, owner, near, start)
             return True
     return False
 
 
-def _move(
+def _move_matches(
     right: int, came_from: Mapping[int, int], owner: dict[int, int], near: Sequence[Sequence[int]], start: int
 ) -> None:
     """Gives a free place to the last of a path, the place that it leaves to the one before, and so on."""
@@ -135,20 +135,20 @@ def _move(
         right = before
 
 
-def _cell(value: Any) -> Any:
+def _to_comparable(value: Any) -> Any:
     """A cell that can be compared and hashed; lists and mappings of JSON columns become tuples."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, Mapping):
-        return tuple(sorted((str(key), _cell(child)) for key, child in value.items()))
+        return tuple(sorted((str(key), _to_comparable(child)) for key, child in value.items()))
     if isinstance(value, list | tuple):
-        return tuple(map(_cell, value))
+        return tuple(map(_to_comparable, value))
     return _NAN if value != value else value
 
 
-def _shape(row: Row) -> Row:
+def _row_shape(row: Row) -> Row:
     """The row with its numbers left out: near rows have the same."""
-    return tuple(None if _is_number(cell) else _shape(cell) if isinstance(cell, tuple) else (cell,) for cell in row)
+    return tuple(None if _is_number(cell) else _row_shape(cell) if isinstance(cell, tuple) else (cell,) for cell in row)
 
 
 def _cell_is_near(got: Any, expected: Any, tolerance: float | None) -> bool:

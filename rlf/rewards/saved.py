@@ -48,10 +48,10 @@ def read_saved(path: Path) -> list[Scored]:
                 found.append(_read_line(json.loads(line), number))
             except ValidationError as error:
                 faults += [
-                    _fault(path, number, ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()
+                    _line_fault(path, number, ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()
                 ]
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                faults.append(_fault(path, number, "", f"it holds no trajectory: {error}"))
+                faults.append(_line_fault(path, number, "", f"it holds no trajectory: {error}"))
     if faults:
         raise SpecError(faults)
     if not found:
@@ -65,5 +65,5 @@ def _read_line(values: Any, number: int) -> Scored:
     return SavedTrajectory.model_validate(values).scored(number)
 
 
-def _fault(path: Path, line: int, key: str, message: str) -> Fault:
+def _line_fault(path: Path, line: int, key: str, message: str) -> Fault:
     return Fault(Place(str(path), line, 1), key, f"{message[:1].lower()}{message[1:]}. Correct the line.")

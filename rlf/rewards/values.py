@@ -21,7 +21,7 @@ def value_key(value: Any) -> ValueKey | None:
     (True, True, False)
     """
     if isinstance(value, str):
-        return "text", _normal(value)
+        return "text", _normalize_value(value)
     if isinstance(value, bool):
         return "truth", value
     return ("number", value) if isinstance(value, int | float) else None
@@ -46,17 +46,17 @@ def _add_keys(value: Any, keys: set[ValueKey]) -> None:
 def text_keys(text: str) -> frozenset[ValueKey]:
     """The keys of what a text holds: the values of a JSON object or list; else it as a text, and as what JSON reads."""
     if text[:1].isalpha() and text not in ("true", "false", "null"):
-        return frozenset([("text", _normal(text))])
+        return frozenset([("text", _normalize_value(text))])
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        return frozenset([("text", _normal(text))])
+        return frozenset([("text", _normalize_value(text))])
     keys = value_keys(found)
-    return keys if isinstance(found, dict | list) else keys | {("text", _normal(text))}
+    return keys if isinstance(found, dict | list) else keys | {("text", _normalize_value(text))}
 
 
 @lru_cache(maxsize=65_536)
-def _normal(text: str) -> str:
+def _normalize_value(text: str) -> str:
     """The normalised text; one that a normalisation leaves nothing of as it stands."""
     if text.isalnum() and text.isascii():  # one word, which is its own normal form but for case
         return text.casefold()

@@ -69,10 +69,10 @@ class Verifier:
         try:
             match self._compare:
                 case "tests_passed":
-                    return await self._tests(trajectory)
+                    return await self._run_tests(trajectory)
                 case "callable":
                     return await self._by_function(trajectory)
-            return await self._compared(trajectory)
+            return await self._compare_best(trajectory)
         except _CannotSay as why:
             return Verdict(None, str(why)[:_MAX_REASON_CHARS])
         except _Wrong as why:
@@ -85,10 +85,10 @@ class Verifier:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    async def _compared(self, trajectory: Trajectory) -> Verdict:
+    async def _compare_best(self, trajectory: Trajectory) -> Verdict:
         """The best over what is expected, of which any will do."""
-        expected = await self._expected(trajectory.task)
-        got = await self._produced(trajectory)
+        expected = await self._find_expected(trajectory.task)
+        got = await self._run_produced(trajectory)
         compare, tolerance = COMPARISONS[self._compare], self._tolerance
         try:
             results = [compare(told_by(got), each, tolerance) for each in expected]
@@ -107,16 +107,16 @@ class Verifier:
             self._context.notify("warning", f"{words}. Leave such tasks out of the data. Reported once.")
         self._has_warned = True
 
-    async def _expected(self, task: Task) -> list[Told]:
-        told = await self._expectation(task)
+    async def _find_expected(self, task: Task) -> list[Told]:
+        told = await self._read_expectation(task)
         if isinstance(told, ToolResult):
             return [told_by(told)]
         return [told_in(gold) for gold in told] if self._column is None else [told_in(told)]
 
-    async def _expectation(self, task: Task) -> Any:
+    async def _read_expectation(self, task: Task) -> Any:
         """The column's value, the gold's result, or every gold answer. Raises _CannotSay."""
         if self._gold_templates is not None:
-            return await self._gold(task, self._gold_templates)
+            return await self._run_gold(task, self._gold_templates)
         if self._column is None:
             answers = golds(task.answer)
             if not answers:
@@ -127,7 +127,7 @@ class Verifier:
             raise _CannotSay(f"task {task.id} has nothing in column {self._column!r}")
         return value
 
-    async def _gold(self, task: Task, templates: FilledValue) -> ToolResult:
+    async def _run_gold(self, task: Task, templates: FilledValue) -> ToolResult:
         """What the tool says to the gold, run once however many trajectories ask."""
         try:
             arguments = gold_arguments(templates, task)
@@ -136,7 +136,7 @@ class Verifier:
         key = json.dumps(arguments, sort_keys=True, default=repr)
         if key not in self._golds:
             name = hashlib.sha256(key.encode()).hexdigest()[:16]  # the same whichever task asks first
-            self._golds[key] = asyncio.ensure_future(self._call(arguments, f"gold/{name}"))
+            self._golds[key] = asyncio.ensure_future(self._call_tool(arguments, f"gold/{name}"))
         try:
             result = await asyncio.shield(self._golds[key])
         except _CannotSay:
@@ -150,28 +150,28 @@ class Verifier:
             raise _CannotSay(f"the gold of task {task.id}: its result is longer than the tool's limits show")
         return result
 
-    async def _produced(self, trajectory: Trajectory, number: int = 0, **further: str) -> ToolResult:
+    async def _run_produced(self, trajectory: Trajectory, number: int = 0, **further: str) -> ToolResult:
         """What the tool says to what the model produced. Raises _Wrong or _CannotSay."""
-        result = await self._run(trajectory, number, **further)
+        result = await self._run_tool(trajectory, number, **further)
         if result.outcome is not Outcome.OK:
             raise _Wrong(f"{self._tool}: {result.outcome}: {result.text}")
         if _is_cut(result):
             raise _Wrong(f"{self._tool}: its result is longer than the tool's limits show")
         return result
 
-    async def _run(self, trajectory: Trajectory, number: int, **further: str) -> ToolResult:
+    async def _run_tool(self, trajectory: Trajectory, number: int, **further: str) -> ToolResult:
         try:
             arguments = self._templates.fill(
                 {**_offer_task(trajectory.task), **_offer_trajectory(trajectory), **further}, whole=True
             )
         except TemplateFault as fault:
             raise _Wrong(f"nothing to verify: {fault}") from fault
-        result = await self._call(arguments, f"{trajectory.id}/{number}")
+        result = await self._call_tool(arguments, f"{trajectory.id}/{number}")
         if result.outcome.is_infrastructure or result.outcome is Outcome.UNKNOWN_TOOL:
             raise _CannotSay(f"{self._tool}: {result.outcome}: {result.text}")
         return result
 
-    async def _call(self, arguments: Mapping[str, Any], name: str) -> ToolResult:
+    async def _call_tool(self, arguments: Mapping[str, Any], name: str) -> ToolResult:
         """One call, apart from every other: what the tool holds for it is given back. Raises _CannotSay in time."""
         tools, id_ = self._context.tools, f"verify/{self._name}/{name}"
         async with self._permits:
@@ -183,15 +183,15 @@ class Verifier:
             finally:
                 await tools.end_trajectory(id_)
 
-    async def _tests(self, trajectory: Trajectory) -> Verdict:
+    async def _run_tests(self, trajectory: Trajectory) -> Verdict:
         """The share of the tests that pass, each in a call of its own."""
-        tests = await self._expectation(trajectory.task)
+        tests = await self._read_expectation(trajectory.task)
         if isinstance(tests, str):
             told = told_in(tests)
             tests = told.value if isinstance(told.value, list) else [tests]
         if not isinstance(tests, Sequence) or not tests:
             raise _CannotSay(f"task {trajectory.task.id} has no list of tests")
-        said = await asyncio.gather(*(self._test(trajectory, at, str(test)) for at, test in enumerate(tests)))
+        said = await asyncio.gather(*(self._run_test(trajectory, at, str(test)) for at, test in enumerate(tests)))
         unsaid = next((why for why in said if isinstance(why, _CannotSay)), None)
         if unsaid is not None:
             raise unsaid
@@ -200,17 +200,17 @@ class Verifier:
         num_passed = len(said) - len(failed)
         return Verdict(num_passed / len(said), f"{num_passed} of {len(said)} tests{first}"[:_MAX_REASON_CHARS])
 
-    async def _test(self, trajectory: Trajectory, number: int, test: str) -> _Wrong | _CannotSay | None:
+    async def _run_test(self, trajectory: Trajectory, number: int, test: str) -> _Wrong | _CannotSay | None:
         """Why a test does not pass; None where it does."""
         try:
-            await self._produced(trajectory, number, test=test)
+            await self._run_produced(trajectory, number, test=test)
         except (_Wrong, _CannotSay) as why:
             return why
         return None
 
     async def _by_function(self, trajectory: Trajectory) -> Verdict:
         assert self._function is not None, "compare: callable without a callable"
-        expected, got = await self._expectation(trajectory.task), await self._produced(trajectory)
+        expected, got = await self._read_expectation(trajectory.task), await self._run_produced(trajectory)
         try:
             value = await self._function(got, expected, **self._function.taken(trajectory.task.columns, after=2))
             return Verdict(None, f"{self._callable} returned None") if value is None else Verdict(float(value))

@@ -43,8 +43,8 @@ class CodeFenceFormat(ChatFormat):
     near_marks = Marks.of(r"` ?` ?`[ \t]*py", "py")
     by_name = True
 
-    def _bind(self) -> None:
-        super()._bind()
+    def _bind_tokenizer(self) -> None:
+        super()._bind_tokenizer()
         self._tool = text_tool(self.tools, "code_fence", ("python", "code"))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
@@ -64,7 +64,7 @@ class CodeFenceFormat(ChatFormat):
         tokens = self._renderer.reply("\n".join(shown), self._ends.texts[0])
         return tokens[1:] if closed else tokens
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._tool)
 
     def write_call(self, call: ToolCall) -> str:

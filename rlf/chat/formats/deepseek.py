@@ -66,8 +66,8 @@ class DeepseekFormat(ChatFormat):
     always_fenced: ClassVar[bool] = False
     """Whether calls are fenced whatever the template writes."""
 
-    def _bind(self) -> None:
-        super()._bind()
+    def _bind_tokenizer(self) -> None:
+        super()._bind_tokenizer()
         template = template_of(self.tokenizer)
         is_fenced = "```json" in template
         self._is_fenced = is_fenced or self.always_fenced
@@ -91,9 +91,9 @@ class DeepseekFormat(ChatFormat):
             return self._renderer.prompt(messages, tools)
         is_told = bool(messages) and messages[0].role == "system"
         said, rest = (messages[0].content + "\n\n", messages[1:]) if is_told else ("", messages)
-        return self._renderer.prompt([Message("system", said + self._describe(tools)), *rest], ())
+        return self._renderer.prompt([Message("system", said + self._describe_tools(tools)), *rest], ())
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._is_fenced)
 
     def write_call(self, call: ToolCall) -> str:
@@ -103,7 +103,7 @@ class DeepseekFormat(ChatFormat):
         text = before.replace("NAME", call.name) + write_json(dict(call.arguments)) + after
         return self._check_written(call, text)
 
-    def _describe(self, tools: Sequence[ToolDescription]) -> str:
+    def _describe_tools(self, tools: Sequence[ToolDescription]) -> str:
         """The tools in the words of DeepSeek's model card."""
         lines = ["## Tools\nYou have access to the following tools:"]
         for tool in tools:
@@ -126,16 +126,16 @@ class _Scan(Scan):
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _SECTION:
-            return self._section(tag.start(), tag.end())
+            return self._read_section(tag.start(), tag.end())
         if tag[1] == _OPEN:
-            return self._broken(tag.start(), tag.end(), _NO_SECTION)
+            return self._record_broken(tag.start(), tag.end(), _NO_SECTION)
         return self.fail_stray(tag)
 
-    def _section(self, start: int, position: int) -> int:
+    def _read_section(self, start: int, position: int) -> int:
         """Reads calls to the end of their section."""
         text, num_found = self.text, len(self.found)
         while text.startswith(_OPEN, position):
-            position = self._call(position, position + len(_OPEN))
+            position = self._read_call(position, position + len(_OPEN))
             position = _SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches anything
         is_empty = len(self.found) == num_found
         if text.startswith(_END_SECTION, position):
@@ -152,19 +152,19 @@ class _Scan(Scan):
             self.fail(FailureClass.UNTERMINATED, start, position)
         return position
 
-    def _call(self, start: int, body: int) -> int:
+    def _read_call(self, start: int, body: int) -> int:
         """Reads one call whose text begins at `body`; returns the position after it."""
         head = self.head.match(self.text, body)
         if head is None:
-            return self._broken(start, body, _NO_HEAD)
+            return self._record_broken(start, body, _NO_HEAD)
         read = read_json(self.text, head.end())
         if isinstance(read, CallFault):
             end = self.balanced_end(head.end(), _BRACKET, self.closing) or head.end()
-            return self._broken(start, end, read.asking_for(_WRITE))
+            return self._record_broken(start, end, read.asking_for(_WRITE))
         value, end = read
         closing = self.closing.match(self.text, end)
         if closing is None:
-            return self._broken(start, end, _MORE)
+            return self._record_broken(start, end, _MORE)
         name = head[1].strip()
         fault = None if name and isinstance(value, dict) else _NO_OBJECT if name else _NO_NAME
         if fault is not None:
@@ -173,6 +173,6 @@ class _Scan(Scan):
             self.found.append((start, ToolCall(name, value)))
         return closing.end()
 
-    def _broken(self, start: int, search_from: int, fault: CallFault) -> int:
+    def _record_broken(self, start: int, search_from: int, fault: CallFault) -> int:
         """Records a call that cannot be read. It ends at its closing token, or before the one that shows it missing."""
         return self.fail_block(start, search_from, fault, _CLOSE, _BOUNDARY)

@@ -82,15 +82,15 @@ class Glm4Format(ChatFormat):
         return tokens[1:] if closed and turn.endswith(_USER) else tokens
 
     @cached_property
-    def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
+    def _schema_by_tool(self) -> Mapping[str, Mapping[str, Any]]:
         return parameter_schemas(self.tools)
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._schemas)
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
+        return _Scan(self._ends.cut_from(text), truncated, self._schema_by_tool)
 
     def write_call(self, call: ToolCall) -> str:
         """As GLM's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
-        schemas = self._schemas.get(call.name, {})
+        schemas = self._schema_by_tool.get(call.name, {})
         lines = [f"{_OPEN}{call.name}"]
         for key, value in call.arguments.items():
             shown = write_value(value, schemas.get(key))
@@ -116,10 +116,12 @@ class _Scan(Scan):
         start, name = tag.start(), _NAME.match(self.text, tag.end())
         if name is None:
             unnamed = self.text.startswith(("<arg_key>", _CLOSE), tag.end())
-            return self._broken(FailureClass.MISSING_NAME if unnamed else FailureClass.BAD_CALL, start, tag.end())
-        return self._arguments(start, name[1], name.end())
+            return self._record_broken(
+                FailureClass.MISSING_NAME if unnamed else FailureClass.BAD_CALL, start, tag.end()
+            )
+        return self._read_arguments(start, name[1], name.end())
 
-    def _arguments(self, start: int, name: str, position: int) -> int:
+    def _read_arguments(self, start: int, name: str, position: int) -> int:
         """Reads the arguments of the call that begins at `start`, and its end."""
         text, schemas = self.text, self.schemas.get(name, {})
         arguments: dict[str, Any] = {}
@@ -127,7 +129,7 @@ class _Scan(Scan):
         while key := _KEY.match(text, position):
             end = _VALUE_END.search(text, key.end())
             if end is None:
-                return self._broken(FailureClass.UNTERMINATED, start, key.end())
+                return self._record_broken(FailureClass.UNTERMINATED, start, key.end())
             if _ARGUMENT_TAG.search(text, key.end(), end.start()):
                 return self._run_together(start, key.end(), end.start())
             label = key[1].strip()
@@ -139,7 +141,7 @@ class _Scan(Scan):
             arguments[label] = value
             position = end.end()
         if not text.startswith(_CLOSE, position):
-            return self._broken(FailureClass.BAD_CALL, start, position)
+            return self._record_broken(FailureClass.BAD_CALL, start, position)
         position += len(_CLOSE)
         if fault:
             self.fail(FailureClass.BAD_ARGUMENTS, start, position, f"{fault} The call was not run.")
@@ -170,5 +172,5 @@ class _Scan(Scan):
                 return tag.end()
         return None
 
-    def _broken(self, kind: FailureClass, start: int, search_from: int) -> int:
+    def _record_broken(self, kind: FailureClass, start: int, search_from: int) -> int:
         return self.fail_block(start, search_from, CallFault(kind, _GRAMMAR.messages[kind]), _CLOSE)

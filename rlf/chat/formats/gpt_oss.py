@@ -80,8 +80,8 @@ class GptOssFormat(ChatFormat):
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
     ) -> list[int]:
         """A message from `functions.NAME` per result; what follows a turn that names no tool is a user message."""
-        scan = self._scan(turn, False)
-        observed = self._read(scan).observed[: len(results)]
+        scan = self._make_scan(turn, False)
+        observed = self._run_scan(scan).observed[: len(results)]
         names = [item.name if isinstance(item, ToolCall) else scan.names.get(item.position, "") for item in observed]
         if turn and not any(names):
             return self.user_turn("\n".join(results), closed=closed)
@@ -99,7 +99,7 @@ class GptOssFormat(ChatFormat):
         tokens = self._renderer.reply(text, _END)
         return tokens[1:] if closed else tokens
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(text, truncated)
 
     def write_answer(self, text: str) -> str:
@@ -137,11 +137,13 @@ class _Scan(Scan):
         start, body = tag.start(), tag.end()
         recipient, channel = tag["first"] or tag["then"], tag["channel"]
         if tag["start"] is None and start > self.begin:
-            return self._broken(start, body, FailureClass.BAD_CALL, "Begin each message with <|start|>assistant.", "")
+            return self._record_broken(
+                start, body, FailureClass.BAD_CALL, "Begin each message with <|start|>assistant.", ""
+            )
         if channel == "analysis" and recipient is None:
-            return self._analysis(start, body)
+            return self._read_analysis(start, body)
         if recipient is not None:
-            return self._call(start, body, recipient, channel)
+            return self._read_call(start, body, recipient, channel)
         end = _ENDS.search(self.text, body)
         if end is None and self.truncated:
             return self.cut(FailureClass.TRUNCATED, start)
@@ -161,27 +163,27 @@ class _Scan(Scan):
         """Text on no channel is a failure; the rest is judged as in every format."""
         *stray, (tail, end) = self.prose
         for span in stray if self.truncated else self.prose:
-            self._stray(*span)
+            self._record_stray(*span)
         if len(self.finals) > 1:
             self.fail(FailureClass.TWO_ANSWERS, self.finals[1][0], self.finals[-1][1])
         left = _ENDS.sub("", self.text[tail:end]).strip() if self.truncated else ""
         self.prose = [*self.spoken, (tail if left else end, end)]
         return super().finish()
 
-    def _stray(self, start: int, end: int) -> None:
+    def _record_stray(self, start: int, end: int) -> None:
         """Records text outside messages; a stop token that ends nothing says nothing."""
         if not _ENDS.sub("", self.text[start:end]).strip():
             return
         looks = self.lookalikes.first(self.text[start:end]) is not None
         self.fail(FailureClass.WRONG_TAG if looks else FailureClass.EMPTY, start, end)
 
-    def _analysis(self, start: int, body: int) -> int:
+    def _read_analysis(self, start: int, body: int) -> int:
         end = self.text.find(_END, body)
         stop = end if end >= 0 else len(self.text)
         self.thought(body, stop)
         return end + len(_END) if end >= 0 else self.cut(FailureClass.UNCLOSED_THINKING, start)
 
-    def _call(self, start: int, body: int, recipient: str, channel: str) -> int:
+    def _read_call(self, start: int, body: int, recipient: str, channel: str) -> int:
         """Reads the message of a call; returns the position after it."""
         named = _RECIPIENT.fullmatch(recipient)
         name = named[1] if named else ""
@@ -189,12 +191,12 @@ class _Scan(Scan):
         fault = FailureClass.BAD_JSON
         if isinstance(read, CallFault):
             end = self.balanced_end(body, _BRACKETS, _CALL_CLOSING) or body
-            return self._broken(start, end, fault, read.asking_for(f"Write {_FORM}").message, name)
+            return self._record_broken(start, end, fault, read.asking_for(f"Write {_FORM}").message, name)
         arguments, end = read
         closing = _CALL_CLOSING.match(self.text, end)
         if closing is None:
             blank = _ENDS.match(self.text, end)
-            return self._broken(start, end, FailureClass.UNTERMINATED if blank else fault, "", name)
+            return self._record_broken(start, end, FailureClass.UNTERMINATED if blank else fault, "", name)
         if channel != "commentary" or not name:
             self._fail_call(
                 FailureClass.BAD_CALL if name else FailureClass.MISSING_NAME, start, closing.end(), "", name
@@ -205,7 +207,7 @@ class _Scan(Scan):
             self.found.append((start, ToolCall(name, arguments)))
         return closing.end()
 
-    def _broken(self, start: int, search_from: int, kind: FailureClass, message: str, name: str) -> int:
+    def _record_broken(self, start: int, search_from: int, kind: FailureClass, message: str, name: str) -> int:
         """Records a call that cannot be read, up to the token that ends its message."""
         end = _ENDS.search(self.text, search_from)
         if end is None:

@@ -60,7 +60,7 @@ class HermesFormat(ChatFormat):
             return None
         return f"its chat template asks for calls as JSON with `arguments` in {_OPEN} tags"
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated)
 
     def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
@@ -83,10 +83,10 @@ class _Scan(Scan):
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _OPEN:
-            return self._block(tag.start(), tag.end())
+            return self._read_block(tag.start(), tag.end())
         return self.fail_stray(tag)
 
-    def _block(self, start: int, body: int) -> int:
+    def _read_block(self, start: int, body: int) -> int:
         """Reads one `<tool_call>` block whose text begins at `body`; returns the position after it."""
         read = read_json(self.text, body)
         if isinstance(read, CallFault):

@@ -74,8 +74,8 @@ class KimiK2Format(ChatFormat):
 
         What follows a turn that calls nothing is said by the user.
         """
-        scan = self._scan(turn, False)
-        parsed = self._read(scan)
+        scan = self._make_scan(turn, False)
+        parsed = self._run_scan(scan)
         if turn and not parsed.calls:
             tokens = self._renderer.reply("\n".join(results), _END_OF_TURN)
         else:
@@ -102,7 +102,7 @@ class KimiK2Format(ChatFormat):
             parts.append(f"{text}{write_json(dict(call.arguments))}{_CALL_END}")
         return "".join([*parts, _END])
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated)
 
 
@@ -125,16 +125,16 @@ class _Scan(Scan):
     def read(self, tag: re.Match[str]) -> int:
         start, mark = tag.start(), tag[1]
         if mark == _BEGIN:
-            return self._section(start, tag.end())
+            return self._read_section(start, tag.end())
         if mark == _CALL:
             # The whole call is no call, and what it holds is not read as prose.
-            end = self._call(start, tag.end(1))
+            end = self._read_call(start, tag.end(1))
             del self.found[-1]
             self.fail(FailureClass.BAD_CALL, start, end, structural=end == len(self.text))
             return end
         return self.fail_stray(tag)
 
-    def _section(self, start: int, position: int) -> int:
+    def _read_section(self, start: int, position: int) -> int:
         """Reads the calls of a section up to its end; without one, the whole section is a failure."""
         text, num_found = self.text, len(self.found)
         while mark := _IN_SECTION.search(text, position):
@@ -150,43 +150,47 @@ class _Scan(Scan):
                     self.fail(FailureClass.BAD_CALL, start, position, f"The section holds no call. Write {_FORM}.")
                 return position
             if mark[1] == _CALL:
-                position = self._call(mark.start(), position)
+                position = self._read_call(mark.start(), position)
             elif mark[1] == _CALL_END:
                 self.fail(FailureClass.STRAY_TAG, mark.start(), position)
         del self.found[num_found:]
         return self.cut(FailureClass.UNTERMINATED, start)
 
-    def _call(self, start: int, position: int) -> int:
+    def _read_call(self, start: int, position: int) -> int:
         """Reads one call; `position` is past its first token. Returns the position after it."""
         text = self.text
         written = _ID.match(text, position)
         if written is None:
             nameless = _NAMELESS.match(text, position)
-            return self._broken(FailureClass.MISSING_NAME if nameless else FailureClass.BAD_CALL, start, position)
+            return self._record_broken(
+                FailureClass.MISSING_NAME if nameless else FailureClass.BAD_CALL, start, position
+            )
         value = read_json(text, written.end())
         if isinstance(value, CallFault):
             end = self.balanced_end(written.end(), _BRACKETS, _CALL_CLOSING) or written.end()
-            return self._broken(
+            return self._record_broken(
                 FailureClass.BAD_JSON, start, end, value.asking_for(f"Write {_FORM}.").message, written[1]
             )
         arguments, end = value
         closing = _CALL_CLOSING.match(text, end)
         if closing is None:
-            return self._broken(FailureClass.BAD_JSON, start, end, given=written[1])
+            return self._record_broken(FailureClass.BAD_JSON, start, end, given=written[1])
         if isinstance(arguments, dict):
             self.found.append((start, ToolCall(written[2], arguments)))
         else:
             self.fail(FailureClass.BAD_ARGUMENTS, start, closing.end())
-        self._remember(written[1])
+        self._remember_id(written[1])
         return closing.end()
 
-    def _remember(self, given: str) -> None:
+    def _remember_id(self, given: str) -> None:
         item = self.found[-1][1]
         self.ids[id(item)] = (item, given)
 
-    def _broken(self, kind: FailureClass, start: int, search_from: int, message: str = "", given: str = "") -> int:
+    def _record_broken(
+        self, kind: FailureClass, start: int, search_from: int, message: str = "", given: str = ""
+    ) -> int:
         """Records a call that cannot be read: to its end, or to the mark that shows that the end is missing."""
         end = self.fail_block(start, search_from, CallFault(kind, message), _CALL_END, _IN_SECTION)
         if given:
-            self._remember(given)
+            self._remember_id(given)
         return end

@@ -85,7 +85,7 @@ class Llama3Format(ChatFormat):
             return None
         return 'its chat template has <|start_header_id|> and asks for calls as JSON with "parameters"'
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, frozenset(tool.name for tool in self.tools))
 
     def write_call(self, call: ToolCall) -> str:
@@ -108,18 +108,18 @@ class _Scan(Scan):
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] != _PYTHON:
-            return self._json(tag.start(), tag.start(), is_call=False)
+            return self._read_json(tag.start(), tag.start(), is_call=False)
         if self.text.startswith(("{", "["), tag.end()):
-            return self._json(tag.start(), tag.end(), is_call=True)
-        return self._builtin(tag.start(), tag.end())
+            return self._read_json(tag.start(), tag.end(), is_call=True)
+        return self._read_builtin(tag.start(), tag.end())
 
-    def _json(self, start: int, body: int, *, is_call: bool) -> int:
+    def _read_json(self, start: int, body: int, *, is_call: bool) -> int:
         """Reads the object or list at `body`; `is_call` means that it cannot be part of an answer."""
         read: tuple[Any, int] | CallFault | None = None
         if self.num_broken <= _MAX_BROKEN:
             read = read_json(self.text, body)
         if read is None or isinstance(read, CallFault):
-            return self._broken(start, body, read, is_call=is_call)
+            return self._record_broken(start, body, read, is_call=is_call)
         value, end = read
         if not is_call and not self._is_meant(value, body, end):
             self.prose.append((start, end))
@@ -141,9 +141,9 @@ class _Scan(Scan):
             return _LIST
         if _BEFORE.search(self.text[max(self.kept[0], start - _REACH) : start]) or _AFTER.match(self.text, end):
             return _NESTED
-        return _call(value)
+        return _make_call(value)
 
-    def _broken(self, start: int, body: int, fault: CallFault | None, *, is_call: bool) -> int:
+    def _record_broken(self, start: int, body: int, fault: CallFault | None, *, is_call: bool) -> int:
         """Records JSON that cannot be read, unless it is part of an answer."""
         if not is_call and _CALL_LIKE.match(self.text, body) is None:
             self.num_broken += 1
@@ -160,7 +160,7 @@ class _Scan(Scan):
         self.fail(fault.kind, start, end, fault.message.replace(FORM, _FORM))
         return end
 
-    def _builtin(self, start: int, body: int) -> int:
+    def _read_builtin(self, start: int, body: int) -> int:
         """Reads `name.call(key=value, ...)`."""
         head = _BUILTIN.match(self.text, body)
         if head is None:
@@ -183,7 +183,7 @@ class _Scan(Scan):
         return self.fail_up_to(_THINKING, _BAD_KEYWORDS, start, body)
 
 
-def _call(value: dict[str, Any]) -> ToolCall | CallFault:
+def _make_call(value: dict[str, Any]) -> ToolCall | CallFault:
     """The call that an object is."""
     given = [key for key in ("parameters", "arguments") if key in value]
     name = value.get("name")

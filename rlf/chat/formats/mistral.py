@@ -55,10 +55,10 @@ class MistralFormat(ChatFormat):
     call_marks = Marks.of(r"\[\s?TOOL_CALLS?\b", "[")
     near_marks = Marks.of(r"\[/?(?:ARGS|CALL_ID|TOOL_)", "[")
 
-    def _bind(self) -> None:
+    def _bind_tokenizer(self) -> None:
         if self.tokenizer.eos_token_id is None and self.fits(template_of(self.tokenizer)):
             raise RlfError("chat.format: mistral: the model's tokenizer has no eos_token; set it, e.g. to </s>.")
-        super()._bind()
+        super()._bind_tokenizer()
         template = template_of(self.tokenizer)
         self._is_named = _ARGS in template
         self.call_ends = ("}",) if self._is_named else ("}]",)
@@ -78,14 +78,14 @@ class MistralFormat(ChatFormat):
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
     ) -> list[int]:
         """`[TOOL_RESULTS]` for each result, under the id that the model gave its call; a call without one gets one."""
-        scan = self._scan(turn, False)
-        observed = self._read(scan).observed[: len(results)]
+        scan = self._make_scan(turn, False)
+        observed = self._run_scan(scan).observed[: len(results)]
         known = [scan.ids.get(id(item), "") for item in observed] + [""] * (len(results) - len(observed))
         calls = [CallId("call", given or f"{index:09d}") for index, given in enumerate(known)]
         tokens = self._renderer.observation(results, calls, after_calls=False, images=images)
         return tokens[1:] if closed else tokens
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated)
 
     def write_call(self, call: ToolCall) -> str:
@@ -112,10 +112,10 @@ class _Scan(Scan):
         if tag[1] == _THINK:
             return self._bracketed_thinking(tag.start(), tag.end(1))
         if tag[1] == _END_THINK:
-            return self._rewind(tag.start(), tag.end(1))
+            return self._turn_into_thinking(tag.start(), tag.end(1))
         if self.text.startswith("[", tag.end()) and not self.text.startswith(("[ARGS]", "[CALL_ID]"), tag.end()):
-            return self._list(tag.start(), tag.end())
-        return self._named(tag.start(), tag.end())
+            return self._read_list(tag.start(), tag.end())
+        return self._read_named(tag.start(), tag.end())
 
     def _bracketed_thinking(self, start: int, inside: int) -> int:
         end = self.text.find(_END_THINK, inside)
@@ -125,11 +125,11 @@ class _Scan(Scan):
         self.thought(inside, end)
         return self._end_of_thinking(end + len(_END_THINK))
 
-    def _list(self, start: int, body: int) -> int:
+    def _read_list(self, start: int, body: int) -> int:
         """Reads a JSON list of calls."""
         read = read_json(self.text, body)
         if isinstance(read, CallFault):
-            return self._broken(start, body, read)
+            return self._record_broken(start, body, read)
         value, end = read
         fault = _MORE if _AFTER.match(self.text, end) else None if value else _EMPTY_LIST
         if fault is not None:
@@ -138,23 +138,23 @@ class _Scan(Scan):
         for item in value:
             given = item.get("id") if isinstance(item, dict) else None
             call = as_call({k: v for k, v in item.items() if k != "id"} if isinstance(given, str) else item)
-            self._take(call, given, start, end)
+            self._take_call(call, given, start, end)
         return end
 
-    def _named(self, start: int, body: int) -> int:
+    def _read_named(self, start: int, body: int) -> int:
         """Reads `name[ARGS]{...}`, with or without an id."""
         head = _NAMED.match(self.text, body)
         if head is None or head.end() == body:
             return self.fail_up_to(_NEXT_MARK, _NO_CALL, start, body)
         read = read_json(self.text, head.end())
         if isinstance(read, CallFault):
-            return self._broken(start, head.end(), read)
+            return self._record_broken(start, head.end(), read)
         value, end = read
         call = ToolCall(head[1], value) if head[1] else _NO_NAME
-        self._take(_MORE if _AFTER.match(self.text, end) else call, head[2], start, end)
+        self._take_call(_MORE if _AFTER.match(self.text, end) else call, head[2], start, end)
         return end
 
-    def _take(self, call: ToolCall | CallFault, given: str | None, start: int, end: int) -> None:
+    def _take_call(self, call: ToolCall | CallFault, given: str | None, start: int, end: int) -> None:
         if isinstance(call, CallFault):
             self.fail(call.kind, start, end, call.message)
             return
@@ -162,7 +162,7 @@ class _Scan(Scan):
         if given is not None and _ID.fullmatch(given):
             self.ids[id(call)] = given
 
-    def _broken(self, start: int, body: int, fault: CallFault) -> int:
+    def _record_broken(self, start: int, body: int, fault: CallFault) -> int:
         """Records a call that cannot be read, to where its brackets close or the next mark."""
         end = self.balanced_end(body, _BRACKET, _NO_CLOSING)
         fault = fault.asking_for(_WRITE)

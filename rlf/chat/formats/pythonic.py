@@ -46,8 +46,8 @@ class PythonicFormat(ChatFormat):
     near_marks = Marks.of(rf"<\|python_|{_CALLS}|{_BARE}", "<|", "(")
     by_name = True
 
-    def _bind(self) -> None:
-        super()._bind()
+    def _bind_tokenizer(self) -> None:
+        super()._bind_tokenizer()
         template = template_of(self.tokenizer)
         self._marks = next((marks for marks in _MARKS.items() if marks[0] in template), ("", ""))
         self.call_ends = (self._marks[1] or ")]",)
@@ -62,7 +62,7 @@ class PythonicFormat(ChatFormat):
             return "its chat template writes calls as a Python list"
         return None
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated)
 
     def write_call(self, call: ToolCall) -> str:
@@ -90,11 +90,11 @@ class _Scan(Scan):
         if end is None:
             return self.cut(FailureClass.UNTERMINATED, start)
         if closing:
-            return self._marked(start, body, end, closing)
-        self._read(start, body, end)
+            return self._read_marked(start, body, end, closing)
+        self._read_list(start, body, end)
         return end
 
-    def _marked(self, start: int, body: int, end: int, closing: str) -> int:
+    def _read_marked(self, start: int, body: int, end: int, closing: str) -> int:
         """Reads a list that a token opened and `closing` must end."""
         after = self.text.find(closing, end)
         if after < 0:
@@ -102,10 +102,10 @@ class _Scan(Scan):
         if self.text[end:after].strip():
             self.fail(FailureClass.BAD_CALL, start, after, f"There is text between the list and {closing}.")
         else:
-            self._read(start, body, end)
+            self._read_list(start, body, end)
         return after + len(closing)
 
-    def _read(self, start: int, body: int, end: int) -> None:
+    def _read_list(self, start: int, body: int, end: int) -> None:
         calls = read_calls(self.text[body:end])
         for call in [calls] if isinstance(calls, CallFault) else calls:
             if isinstance(call, CallFault):

@@ -78,11 +78,11 @@ class Qwen3CoderFormat(ChatFormat):
         return f"its chat template writes calls as <function=...><parameter=...> in {_OPEN} tags"
 
     @cached_property
-    def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
+    def _schema_by_tool(self) -> Mapping[str, Mapping[str, Any]]:
         return parameter_schemas(self.tools)
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._schemas)
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
+        return _Scan(self._ends.cut_from(text), truncated, self._schema_by_tool)
 
     def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
         """The call in its `<tool_call>` tags, and each parameter that a following tag ends with its own closing one."""
@@ -94,17 +94,17 @@ class Qwen3CoderFormat(ChatFormat):
                 kinds.add(RepairKind.CLOSING_TAG)
                 raw = re.sub(r"</function>(?!.*</function>)", f"</function>{_CLOSE}", raw, count=1, flags=re.DOTALL)
         function = _FUNCTION.search(raw)
-        closed = _close_parameters(raw, self._schemas.get(function[1].strip(), {})) if function else raw
+        closed = _close_parameters(raw, self._schema_by_tool.get(function[1].strip(), {})) if function else raw
         if closed != raw:
             kinds.add(RepairKind.CLOSING_TAG)
         return (closed, frozenset(kinds)) if kinds else None
 
     def write_call(self, call: ToolCall) -> str:
         """As Qwen's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
-        schemas = self._schemas.get(call.name, {})
+        schemas = self._schema_by_tool.get(call.name, {})
         lines = [f"{_OPEN}\n<function={call.name}>\n"]
         for key, value in call.arguments.items():
-            lines.append(f"<parameter={key}>\n{_write(value, schemas.get(key))}\n</parameter>\n")
+            lines.append(f"<parameter={key}>\n{_write_text(value, schemas.get(key))}\n</parameter>\n")
         text = "".join([*lines, f"</function>\n{_CLOSE}"])
         return self._check_written(call, text)
 
@@ -121,10 +121,10 @@ class _Scan(Scan):
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _OPEN:
-            return self._block(tag.start(), tag.end())
+            return self._read_block(tag.start(), tag.end())
         return self.fail_stray(tag)
 
-    def _block(self, start: int, body: int) -> int:
+    def _read_block(self, start: int, body: int) -> int:
         """Reads one `<tool_call>` block whose text begins at `body`; returns the position after it."""
         function = _FUNCTION.match(self.text, body)
         if function is None:
@@ -138,8 +138,8 @@ class _Scan(Scan):
             if end is None:
                 return self.fail_block(start, parameter.end(), _NO_END, _CLOSE)
             if end[1] is None:
-                return self._unclosed(start, end.start(), _WRONG_END if end[2] else _NO_END)
-            value = _read(self.text[parameter.end() : end.start()], schemas.get(parameter[1]))
+                return self._record_unclosed(start, end.start(), _WRONG_END if end[2] else _NO_END)
+            value = _read_text(self.text[parameter.end() : end.start()], schemas.get(parameter[1]))
             fault = fault or _parameter_fault(parameter[1], value, arguments)
             arguments[parameter[1]] = value
             position = _SPACE.match(self.text, end.end()).end()  # type: ignore[union-attr]  # it matches anything
@@ -157,7 +157,7 @@ class _Scan(Scan):
             return _WRONG_END
         return _NO_END if self.text.startswith((_CLOSE, _OPEN), position) else _TEXT_BETWEEN
 
-    def _unclosed(self, start: int, position: int, fault: CallFault) -> int:
+    def _record_unclosed(self, start: int, position: int, fault: CallFault) -> int:
         """Records a call with a value that is not closed, to the end of the call that holds `position`."""
         for end in _NEARLY_END.finditer(self.text, position):
             if _NOT_THE_END.match(self.text, end.end()) is None:
@@ -186,20 +186,20 @@ def _close_parameters(raw: str, schemas: Mapping[str, Any]) -> str:
     return "".join([*parts, raw[position:]])
 
 
-def _read(text: str, schema: Any) -> Any:
+def _read_text(text: str, schema: Any) -> Any:
     literal = _LITERALS.get(text)
     if literal is not None and isinstance(schema, Mapping) and literal[1] in schema.get("type", ()):
         text = literal[0]
     return read_value(text, schema)
 
 
-def _write(value: Any, schema: Any) -> str:
+def _write_text(value: Any, schema: Any) -> str:
     """The text of a value; JSON that holds a tag which would end it early writes the tag another way."""
     text = write_value(value, schema)
     if _VALUE_END.search(text) is None:
         return text
     as_json = json.dumps(value).replace("<", "\\u003c")
-    return as_json if _read(as_json, schema) == value else text
+    return as_json if _read_text(as_json, schema) == value else text
 
 
 def _name_fault(name: str) -> CallFault | None:

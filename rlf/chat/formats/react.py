@@ -62,7 +62,7 @@ class ReactFormat(ChatFormat):
     stop_strings = (_STOP,)
     thinking_marks = ("Thought: ", "\n")
 
-    def _bind(self) -> None:
+    def _bind_tokenizer(self) -> None:
         self._plain = PlainRenderer(self.tokenizer, "react")
         self.stop_token_ids = self._plain.ends.token_ids
         self._speak_after(self._plain.generation_prompt)
@@ -85,7 +85,7 @@ class ReactFormat(ChatFormat):
         """As the model's own template has it; a base model has no user."""
         return self._plain.user_turn(text, closed=closed)
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._plain.ends.cut_from(text), truncated, self._bare)
 
     def write_answer(self, text: str) -> str:
@@ -119,7 +119,7 @@ class _Scan(Scan):
     def read(self, tag: re.Match[str]) -> int:
         start, body, label = tag.start(), tag.end(), tag["label"]
         if label == "Action":
-            return self._action(start, body)
+            return self._read_action(start, body)
         following = _LABEL.search(self.text, body)
         end = following.start() if following else len(self.text)
         if label == "Observation":
@@ -136,18 +136,18 @@ class _Scan(Scan):
             return body if self.truncated and following is None else end
         return end
 
-    def _action(self, start: int, body: int) -> int:
+    def _read_action(self, start: int, body: int) -> int:
         """Reads one action and its input; returns the position after it."""
         text = self.text
         named = _NAME.match(text, body)
         if named is None:
-            return self._broken(FailureClass.BAD_CALL, start, body)
+            return self._record_broken(FailureClass.BAD_CALL, start, body)
         read = read_json(text, named.end())
         if isinstance(read, CallFault):
             return self._bare_text(start, named, read)
         arguments, end = read
         if _INPUT_END.match(text, end) is None:
-            return self._broken(FailureClass.BAD_JSON, start, end)
+            return self._record_broken(FailureClass.BAD_JSON, start, end)
         if isinstance(arguments, dict):
             self.found.append((start, ToolCall(named[1], arguments)))
         else:
@@ -170,7 +170,7 @@ class _Scan(Scan):
             self.fail(FailureClass.UNTERMINATED, start, end)
         return end
 
-    def _broken(self, kind: FailureClass, start: int, search_from: int) -> int:
+    def _record_broken(self, kind: FailureClass, start: int, search_from: int) -> int:
         """Records an action that cannot be read, with its input, up to the next label."""
         following = _LABEL.search(self.text, search_from)
         if following is not None and "Input" in following.group():

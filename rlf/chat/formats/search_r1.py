@@ -54,7 +54,7 @@ class SearchR1Format(ChatFormat):
     by_name = True
     stop_strings = (_END_SEARCH, _END_ANSWER)
 
-    def _bind(self) -> None:
+    def _bind_tokenizer(self) -> None:
         self._tool = text_tool(self.tools, "search_r1", ("search", "query"))
         self._plain = PlainRenderer(self.tokenizer, "search_r1")
         self.stop_token_ids = self._plain.ends.token_ids
@@ -80,7 +80,7 @@ class SearchR1Format(ChatFormat):
         """As the model's own template has it; a base model has no user."""
         return self._plain.user_turn(text, closed=closed)
 
-    def _scan(self, text: str, truncated: bool) -> _Scan:
+    def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._plain.ends.cut_from(text), truncated, self._tool)
 
     def write_answer(self, text: str) -> str:
@@ -115,10 +115,10 @@ class _Scan(Scan):
         if closing[1] != f"</{mark[1:]}":
             self.fail(FailureClass.UNTERMINATED, start, closing.start())
             return closing.start()
-        self._block(mark, start, body, closing)
+        self._read_block(mark, start, body, closing)
         return closing.end()
 
-    def _block(self, mark: str, start: int, body: int, closing: re.Match[str]) -> None:
+    def _read_block(self, mark: str, start: int, body: int, closing: re.Match[str]) -> None:
         said = self.text[body : closing.start()].strip()
         if mark == _INFORMATION:
             self.fail(FailureClass.BAD_CALL, start, closing.end(), _HALLUCINATED)

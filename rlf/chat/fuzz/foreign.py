@@ -47,8 +47,8 @@ def read_foreign(
         if syntax == name:
             continue
         tally = ForeignTally(name, tool.name, syntax)
-        for text, call in _turns(chat, tool, write):
-            outcome = _outcome(read, accepts, text, call)
+        for text, call in _write_turns(chat, tool, write):
+            outcome = _judge_turn(read, accepts, text, call)
             tally.counts[outcome] += 1
             if outcome in WRONG and not tally.example:
                 tally.example = text
@@ -68,7 +68,7 @@ def foreign_writers(tool: ToolDescription) -> Mapping[str, Writer]:
     return writers | {syntax.name: syntax.write for syntax in FOREIGN}
 
 
-def _turns(chat: ChatFormat, tool: ToolDescription, write: Writer) -> Iterator[tuple[str, ToolCall]]:
+def _write_turns(chat: ChatFormat, tool: ToolDescription, write: Writer) -> Iterator[tuple[str, ToolCall]]:
     opening = chat.thinking_marks[1] if chat.begins_thinking else ""
     for variant in range(NUM_VARIANTS):
         call = example_call(tool, variant)
@@ -82,7 +82,7 @@ def _turns(chat: ChatFormat, tool: ToolDescription, write: Writer) -> Iterator[t
         yield f"{thought}{text}", call
 
 
-def _outcome(read: Reader, accepts: Accepts, text: str, call: ToolCall) -> Outcome:
+def _judge_turn(read: Reader, accepts: Accepts, text: str, call: ToolCall) -> Outcome:
     try:
         parsed = read(text, False)
     except Exception:  # noqa: BLE001 - any way to fail is what is counted

@@ -57,7 +57,7 @@ class Operator:
     """Whether it opens or ends thinking; two such operators together may well say that a call is meant."""
 
 
-def _replace(pattern: str | re.Pattern[str], by: str | Callable[[str], str], *, last: bool = False) -> Mutate:
+def _replace_one(pattern: str | re.Pattern[str], by: str | Callable[[str], str], *, last: bool = False) -> Mutate:
     """Replaces one match outside the arguments' texts."""
 
     def mutate(sample: Sample, random: Random) -> str:
@@ -71,7 +71,7 @@ def _replace(pattern: str | re.Pattern[str], by: str | Callable[[str], str], *, 
     return mutate
 
 
-def _all(pattern: str | re.Pattern[str], by: str | Callable[[str], str]) -> Mutate:
+def _replace_all(pattern: str | re.Pattern[str], by: str | Callable[[str], str]) -> Mutate:
     """Replaces every match outside the arguments' texts."""
 
     def mutate(sample: Sample, random: Random) -> str:
@@ -83,22 +83,22 @@ def _all(pattern: str | re.Pattern[str], by: str | Callable[[str], str]) -> Muta
     return mutate
 
 
-def _rename(key: str, by: str) -> Mutate:
+def _rename_key(key: str, by: str) -> Mutate:
     """Renames a key of the call itself; an argument may have the same name."""
 
     def mutate(sample: Sample, random: Random) -> str:
         tool = re.escape(sample.tool)
         pattern = rf'"name"(?=: "{tool}")' if key == "name" else rf'(?<="{tool}", )"{key}"'
-        return _replace(pattern, f'"{by}"')(sample, random)
+        return _replace_one(pattern, f'"{by}"')(sample, random)
 
     return mutate
 
 
-def _around(before: str, after: str) -> Mutate:
+def _put_around(before: str, after: str) -> Mutate:
     return lambda sample, random: before + sample.text + after
 
 
-def _thought(sample: Sample, random: Random) -> str:
+def _put_in_thinking(sample: Sample, random: Random) -> str:
     opening, closing = sample.thinking
     return f"{opening}I could write {sample.text}{closing}It is 42."
 
@@ -131,7 +131,7 @@ def _swap_lines(sample: Sample, random: Random) -> str:
     return f"{sample.text[: place.start()]}{place[2]}\n{place[1]}{sample.text[place.end() :]}"
 
 
-def _insert(what: str) -> Mutate:
+def _insert_text(what: str) -> Mutate:
     """Puts text between two marks of the call."""
 
     def mutate(sample: Sample, random: Random) -> str:
@@ -142,52 +142,52 @@ def _insert(what: str) -> Mutate:
     return mutate
 
 
-def _misspelt(mark: str) -> str:
+def _misspell_mark(mark: str) -> str:
     return mark.replace("_", "-") if "_" in mark else mark.replace("o", "0", 1)
 
 
 _NAMED: Sequence[tuple[str, Mutate]] = (
-    ("trailing comma", _replace(r"(?<=[\"\d}\]])(?=[}\]])", ",")),
-    ("single quotes", _all('"', "'")),
-    ("one single quote", _replace('"', "'")),
-    ("curly quotes", _all('"', "\u201d")),
-    ("missing brace", _replace(r"\}", "", last=True)),
-    ("missing bracket", _replace(r"\]", "", last=True)),
-    ("extra brace", _replace(r"\}", "}}", last=True)),
-    ("extra opening brace", _replace(r"\{", "{{")),
-    ("missing colon", _replace(":", "")),
-    ("equals for colon", _replace(":", "=")),
-    ("missing comma", _replace(r",(?= )", "")),
-    ("double comma", _replace(r",(?= )", ",,")),
-    ("unquoted key", _replace(r'"\w+"(?=: )', lambda key: key.strip('"'))),
-    ("parameters for arguments", _rename("arguments", "parameters")),
-    ("args for arguments", _rename("arguments", "args")),
-    ("tool for name", _rename("name", "tool")),
-    ("capital name", _rename("name", "Name")),
-    ("drop an opening mark", _replace(_OPENING, "")),
-    ("drop a closing mark", _replace(_CLOSING, "")),
-    ("drop the last mark", _replace(_MARK, "", last=True)),
-    ("double an opening mark", _replace(_OPENING, lambda mark: mark * 2)),
-    ("double a closing mark", _replace(_CLOSING, lambda mark: mark * 2)),
-    ("misspelt mark", _replace(_MARK, _misspelt)),
-    ("capital mark", _replace(_MARK, str.upper)),
-    ("space in a mark", _replace(_MARK, lambda mark: mark[:1] + " " + mark[1:])),
-    ("mark without its end", _replace(_MARK, lambda mark: mark[:-1])),
-    ("opening mark for a closing one", _replace(r"</(?=\w)", "<")),
-    ("closing mark for an opening one", _replace(r"<(?=[a-z])", "</")),
-    ("another family's tags", _all("tool_call(?=>)", "function_call")),
-    ("code fence around the turn", _around("```json\n", "\n```")),
-    ("code fence inside", _insert("```json\n")),
-    ("words before", _around("I will look it up.\n", "")),
-    ("words after", _around("", "\nLet me see.")),
-    ("words inside", _insert(" so ")),
-    ("comment inside", _insert(" // the call\n")),
-    ("no white space", _all(r"\n", "")),
-    ("more white space", _all(r"\n", "\n\n  ")),
-    ("windows line ends", _all(r"\n", "\r\n")),
-    ("zero-width space", _insert("\u200b")),
-    ("byte order mark", _around("\ufeff", "")),
-    ("null byte", _insert("\0")),
+    ("trailing comma", _replace_one(r"(?<=[\"\d}\]])(?=[}\]])", ",")),
+    ("single quotes", _replace_all('"', "'")),
+    ("one single quote", _replace_one('"', "'")),
+    ("curly quotes", _replace_all('"', "\u201d")),
+    ("missing brace", _replace_one(r"\}", "", last=True)),
+    ("missing bracket", _replace_one(r"\]", "", last=True)),
+    ("extra brace", _replace_one(r"\}", "}}", last=True)),
+    ("extra opening brace", _replace_one(r"\{", "{{")),
+    ("missing colon", _replace_one(":", "")),
+    ("equals for colon", _replace_one(":", "=")),
+    ("missing comma", _replace_one(r",(?= )", "")),
+    ("double comma", _replace_one(r",(?= )", ",,")),
+    ("unquoted key", _replace_one(r'"\w+"(?=: )', lambda key: key.strip('"'))),
+    ("parameters for arguments", _rename_key("arguments", "parameters")),
+    ("args for arguments", _rename_key("arguments", "args")),
+    ("tool for name", _rename_key("name", "tool")),
+    ("capital name", _rename_key("name", "Name")),
+    ("drop an opening mark", _replace_one(_OPENING, "")),
+    ("drop a closing mark", _replace_one(_CLOSING, "")),
+    ("drop the last mark", _replace_one(_MARK, "", last=True)),
+    ("double an opening mark", _replace_one(_OPENING, lambda mark: mark * 2)),
+    ("double a closing mark", _replace_one(_CLOSING, lambda mark: mark * 2)),
+    ("misspelt mark", _replace_one(_MARK, _misspell_mark)),
+    ("capital mark", _replace_one(_MARK, str.upper)),
+    ("space in a mark", _replace_one(_MARK, lambda mark: mark[:1] + " " + mark[1:])),
+    ("mark without its end", _replace_one(_MARK, lambda mark: mark[:-1])),
+    ("opening mark for a closing one", _replace_one(r"</(?=\w)", "<")),
+    ("closing mark for an opening one", _replace_one(r"<(?=[a-z])", "</")),
+    ("another family's tags", _replace_all("tool_call(?=>)", "function_call")),
+    ("code fence around the turn", _put_around("```json\n", "\n```")),
+    ("code fence inside", _insert_text("```json\n")),
+    ("words before", _put_around("I will look it up.\n", "")),
+    ("words after", _put_around("", "\nLet me see.")),
+    ("words inside", _insert_text(" so ")),
+    ("comment inside", _insert_text(" // the call\n")),
+    ("no white space", _replace_all(r"\n", "")),
+    ("more white space", _replace_all(r"\n", "\n\n  ")),
+    ("windows line ends", _replace_all(r"\n", "\r\n")),
+    ("zero-width space", _insert_text("\u200b")),
+    ("byte order mark", _put_around("\ufeff", "")),
+    ("null byte", _insert_text("\0")),
     ("swapped lines", _swap_lines),
     ("drop a character", _drop_character),
     ("double a character", _double_character),
@@ -197,7 +197,7 @@ OPERATORS: tuple[Operator, ...] = (
     *(Operator(name, mutate) for name, mutate in _NAMED),
     Operator("cut", _cut_sample, is_cut=True),
     Operator("stray thinking end", lambda sample, random: sample.thinking[1].strip() + sample.text, thinks=True),
-    Operator("inside thinking", _thought, may_run=False, thinks=True),
+    Operator("inside thinking", _put_in_thinking, may_run=False, thinks=True),
     Operator(
         "inside open thinking", lambda sample, random: sample.thinking[0] + sample.text, may_run=False, thinks=True
     ),

@@ -102,11 +102,11 @@ def fuzz(
     random = Random(derive_seed(seed, name, tool.name))
     read: Reader = reader or (lambda text, cut: chat.parse(text, truncated=cut))
     opening = chat.thinking_marks[1] if chat.begins_thinking else ""
-    samples = list(_samples(chat, tool))
-    tally.num_identity_failures = sum(_calls(read, opening + sample.text) != (call,) for sample, call in samples)
+    samples = list(_make_samples(chat, tool))
+    tally.num_identity_failures = sum(_read_calls(read, opening + sample.text) != (call,) for sample, call in samples)
     # Where thinking ends with its line, a call on the next line is meant.
     can_wrap = bool(chat.thinking_marks[1].strip())
-    for operators, (sample, call) in product(_choices(can_wrap), samples):
+    for operators, (sample, call) in product(_choose_operators(can_wrap), samples):
         if len(operators) > 1 and time.monotonic() > deadline:
             tally.is_complete = False
             break
@@ -115,7 +115,7 @@ def fuzz(
             mutant = operator.mutate(replace(sample, text=mutant), random)
         if mutant != sample.text:
             repair = chat if reader is None else None
-            outcome, detail = _outcome(repair, read, accepts, opening + mutant, sample.text, call, operators)
+            outcome, detail = _judge_mutant(repair, read, accepts, opening + mutant, sample.text, call, operators)
             tally.counts[outcome] += 1
             if outcome in WRONG and len(tally.findings) < _MAX_FINDINGS:
                 names = tuple(operator.name for operator in operators)
@@ -123,7 +123,7 @@ def fuzz(
     return tally
 
 
-def _samples(chat: ChatFormat, tool: ToolDescription) -> Iterator[tuple[Sample, ToolCall]]:
+def _make_samples(chat: ChatFormat, tool: ToolDescription) -> Iterator[tuple[Sample, ToolCall]]:
     """Canonical calls with every variant of arguments that the format can write; a second like the first is left out.
 
     Raises RlfError when it can write none.
@@ -140,18 +140,18 @@ def _samples(chat: ChatFormat, tool: ToolDescription) -> Iterator[tuple[Sample, 
             refusals.append(error)
             continue
         seen.append(call)
-        yield Sample(text, tool.name, tuple(dict.fromkeys(_texts(call))), chat.thinking_marks), call
+        yield Sample(text, tool.name, tuple(dict.fromkeys(_list_texts(call))), chat.thinking_marks), call
     if not seen:
         raise refusals[0]
 
 
-def _choices(can_wrap: bool) -> tuple[tuple[Operator, ...], ...]:
+def _choose_operators(can_wrap: bool) -> tuple[tuple[Operator, ...], ...]:
     usable = [operator for operator in OPERATORS if can_wrap or not operator.thinks]
     pairs = (pair for pair in combinations(usable, 2) if not all(operator.thinks for operator in pair))
     return (*((operator,) for operator in usable), *pairs)
 
 
-def _calls(read: Reader, text: str) -> tuple[ToolCall, ...] | None:
+def _read_calls(read: Reader, text: str) -> tuple[ToolCall, ...] | None:
     try:
         parsed = read(text, False)
     except Exception:  # noqa: BLE001 - any way to fail is what is counted
@@ -159,7 +159,7 @@ def _calls(read: Reader, text: str) -> tuple[ToolCall, ...] | None:
     return None if parsed.failures else parsed.calls
 
 
-def _outcome(
+def _judge_mutant(
     chat: ChatFormat | None,
     read: Reader,
     accepts: Accepts,
@@ -198,22 +198,22 @@ def _is_altered(found: ToolCall, meant: ToolCall, whole: str) -> bool:
     if found.name != meant.name or len(found.arguments) != len(meant.arguments) or not bare:
         return False
     pairs = zip(found.arguments.items(), meant.arguments.items(), strict=True)
-    return all(key in other and _text(value) in _text(more) for (other, more), (key, value) in pairs)
+    return all(key in other and _to_text(value) in _to_text(more) for (other, more), (key, value) in pairs)
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _is_visible(text: str, whole: str, call: ToolCall) -> bool:
     """Whether a reader would still see a call: its name with an argument's text, or what opens one in the format."""
-    if call.name in whole and call.name in text and any(said in text for said in _texts(call)):
+    if call.name in whole and call.name in text and any(said in text for said in _list_texts(call)):
         return True
     opening = whole[: whole.find(call.name)].strip() if call.name in whole else whole.split("\n")[0]
     return bool(opening) and opening in text
 
 
-def _texts(call: ToolCall) -> Iterator[str]:
+def _list_texts(call: ToolCall) -> Iterator[str]:
     """The arguments' texts as they may be written."""
     queue: list[Any] = [dict(call.arguments)]
     while queue:

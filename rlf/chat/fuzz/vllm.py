@@ -16,7 +16,7 @@ def vllm_reader(name: str, tokenizer: Any) -> Reader:
     """Reads turns with vLLM's parser of a name. Raises RlfError where vLLM or the parser is not there."""
     if importlib.util.find_spec("vllm") is None:
         raise RlfError(f"--parser vllm:{name}: vLLM is not installed here. Install it, or leave --parser out.")
-    manager = _manager()
+    manager = _find_manager()
     try:
         parser = manager.get_tool_parser(name)(tokenizer)
         parser.extract_tool_calls("", _Request())
@@ -46,7 +46,7 @@ class _Request:
     skip_special_tokens = False
 
 
-def _manager() -> Any:
+def _find_manager() -> Any:
     for place in ("vllm.tool_parsers", "vllm.entrypoints.openai.tool_parsers"):
         if importlib.util.find_spec(place) is not None:
             return importlib.import_module(place).ToolParserManager

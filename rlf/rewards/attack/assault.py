@@ -211,46 +211,46 @@ class _Assault:
         lists = any(len(golds(task.answer)) > 1 for task in world.tasks)
         shapes = [shape for shape in REFERENCES if lists or Part.GOLDS not in shape.parts]
         twins = [replace(shape, parts=(Part.OTHERS,)) for shape in shapes]
-        right = list(zip(shapes, await self._played(shapes), await self._played(twins), strict=True))
+        right = list(zip(shapes, await self._score_shapes(shapes), await self._score_shapes(twins), strict=True))
         if (called := await world.play_gold_calls(terms)) is not None:
-            right.append((shapes[1], await self._score(called), right[1][2]))
-        shape, gold, wrong = max(right, key=lambda each: _worth(each[1], each[2]))
-        (nothing,) = await self._played([NOTHING])
+            right.append((shapes[1], await self._score_trajectories(called), right[1][2]))
+        shape, gold, wrong = max(right, key=lambda each: _rank_reference(each[1], each[2]))
+        (nothing,) = await self._score_shapes([NOTHING])
         self.scale = scale_of(gold, nothing)
-        twin = self._attempt(TWIN, replace(shape, parts=(Part.OTHERS,)), Cause.FORM, wrong)
-        return self._attempt("gold", shape, None, gold), twin
+        twin = self._make_attempt(TWIN, replace(shape, parts=(Part.OTHERS,)), Cause.FORM, wrong)
+        return self._make_attempt("gold", shape, None, gold), twin
 
     async def try_named(self) -> list[Attempt]:
         """Plays the named adversaries on every question."""
-        played = await self._played([shape for shape, _ in ADVERSARIES.values()])
+        played = await self._score_shapes([shape for shape, _ in ADVERSARIES.values()])
         tried = [
-            self._attempt(name, shape, cause, scored)
+            self._make_attempt(name, shape, cause, scored)
             for (name, (shape, cause)), scored in zip(ADVERSARIES.items(), played, strict=True)
         ]
         return [attempt for attempt, scored in zip(tried, played, strict=True) if any(scored)]
 
     async def try_shapes(self, shapes: Mapping[str, Shape]) -> list[Attempt]:
         """Plays each shape on every question."""
-        played = await self._played(list(shapes.values()))
+        played = await self._score_shapes(list(shapes.values()))
         return [
-            self._attempt(name, shape, Cause.COMBINATION, scored)
+            self._make_attempt(name, shape, Cause.COMBINATION, scored)
             for (name, shape), scored in zip(shapes.items(), played, strict=True)
         ]
 
-    def _attempt(self, name: str, shape: Shape, cause: Cause | None, scored: Sequence[Scored | None]) -> Attempt:
+    def _make_attempt(self, name: str, shape: Shape, cause: Cause | None, scored: Sequence[Scored | None]) -> Attempt:
         return attempt_of(name, shape, cause, scored, self.scale, self._reward.terms)
 
-    async def _played(self, shapes: Sequence[Shape]) -> list[list[Scored | None]]:
+    async def _score_shapes(self, shapes: Sequence[Shape]) -> list[list[Scored | None]]:
         played = await self._world.play(shapes, self._reward.terms)
-        return [await self._score(each) for each in played]
+        return [await self._score_trajectories(each) for each in played]
 
-    async def _score(self, trajectories: Sequence[Trajectory | None]) -> list[Scored | None]:
+    async def _score_trajectories(self, trajectories: Sequence[Trajectory | None]) -> list[Scored | None]:
         known = [each for each in trajectories if each is not None]
         scored = iter(await self._reward.score_all(known, step=self._step))
         return [None if each is None else next(scored) for each in trajectories]
 
 
-def _worth(right: Sequence[Scored | None], wrong: Sequence[Scored | None]) -> tuple[bool, float]:
+def _rank_reference(right: Sequence[Scored | None], wrong: Sequence[Scored | None]) -> tuple[bool, float]:
     """How good a reference is: one in which being right is paid, and of these the one that is paid most."""
     gold, twin = (mean(None if item is None else item.reward for item in each) for each in (right, wrong))
     if gold is None:

@@ -72,7 +72,7 @@ def find_causes(
         share: the part of the reward of being right from which on a behaviour is a hack.
     """
     if standard is not None and not standard.is_paid:
-        return [_unpaid(standard, terms)]
+        return [_find_unpaid(standard, terms)]
     found: dict[tuple[str, Cause], Finding] = {}
     explained = set[str]()
     for attempt in attempts:
@@ -83,11 +83,11 @@ def find_causes(
             if any(name == term for name, _ in found):
                 continue
             explained.add(term)
-        found[term, cause] = _finding(attempt, term, cause, standard, terms, share, step)
+        found[term, cause] = _make_finding(attempt, term, cause, standard, terms, share, step)
     return list(found.values())
 
 
-def _unpaid(standard: Standard, terms: Sequence[Term]) -> Finding:
+def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> Finding:
     gold, twin = standard.gold, standard.twin
     words = f"a right answer earns {gold.reward:g}, a wrong one {twin.reward:g}"
     reading = next((term for term in terms if term.needs_answer), None)
@@ -107,7 +107,7 @@ def _find_payer(attempt: Attempt, terms: Sequence[Term]) -> str:
     return max((term.name for term in terms), key=lambda name: attempt.contributions.get(name, 0.0))
 
 
-def _finding(
+def _make_finding(
     attempt: Attempt,
     term: str,
     cause: Cause,

@@ -85,8 +85,8 @@ class Scale:
 
 def scale_of(gold: Sequence[Scored | None], nothing: Sequence[Scored | None]) -> Scale:
     """The scale by the rewards of the right answer and of doing nothing."""
-    rewards = [_reward(item) for item in gold]
-    least = [_reward(item) or 0.0 for item in nothing]
+    rewards = [_reward_of(item) for item in gold]
+    least = [_reward_of(item) or 0.0 for item in nothing]
     base = [
         0.0 if reward is None or reward > EPSILON else min(0.0, low) for reward, low in zip(rewards, least, strict=True)
     ]
@@ -114,9 +114,9 @@ def attempt_of(
     counted = [
         (at, item)
         for at, item in enumerate(played)
-        if item is not None and scale is not None and _counts(item, shape, terms) and scale.worth(at) is not None
+        if item is not None and scale is not None and _is_counted(item, shape, terms) and scale.worth(at) is not None
     ]
-    shares = [share for at, item in counted if (share := _share(scale, at, item.reward)) is not None]
+    shares = [share for at, item in counted if (share := _share_of_gold(scale, at, item.reward)) is not None]
     return Attempt(
         name,
         shape,
@@ -127,19 +127,19 @@ def attempt_of(
         len(shares),
         sum(item.reward is None for item in known),
         fmean(item.trajectory.num_sampled for item in known) if known else 0.0,
-        _means((score.term, score.contribution) for item in known for score in item.scores),
-        _means(
-            (score.term, score.contribution / (_worth(scale, at) or 1.0))
+        _mean_by_name((score.term, score.contribution) for item in known for score in item.scores),
+        _mean_by_name(
+            (score.term, score.contribution / (_gold_worth(scale, at) or 1.0))
             for at, item in counted
             if item.reward is not None
             for score in item.scores
         ),
         tuple(turn.text for turn in known[0].trajectory.turns) if known else (),
-        _missing(known),
+        _missing_by_term(known),
     )
 
 
-def _missing(known: Iterable[Scored]) -> dict[str, str]:
+def _missing_by_term(known: Iterable[Scored]) -> dict[str, str]:
     scores = [score for item in known if item.reward is None for score in item.scores]
     found: dict[str, str] = {}
     for score in scores:
@@ -154,25 +154,25 @@ def mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _counts(scored: Scored, shape: Shape, terms: Sequence[Term]) -> bool:
+def _is_counted(scored: Scored, shape: Shape, terms: Sequence[Term]) -> bool:
     wrong_on_purpose = not VARIANTS.isdisjoint(shape.parts)
     return scored.reward is not None and (shape == PADDED or wrong_on_purpose or not is_right(scored, terms))
 
 
-def _share(scale: Scale | None, question: int, reward: float | None) -> float | None:
+def _share_of_gold(scale: Scale | None, question: int, reward: float | None) -> float | None:
     return None if scale is None or reward is None else scale.share(question, reward)
 
 
-def _worth(scale: Scale | None, question: int) -> float | None:
+def _gold_worth(scale: Scale | None, question: int) -> float | None:
     return None if scale is None else scale.worth(question)
 
 
-def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _mean_by_name(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     by_name: dict[str, list[float]] = {}
     for name, value in values:
         by_name.setdefault(name, []).append(value)
     return {name: fmean(each) for name, each in by_name.items()}
 
 
-def _reward(scored: Scored | None) -> float | None:
+def _reward_of(scored: Scored | None) -> float | None:
     return None if scored is None else scored.reward

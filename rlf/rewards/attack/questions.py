@@ -21,13 +21,13 @@ def draw_questions(tasks: Sequence[Task], number: int, seed: int) -> list[Task]:
     usable = [task for task in tasks if golds(task.answer)] or list(tasks)
     random.Random(derive_seed(seed, "attack", "questions")).shuffle(usable)
     drawn: list[Task] = []
-    rounds = _rounds(usable)
+    rounds = _draw_rounds(usable)
     while len(drawn) < min(number, len(usable)):
         drawn.append(next(rounds))
     return drawn
 
 
-def _rounds(tasks: Sequence[Task]) -> Iterator[Task]:
+def _draw_rounds(tasks: Sequence[Task]) -> Iterator[Task]:
     """First tasks whose golds were not drawn before, then those that repeat one; of each one of each form in turn."""
     by_rank: dict[int, dict[str, list[Task]]] = {}
     seen = Counter[str]()

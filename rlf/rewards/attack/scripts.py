@@ -39,7 +39,7 @@ class Scripts:
     max_total_tokens: int
 
     @property
-    def _long(self) -> str:
+    def _long_text(self) -> str:
         """A thousand words, or as many as half of the token budget holds."""
         words = "and so on "
         tokens = max(1, len(self.chat.tokenizer.encode(words)))
@@ -50,7 +50,9 @@ class Scripts:
         right = golds(task.answer)
         others = [text for other in self.tasks for text in golds(other.answer)]
         others = [text for text in dict.fromkeys(others) if not any(may_be_same(text, gold) for gold in right)]
-        return answer_texts(task, others, self.frequent, signed=self.signed, rubric=_rubric(terms), long=self._long)
+        return answer_texts(
+            task, others, self.frequent, signed=self.signed, rubric=_describe_terms(terms), long=self._long_text
+        )
 
     def script(self, shape: Shape, task: Task, texts: dict[Part, str]) -> list[Line]:
         """The turns of a shape on a question; the last one is repeated as long as a turn is asked for."""
@@ -59,7 +61,7 @@ class Scripts:
         queries = [asked(task), *(gold_text(other) for other in self.tasks if other is not task and gold_text(other))]
 
         def called(first: int) -> Line:
-            return _line(chat, _calls(chat, shape, tools, first, queries))
+            return _make_line(chat, _write_calls(chat, shape, tools, first, queries))
 
         def answer(request: SampleRequest) -> str:
             observed = self.observed.get(request.trajectory_id, "")
@@ -75,17 +77,19 @@ class Scripts:
         for term in terms:
             if isinstance(term, VerifyTerm) and term.tool in visible and term.gold_templates is not None:
                 call = ToolCall(term.tool, gold_arguments(term.gold_templates, task))
-                answer = _line(chat, chat.write_answer(gold_text(task)))
-                return [_line(chat, chat.write_call(call)), *[answer] * (self.max_turns + 1)]
+                answer = _make_line(chat, chat.write_answer(gold_text(task)))
+                return [_make_line(chat, chat.write_call(call)), *[answer] * (self.max_turns + 1)]
         return None
 
 
-def _calls(chat: ChatFormat, shape: Shape, tools: Sequence[ToolDescription], first: int, queries: Sequence[str]) -> str:
+def _write_calls(
+    chat: ChatFormat, shape: Shape, tools: Sequence[ToolDescription], first: int, queries: Sequence[str]
+) -> str:
     """The calls of one turn; a format that cannot write one writes its question."""
     calls = []
     for number in range(first, first + shape.num_calls):
         at = 0 if shape.calls is Calls.SAME else number
-        calls.append(_call(tools[at % len(tools)], queries[at % len(queries)]))
+        calls.append(_make_call(tools[at % len(tools)], queries[at % len(queries)]))
     try:
         text = chat.write_calls(calls)
     except RlfError:
@@ -93,14 +97,14 @@ def _calls(chat: ChatFormat, shape: Shape, tools: Sequence[ToolDescription], fir
     return text[: len(text) // 2] if shape.calls is Calls.BROKEN else text
 
 
-def _call(tool: ToolDescription, query: str) -> ToolCall:
+def _make_call(tool: ToolDescription, query: str) -> ToolCall:
     """A call that satisfies the schema, with the query as its first text."""
     arguments: dict[str, Any] = dict(example_call(tool).arguments)
     texts = [name for name, value in arguments.items() if isinstance(value, str)]
     return ToolCall(tool.name, arguments | dict.fromkeys(texts[:1], query))
 
 
-def _line(chat: ChatFormat, text: str) -> Line:
+def _make_line(chat: ChatFormat, text: str) -> Line:
     return lambda request: _write_sampled(chat, request, text)
 
 
@@ -110,7 +114,7 @@ def _write_sampled(chat: ChatFormat, request: SampleRequest, text: str) -> str:
     return f"{before}{text}{chat.decode([chat.stop_token_ids[0]])}"
 
 
-def _rubric(terms: Sequence[Term]) -> str:
+def _describe_terms(terms: Sequence[Term]) -> str:
     described = []
     for term in terms:
         criteria = [each.text for each in term.criteria] if isinstance(term, JudgeTerm) else []

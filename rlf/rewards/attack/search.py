@@ -26,11 +26,11 @@ async def search(try_: Try, begun: Sequence[Attempt], *, share: float, seconds: 
     named = frozenset(known)
     fittest, since = (-float("inf"), 0.0), 0
     for _ in range(_MAX_GENERATIONS):
-        fitness = max(_fitness(attempt, share) for attempt in known.values())
+        fitness = max(_rate_attempt(attempt, share) for attempt in known.values())
         fittest, since = (fitness, 0) if fitness > fittest else (fittest, since + 1)
         if time.monotonic() > deadline or (fittest[0] >= 1 and since >= _PATIENCE):
             break
-        children = _children(list(known.values()), share, choice)
+        children = _breed_shapes(list(known.values()), share, choice)
         known |= {attempt.shape: attempt for attempt in await try_({each.words: each for each in children})}
     return [attempt for shape, attempt in known.items() if shape not in named]
 
@@ -40,10 +40,10 @@ def _is_parent(shape: Shape) -> bool:
     return shape != PADDED and VARIANTS.isdisjoint(shape.parts)
 
 
-def _children(every: Sequence[Attempt], share: float, choice: random.Random) -> list[Shape]:
+def _breed_shapes(every: Sequence[Attempt], share: float, choice: random.Random) -> list[Shape]:
     """New shapes, mostly of the fittest, in an order of their own."""
     known = {attempt.shape for attempt in every}
-    best = sorted(every, key=lambda attempt: _fitness(attempt, share), reverse=True)[:_POPULATION]
+    best = sorted(every, key=lambda attempt: _rate_attempt(attempt, share), reverse=True)[:_POPULATION]
     children = set[Shape]()
     for _ in range(4 * _POPULATION):
         made = child(choice.choice(choice.choice((best, every))).shape, choice.choice(best).shape, choice)
@@ -52,7 +52,7 @@ def _children(every: Sequence[Attempt], share: float, choice: random.Random) -> 
     return sorted(children, key=lambda shape: shape.words)
 
 
-def _fitness(attempt: Attempt, share: float) -> tuple[float, float]:
+def _rate_attempt(attempt: Attempt, share: float) -> tuple[float, float]:
     """Share of the reward of being right, at most 1; of hacks the shorter is the fitter."""
     if attempt.share is None:
         return (-float("inf"), 0.0)

@@ -59,7 +59,7 @@ def answer_texts(
         Part.EVERYTHING: ", ".join([*others[:middle], *golds(task.answer), *others[middle:]]),
         Part.GOLD_HALF: right[: len(right) // 2],
         Part.LONG: long,
-        **_variants(right, signed),
+        **_wrong_variants(right, signed),
     }
 
 
@@ -86,7 +86,7 @@ def has_negative(tasks: Sequence[Task]) -> bool:
     )
 
 
-def _variants(gold: str, signed: bool) -> dict[Part, str]:
+def _wrong_variants(gold: str, signed: bool) -> dict[Part, str]:
     """Answers that are wrong by a sign, a point, a unit or an operator; those that the gold has."""
     found: dict[Part, str] = {}
     number = fold(gold).strip()

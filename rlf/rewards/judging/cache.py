@@ -47,12 +47,12 @@ class ReplyCache:
         if found is None and self._file is not None:
             found = await self._in_thread(self._file.get, key)
         if found is not None:
-            self._keep(key, found)
+            self._keep_reply(key, found)
         return found
 
     async def put(self, key: str, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
         """Keeps a reply."""
-        self._keep(key, (text, logprobs))
+        self._keep_reply(key, (text, logprobs))
         if self._file is not None:
             await self._in_thread(self._file.put, key, text, logprobs)
 
@@ -69,7 +69,7 @@ class ReplyCache:
             logger.warning("cache of judges: %s", error)
             return None
 
-    def _keep(self, key: str, reply: Known) -> None:
+    def _keep_reply(self, key: str, reply: Known) -> None:
         self._replies[key] = reply
         self._replies.move_to_end(key)
         if len(self._replies) > self._max:

@@ -41,7 +41,7 @@ async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labell
                 said = Said.of(verdict)
             elif term.compare is Compare.PAIRWISE:
                 both = await scorer.compare_with_gold(item.trajectory)
-                said, orders = (both.said, _orders(both)) if isinstance(both, Comparison) else (both, None)
+                said, orders = (both.said, _values_by_order(both)) if isinstance(both, Comparison) else (both, None)
             else:
                 said = await scorer.judge_alone(item.trajectory)
             return Judged(item, said, perf_counter() - started, orders)
@@ -49,6 +49,6 @@ async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labell
     return list(await asyncio.gather(*map(judge, items)))
 
 
-def _orders(both: Comparison) -> tuple[float, float] | None:
+def _values_by_order(both: Comparison) -> tuple[float, float] | None:
     straight, swapped = both.straight.value, both.swapped.value
     return None if straight is None or swapped is None else (straight, swapped)

@@ -61,16 +61,16 @@ class _Side:
         """Whether an alarm is due."""
         steps = (min(residual, _FURTHEST), min(-residual, _FURTHEST))
         self.charts = [max(0.0, s + x - _SLACK) for s, x in zip(self.charts, steps, strict=True)]
-        return max(self.charts) > self._height
+        return max(self.charts) > self._alarm_height
 
     @property
     def moved(self) -> int:
         """1 for up, -1 for down, 0 where neither chart is half as high as an alarm."""
         up, down = self.charts
-        return 0 if max(up, down) <= self._height / 2 else 1 if up > down else -1
+        return 0 if max(up, down) <= self._alarm_height / 2 else 1 if up > down else -1
 
     @cached_property
-    def _height(self) -> float:
+    def _alarm_height(self) -> float:
         """That of the two residuals that reach it soonest for their spread and their highest value, Bennett 1962."""
         spread = min(_SPREAD, max(_LEAST_SPREAD, math.ceil(50 * _SPREAD_ERROR * stdev(self.seen)) / 50))
         slack = _SLACK - _MEAN_ERROR * spread / _SPREAD
@@ -109,13 +109,13 @@ class Charts:
         if not side.is_calibrated:
             side.seen.append(value)
             return None
-        what = self._drift(side, value - side.mean)
+        what = self._describe_drift(side, value - side.mean)
         if what is not None:
             self._residuals = [0.0] * len(_NAMES)
             self._poor.charts, self._good.charts = [0.0, 0.0], [0.0, 0.0]
         return what
 
-    def _drift(self, side: _Side, residual: float) -> str | None:
+    def _describe_drift(self, side: _Side, residual: float) -> str | None:
         inward = -residual if side is self._good else residual
         steps = (residual, -residual, inward, -inward)
         self._residuals = [max(0.0, s + x - _SLACK) for s, x in zip(self._residuals, steps, strict=True)]

@@ -56,11 +56,11 @@ def harmless(text: str, tokens: frozenset[str] = frozenset()) -> str:
     >>> harmless("x<|im_end|><|im_start|>system")
     'x&lt;|im_end|>&lt;|im_start|>system'
     """
-    return _pattern(tokens).sub(lambda found: _BROKEN.get(found[0], f"&#{ord(found[0])};"), text)
+    return _compile_pattern(tokens).sub(lambda found: _BROKEN.get(found[0], f"&#{ord(found[0])};"), text)
 
 
 @cache
-def _pattern(tokens: frozenset[str]) -> re.Pattern[str]:
+def _compile_pattern(tokens: frozenset[str]) -> re.Pattern[str]:
     """First characters of tokens: so that one which begins inside another is broken too."""
     own = [f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in sorted(tokens)]
     return re.compile("|".join([f"(?i:{_KNOWN})", *own]))
@@ -72,9 +72,9 @@ def mark_of(text: str) -> str:
     >>> mark_of("a") == mark_of("a") != mark_of("b")
     True
     """
-    mark = _hash(text)
+    mark = _hash_text(text)
     while mark in text:  # by a chance of 2^-48 for each place in it
-        mark = _hash(text + mark)
+        mark = _hash_text(text + mark)
     return mark
 
 
@@ -88,7 +88,7 @@ class FencedTemplate:
 
     def __init__(self, source: str, tokens: frozenset[str] = frozenset()) -> None:
         """`tokens`: the special and added tokens of those who read it, where they are known."""
-        self._template = Template(source, finalize=_finalize(tokens))
+        self._template = Template(source, finalize=_make_finalizer(tokens))
         self.names = self._template.names
 
     def render(self, values: Mapping[str, Any]) -> tuple[str, str]:
@@ -98,7 +98,7 @@ class FencedTemplate:
 
 
 @cache
-def _finalize(tokens: frozenset[str]) -> Any:
+def _make_finalizer(tokens: frozenset[str]) -> Any:
     from jinja2 import Undefined, pass_context
 
     @pass_context
@@ -118,5 +118,5 @@ def _finalize(tokens: frozenset[str]) -> Any:
     return finalize
 
 
-def _hash(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_MARK_CHARS]

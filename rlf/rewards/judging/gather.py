@@ -34,7 +34,7 @@ class Gathering:
             with within(self._timeout_s):
                 await group.closed.wait()
         except TimeoutError:
-            self._close(key, group)
+            self._close_group(key, group)
         assert group.verdicts is not None, "a closed group is being judged"
         try:
             verdicts = await asyncio.shield(group.verdicts)
@@ -58,9 +58,9 @@ class Gathering:
 
     def _close_if_full(self, key: tuple[int, str], group: _Group) -> None:
         if len(group.members) >= group.size:
-            self._close(key, group)
+            self._close_group(key, group)
 
-    def _close(self, key: tuple[int, str], group: _Group) -> None:
+    def _close_group(self, key: tuple[int, str], group: _Group) -> None:
         if group.closed.is_set():
             return
         del self._groups[key]

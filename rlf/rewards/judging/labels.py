@@ -57,10 +57,10 @@ def read_labels(path: str, judging: Judging) -> list[Labelled]:
             found.append(_read_label(LabelledLine.model_validate(json.loads(line)), number, judging))
         except ValidationError as error:
             faults += [
-                _fault(path, number, ".".join(map(str, each["loc"][:1])), each["msg"]) for each in error.errors()
+                _label_fault(path, number, ".".join(map(str, each["loc"][:1])), each["msg"]) for each in error.errors()
             ]
         except (ValueError, RecursionError) as error:
-            faults.append(_fault(path, number, "", str(error)))
+            faults.append(_label_fault(path, number, "", str(error)))
     if faults:
         raise SpecError(faults)
     return found
@@ -78,10 +78,10 @@ def _read_label(line: LabelledLine, number: int, judging: Judging) -> Labelled:
         raise ValueError(
             f"the label {line.label!r} is for a judge that compares pairs; expected a number, true or false"
         )
-    return Labelled(line.trajectory(name, task_id=task), _share(line.label, judging.range), line.author)
+    return Labelled(line.trajectory(name, task_id=task), _scale_label(line.label, judging.range), line.author)
 
 
-def _share(label: bool | float, bounds: tuple[float, float]) -> float:
+def _scale_label(label: bool | float, bounds: tuple[float, float]) -> float:
     low, high = bounds
     if isinstance(label, bool):
         return float(label)
@@ -90,5 +90,5 @@ def _share(label: bool | float, bounds: tuple[float, float]) -> float:
     return (label - low) / (high - low)
 
 
-def _fault(path: str, line: int, key: str, message: str) -> Fault:
+def _label_fault(path: str, line: int, key: str, message: str) -> Fault:
     return Fault(Place(path, line, 1), key, f"{message[:1].lower()}{message[1:]}. Correct the line.")

@@ -128,7 +128,7 @@ class Panel:
         questions = [asker(number) for number in range(self._votes)]
         asked = [(model, number) for model in self._pools for number in range(len(questions))]
         replies = await asyncio.gather(
-            *(self._reply(model, questions[number], number, fresh=fresh) for model, number in asked)
+            *(self._find_reply(model, questions[number], number, fresh=fresh) for model, number in asked)
         )
         values, failures, usage = list[T](), list[str](), ScoreUsage()
         for (_, number), reply in zip(asked, replies, strict=True):
@@ -141,10 +141,10 @@ class Panel:
                 failures.append(str(fault))
         return Votes(values, failures, usage)
 
-    async def _reply(self, model: str, question: Question, number: int, *, fresh: bool) -> Reply | NoReply:
-        sampling = self._seeded(model, question, number)
+    async def _find_reply(self, model: str, question: Question, number: int, *, fresh: bool) -> Reply | NoReply:
+        sampling = self._seed_sampling(model, question, number)
         if self._cache is None or fresh:
-            return await self._ask(model, question, sampling)
+            return await self._ask_model(model, question, sampling)
         urls = sorted(endpoint.url for endpoint in self._declared if endpoint.model == model)
         key = key_of(
             {"model": model, "urls": urls, "sampling": sampling.body(), "vote": number, "question": asdict(question)}
@@ -153,12 +153,12 @@ class Panel:
             known = await self._cache.get(key)
             if known is not None:
                 return Reply(*known, ScoreUsage(num_replies=1, num_cached=1))
-            reply = await self._ask(model, question, sampling)
+            reply = await self._ask_model(model, question, sampling)
             if isinstance(reply, Reply):
                 await self._cache.put(key, reply.text, reply.logprobs)
             return reply
 
-    def _seeded(self, model: str, question: Question, number: int) -> SamplingSpec:
+    def _seed_sampling(self, model: str, question: Question, number: int) -> SamplingSpec:
         """The sampling with a seed where tokens are drawn, which differs from vote to vote."""
         declared = self._sampling
         if declared.seed is not None:
@@ -169,7 +169,7 @@ class Panel:
         seed = derive_seed(self._seed, "judge", model, prompt, number) % _MAX_SEED
         return declared.model_copy(update={"seed": seed})
 
-    async def _ask(self, model: str, question: Question, sampling: SamplingSpec) -> Reply | NoReply:
+    async def _ask_model(self, model: str, question: Question, sampling: SamplingSpec) -> Reply | NoReply:
         from rlf.endpoints.pool import Caller
 
         meter = Meter(self._meter)
@@ -182,11 +182,11 @@ class Panel:
                 top_logprobs=_TOP_LOGPROBS if question.with_logprobs else None,
             )
         except EndpointFailure as failure:
-            return NoReply(f"{failure.outcome}: {failure.text}", _usage(meter, num_replies=0))
-        return Reply(said.text, said.logprobs, _usage(meter, num_replies=1))
+            return NoReply(f"{failure.outcome}: {failure.text}", _read_usage(meter, num_replies=0))
+        return Reply(said.text, said.logprobs, _read_usage(meter, num_replies=1))
 
 
-def _usage(meter: Meter, num_replies: int) -> ScoreUsage:
+def _read_usage(meter: Meter, num_replies: int) -> ScoreUsage:
     """What asking took, failed and repeated requests included."""
     spent = meter.usage
     return ScoreUsage(

@@ -30,7 +30,7 @@ def json_object(text: str) -> Mapping[str, Any]:
     said = _drop_thoughts(text)
     whole = _FENCED.fullmatch(said)
     try:
-        value = json.loads(whole[1] if whole else said, object_pairs_hook=_once)
+        value = json.loads(whole[1] if whole else said, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError) as fault:
         raise Unreadable(f"no single JSON object: {_show_text(said)}") from fault
     if not isinstance(value, dict):
@@ -99,7 +99,7 @@ def expected(
             if read(token.token) is not None and re.match(r"\w|\.\d", following):
                 raise Unreadable(f"the verdict is several tokens: {_show_text(token.token + following)}")
             return sum(value * chance for value, chance in verdicts) / mass, min(mass, 1.0)
-    raise Unreadable(f"no token with {coverage:g} of its probability on verdicts: {_show_text(_text(tokens))}")
+    raise Unreadable(f"no token with {coverage:g} of its probability on verdicts: {_show_text(_join_tokens(tokens))}")
 
 
 def _drop_thoughts(text: str) -> str:
@@ -107,14 +107,14 @@ def _drop_thoughts(text: str) -> str:
     return text.rpartition(_THOUGHT)[2].strip()
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands there twice")
     return found
 
 
-def _text(tokens: Sequence[TokenLogprob]) -> str:
+def _join_tokens(tokens: Sequence[TokenLogprob]) -> str:
     return "".join(token.token for token in tokens)
 
 

@@ -94,16 +94,16 @@ class JudgeScorer:
         """The verdict, with a sentinel judged beside it now and then."""
         watchman = self._watchman
         if watchman is None:
-            return await self._judge(trajectory, scoring)
+            return await self._judge_trajectory(trajectory, scoring)
         sentinel = watchman.sentinel(trajectory.id, scoring.step)
         kappa, tried = watchman.kappa, ScoreUsage()
         if watchman.frozen is not None:
             return Verdict(None, watchman.frozen)
         if sentinel is None:
-            verdict = await self._judge(trajectory, scoring)
+            verdict = await self._judge_trajectory(trajectory, scoring)
         else:
             verdict, said = await asyncio.gather(
-                self._judge(trajectory, scoring), self.judge_alone(sentinel.trajectory, fresh=True)
+                self._judge_trajectory(trajectory, scoring), self.judge_alone(sentinel.trajectory, fresh=True)
             )
             tried = said.usage
             if said.value is not None:
@@ -123,7 +123,7 @@ class JudgeScorer:
         if not (trajectory.answer or "").strip():
             return Said(0.0, _NO_ANSWER, ScoreUsage())
         if self._judging.compare is Compare.POINTWISE:
-            return await self._score(trajectory, fresh=fresh)
+            return await self._score_pointwise(trajectory, fresh=fresh)
         compared = await self.compare_with_gold(trajectory, fresh=fresh)
         return compared.said if isinstance(compared, Comparison) else compared
 
@@ -133,14 +133,14 @@ class JudgeScorer:
         if task["gold"] is None:
             return Said(None, f"task {trajectory.task.id} has no gold answer to compare with", ScoreUsage())
         gold = gold_values(task["gold"])
-        return await self._compare(task, candidate_values(trajectory), gold, fresh=fresh)
+        return await self._compare_pair(task, candidate_values(trajectory), gold, fresh=fresh)
 
-    async def _judge(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
+    async def _judge_trajectory(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         if self._judging.compares_groups:
             return await self._gathering.join((scoring.step, trajectory.task.id), scoring.group_size, trajectory)
         return (await self.judge_alone(trajectory)).verdict()
 
-    async def _score(self, trajectory: Trajectory, *, fresh: bool) -> Said:
+    async def _score_pointwise(self, trajectory: Trajectory, *, fresh: bool) -> Said:
         judging = self._judging
         low, high = judging.range
         task = task_values(trajectory.task, judging.criteria)
@@ -148,22 +148,22 @@ class JudgeScorer:
         names = [criterion.name for criterion in judging.criteria] or ["score"]
         images = images_of(trajectory) if judging.images else []
         if judging.read is not Read.EXPECTED:
-            question = self._question(values, names=names, images=images)
+            question = self._make_question(values, names=names, images=images)
             votes = await self._panel.vote(lambda _: question, lambda reply, _: self._read_scores(reply), fresh=fresh)
-            return self._combined(votes)
+            return self._combine_votes(votes)
         parts = await asyncio.gather(
             *(
                 self._panel.vote(
-                    lambda _, name=name: self._question(values, names=[name], images=images),  # type: ignore[misc]
+                    lambda _, name=name: self._make_question(values, names=[name], images=images),  # type: ignore[misc]
                     lambda reply, _: self._read_expected(reply),
                     fresh=fresh,
                 )
                 for name in names
             )
         )
-        return self._weighted([self._combined(votes) for votes in parts])
+        return self._weigh_criteria([self._combine_votes(votes) for votes in parts])
 
-    def _weighted(self, parts: Sequence[Said]) -> Said:
+    def _weigh_criteria(self, parts: Sequence[Said]) -> Said:
         """The criteria's values as one."""
         usage = sum((part.usage for part in parts), ScoreUsage())
         missing = next((part for part in parts if part.value is None), None)
@@ -173,7 +173,7 @@ class JudgeScorer:
         value = sum(w * (part.value or 0.0) for w, part in zip(weights, parts, strict=True)) / sum(weights)
         return Said(value, "; ".join(part.reason for part in parts), usage)
 
-    def _combined(self, votes: Votes[tuple[float, str]]) -> Said:
+    def _combine_votes(self, votes: Votes[tuple[float, str]]) -> Said:
         """The votes as one value within 0 and 1."""
         if not votes.are_enough:
             num = len(votes.values) + len(votes.failures)
@@ -187,7 +187,7 @@ class JudgeScorer:
         """The value, weighted over criteria, and the judge's reason."""
         criteria = self._judging.criteria
         names = [criterion.name for criterion in criteria] or ["score"]
-        raw, reason = self._raw(reply, names)
+        raw, reason = self._read_values(reply, names)
         scores = [score_of(each, *self._judging.range) for each in raw]
         weights = [criterion.weight for criterion in criteria] or [1.0]
         value = sum(w * score for w, score in zip(weights, scores, strict=True)) / sum(weights)
@@ -199,7 +199,7 @@ class JudgeScorer:
         value, mass = expected(reply.logprobs, whole_number(low, high), self._judging.coverage)
         return (value - low) / (high - low), f"expected {value:.3g}, with {mass:.0%} of the probability on scores"
 
-    def _raw(self, reply: Reply, names: Sequence[str]) -> tuple[list[Any], str]:
+    def _read_values(self, reply: Reply, names: Sequence[str]) -> tuple[list[Any], str]:
         """What stands under each name, and the reason."""
         if self._judging.read is Read.TAG:
             return [tagged(reply.text, name) for name in names], ""
@@ -209,7 +209,7 @@ class JudgeScorer:
             raise Unreadable(f"no {missing[0]!r} among {', '.join(said) or 'nothing'}")
         return [said[name] for name in names], str(said.get("reason", ""))
 
-    async def _compare(
+    async def _compare_pair(
         self,
         task: Mapping[str, Any],
         one: Mapping[str, Any],
@@ -220,9 +220,9 @@ class JudgeScorer:
         """Which of two candidates is better, asked in both orders."""
 
         async def ask(first: Mapping[str, Any], second: Mapping[str, Any]) -> Said:
-            question = self._question({**task, "first": first, "second": second}, names=["winner"])
+            question = self._make_question({**task, "first": first, "second": second}, names=["winner"])
             votes = await self._panel.vote(lambda _: question, lambda reply, _: self._read_winner(reply), fresh=fresh)
-            return self._combined(votes)
+            return self._combine_votes(votes)
 
         straight, swapped = await asyncio.gather(ask(one, other), ask(other, one))
         return Comparison(straight, swapped)
@@ -233,7 +233,7 @@ class JudgeScorer:
             letters = {"A": 1.0, "B": 0.0}
             value, _ = expected(reply.logprobs, lambda token: letters.get(token.strip()), self._judging.coverage)
             return value, ""
-        (winner,), reason = self._raw(reply, ["winner"])
+        (winner,), reason = self._read_values(reply, ["winner"])
         won = _WINNERS.get(str(winner).strip().lower())
         if won is None:
             raise Unreadable(f"the winner {str(winner)[:40]!r} is none of A, B and tie")
@@ -249,17 +249,17 @@ class JudgeScorer:
         if len(answered) == 1:
             said[answered[0].id] = Said(1.0, "the only one of its group with an answer", ScoreUsage())
         elif answered and self._judging.compare is Compare.GROUP:
-            said |= await self._rank(answered, len(members))
+            said |= await self._rank_group(answered, len(members))
         elif answered:
-            said |= await self._tournament(answered, len(members))
+            said |= await self._play_tournament(answered, len(members))
         return {id_: each.verdict() for id_, each in said.items()}
 
-    async def _tournament(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
+    async def _play_tournament(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
         """Each against each; those without an answer are beaten without a question."""
         task = task_values(answered[0].task, self._judging.criteria)
         views = [candidate_values(each) for each in answered]
         pairs = [(i, j) for i in range(len(answered)) for j in range(i)]
-        results = await asyncio.gather(*(self._compare(task, views[i], views[j]) for i, j in pairs))
+        results = await asyncio.gather(*(self._compare_pair(task, views[i], views[j]) for i, j in pairs))
         won: list[list[float]] = [[1.0] * (num - len(answered)) for _ in answered]
         usages = [ScoreUsage()] * len(answered)
         failures: list[str] = [""] * len(answered)
@@ -280,7 +280,7 @@ class JudgeScorer:
             for at, each in enumerate(answered)
         }
 
-    async def _rank(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
+    async def _rank_group(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
         """All at once, shown in another order for each vote."""
         task, count = task_values(answered[0].task, self._judging.criteria), len(answered)
         views = [candidate_values(each) for each in answered]
@@ -290,7 +290,7 @@ class JudgeScorer:
             seed = derive_seed(self._seed, "order", json.dumps(views, default=str), number)
             order = random.Random(seed).sample(range(count), count)
             orders[number] = order
-            return self._question({**task, "candidates": [views[at] for at in order]}, names=["ranking"])
+            return self._make_question({**task, "candidates": [views[at] for at in order]}, names=["ranking"])
 
         votes = await self._panel.vote(ask, lambda reply, number: self._read_places(reply, orders[number]))
         if not votes.are_enough:
@@ -304,13 +304,15 @@ class JudgeScorer:
 
     def _read_places(self, reply: Reply, order: Sequence[int]) -> list[float]:
         """The place of each candidate, the best at 0, in the order that they have without being shuffled."""
-        (raw,), _ = self._raw(reply, ["ranking"])
+        (raw,), _ = self._read_values(reply, ["ranking"])
         places = [0.0] * len(order)
         for place, shown_at in enumerate(ranking_of(raw, len(order))):
             places[order[shown_at]] = float(place)
         return places
 
-    def _question(self, values: Mapping[str, Any], *, names: Sequence[str], images: Sequence[Image] = ()) -> Question:
+    def _make_question(
+        self, values: Mapping[str, Any], *, names: Sequence[str], images: Sequence[Image] = ()
+    ) -> Question:
         """The request. Raises TemplateFault where the prompt cannot be filled in."""
         judging = self._judging
         asked, mark = self._template.render(values)
@@ -323,7 +325,7 @@ class JudgeScorer:
             {"role": "user", "content": content},
         ]
         held = judging.read is Read.JSON and judging.constrained
-        schema = _schema(judging.compare, names, judging.range) if held else None
+        schema = _reply_schema(judging.compare, names, judging.range) if held else None
         return Question(messages, schema, with_logprobs=judging.read is Read.EXPECTED)
 
 
@@ -346,7 +348,7 @@ class Comparison:
         return Said(value, f"{value:g} of 1 against the other; {self.straight.reason}".removesuffix("; "), usage)
 
 
-def _schema(compare: Compare, names: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
+def _reply_schema(compare: Compare, names: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
     """The JSON Schema of a reply."""
     kinds: dict[Compare, dict[str, Any]] = {
         Compare.POINTWISE: {"type": "number", "minimum": bounds[0], "maximum": bounds[1]},

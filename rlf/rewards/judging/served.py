@@ -31,10 +31,10 @@ async def served(serve: Serve) -> AsyncIterator[Mapping[str, Sequence[EndpointSp
     with tempfile.TemporaryFile() as log:
         process = await _start_server(serve, log)
         try:
-            urls = await _urls(process, serve, log)
+            urls = await _read_urls(process, serve, log)
             yield {serve.model: [EndpointSpec(url=url, model=serve.model) for url in urls]}
         finally:
-            await _end(process)
+            await _end_servers(process)
 
 
 def command_of(serve: Serve) -> list[str]:
@@ -54,7 +54,7 @@ async def _start_server(serve: Serve, log: IO[bytes]) -> asyncio.subprocess.Proc
     )
 
 
-async def _urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[bytes]) -> list[str]:
+async def _read_urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[bytes]) -> list[str]:
     """The addresses that the first line of output holds, once all servers are well."""
     assert process.stdout is not None, "stdout is a pipe"
     try:
@@ -68,7 +68,7 @@ async def _urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[bytes
         raise RunError(f"serve: the judge {serve.model} cannot be served: {said}") from fault
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end_servers(process: asyncio.subprocess.Process) -> None:
     """Ends the servers, also while this task is being cancelled."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)

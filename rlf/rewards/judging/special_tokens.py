@@ -17,12 +17,12 @@ def special_tokens(model: str) -> frozenset[str]:
 
     White space and plain words are left out: a tokenizer that holds them as added tokens gives them no meaning.
     """
-    found = {token for name in _FILES for token in _tokens(_read(model, name))}
+    found = {token for name in _FILES for token in _list_tokens(_read_json(model, name))}
     return frozenset(token for token in found if token.strip() and not token.replace("_", "").isalnum())
 
 
-def _read(model: str, name: str) -> Any:
-    file = _file(model, name)
+def _read_json(model: str, name: str) -> Any:
+    file = _find_file(model, name)
     if file is None:
         return None
     try:
@@ -31,7 +31,7 @@ def _read(model: str, name: str) -> Any:
         return None
 
 
-def _file(model: str, name: str) -> Path | None:
+def _find_file(model: str, name: str) -> Path | None:
     if model.startswith(BUILTIN):
         return builtin_path(model.removeprefix(BUILTIN)) / name
     if Path(model).is_dir():
@@ -48,7 +48,7 @@ def _file(model: str, name: str) -> Path | None:
     return Path(cached) if isinstance(cached, str) else None
 
 
-def _tokens(content: Any) -> Iterator[str]:
+def _list_tokens(content: Any) -> Iterator[str]:
     """Every token that one of the files names, whichever it is."""
     if not isinstance(content, dict):
         return

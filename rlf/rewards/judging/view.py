@@ -32,7 +32,7 @@ def task_values(task: Task, criteria: Sequence[Criterion]) -> dict[str, Any]:
 def candidate_values(trajectory: Trajectory) -> dict[str, Any]:
     """`answer`, `transcript` and `calls`."""
     calls = [
-        {"name": record.call.name, "arguments": dict(record.call.arguments), **_result(record)}
+        {"name": record.call.name, "arguments": dict(record.call.arguments), **_show_result(record)}
         for record in trajectory.calls
     ]
     return {"answer": trajectory.answer or "", "transcript": transcript(trajectory), "calls": calls}
@@ -40,7 +40,7 @@ def candidate_values(trajectory: Trajectory) -> dict[str, Any]:
 
 def gold_values(gold: str) -> dict[str, Any]:
     """A gold answer in the place of a candidate."""
-    return {"answer": gold, "transcript": _line({"role": "assistant", "content": gold}), "calls": []}
+    return {"answer": gold, "transcript": _dump_message({"role": "assistant", "content": gold}), "calls": []}
 
 
 def transcript(trajectory: Trajectory) -> str:
@@ -48,8 +48,8 @@ def transcript(trajectory: Trajectory) -> str:
     lines = [{"role": message.role, "content": message.content} for message in trajectory.task.messages]
     for turn in trajectory.turns:
         lines.append({"role": "assistant", "content": plain(turn.text)})
-        lines += [{"role": "tool", "name": record.call.name, **_result(record)} for record in turn.calls]
-    return "\n".join(map(_line, lines))
+        lines += [{"role": "tool", "name": record.call.name, **_show_result(record)} for record in turn.calls]
+    return "\n".join(map(_dump_message, lines))
 
 
 def plain(text: str) -> str:
@@ -65,9 +65,9 @@ def images_of(trajectory: Trajectory) -> list[Image]:
     return asked + [image for record in trajectory.calls for image in record.result.images]
 
 
-def _result(record: CallRecord) -> dict[str, str]:
+def _show_result(record: CallRecord) -> dict[str, str]:
     return {"outcome": record.result.outcome.value, "result": record.result.text}
 
 
-def _line(message: Mapping[str, Any]) -> str:
+def _dump_message(message: Mapping[str, Any]) -> str:
     return json.dumps(message, ensure_ascii=False, default=str)

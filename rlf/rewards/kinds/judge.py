@@ -93,7 +93,7 @@ class JudgeTerm(Term):
     @classmethod
     def _range_is_ordered(cls, bounds: tuple[float, float]) -> tuple[float, float]:
         if not bounds[0] < bounds[1]:
-            raise _fault(f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them.")
+            raise _judge_fault(f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them.")
         return bounds
 
     @field_validator("criteria")
@@ -101,10 +101,10 @@ class JudgeTerm(Term):
     def _criteria_differ(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
         names = [criterion.name for criterion in criteria]
         if "reason" in names:
-            raise _fault("got the name 'reason', under which a reply says why. Rename it.")
+            raise _judge_fault("got the name 'reason', under which a reply says why. Rename it.")
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
-            raise _fault(f"{repeated[0]!r} names two criteria. Rename or remove one of them.")
+            raise _judge_fault(f"{repeated[0]!r} names two criteria. Rename or remove one of them.")
         return criteria
 
     @field_validator("read")
@@ -114,12 +114,12 @@ class JudgeTerm(Term):
         if read is not Read.EXPECTED or compare is None or bounds is None:
             return read
         if compare is Compare.GROUP:
-            raise _fault("got expected, but an order of a group is no token. Write json or tag.")
+            raise _judge_fault("got expected, but an order of a group is no token. Write json or tag.")
         low, high = bounds
         if compare is Compare.POINTWISE and not (low == int(low) and high == int(high) and 0 <= low < MAX_EXPECTED):
-            raise _fault(_no_tokens(low, high))
+            raise _judge_fault(_no_tokens(low, high))
         if compare is Compare.POINTWISE and high > MAX_EXPECTED:
-            raise _fault(_no_tokens(low, high))
+            raise _judge_fault(_no_tokens(low, high))
         return read
 
     @field_validator("prompt")
@@ -132,22 +132,22 @@ class JudgeTerm(Term):
         try:
             names = FencedTemplate(prompt).names
         except TemplateFault as fault:
-            raise _fault(f"{fault}. Correct it there.") from fault
+            raise _judge_fault(f"{fault}. Correct it there.") from fault
         looked_up = {path for path in paths_of(prompt) if path[0] in shape}
         for path in sorted({(name,) for name in names} | looked_up):
             if unknown := unknown_part(path, shape):
                 (*place, name), known = unknown
                 said = f"the template names {'.'.join((*place, name))!r}{nearest(name, known)}"
                 if not known:
-                    raise _fault(f"{said}, but {'.'.join(place)!r} is a list. Write e.g. a `for` over it.")
-                raise _fault(f"{said} (known: {', '.join(known)}). Use one of these.")
+                    raise _judge_fault(f"{said}, but {'.'.join(place)!r} is a list. Write e.g. a `for` over it.")
+                raise _judge_fault(f"{said} (known: {', '.join(known)}). Use one of these.")
         return prompt
 
     @field_validator("images")
     @classmethod
     def _images_are_of_one(cls, images: bool, info: ValidationInfo) -> bool:
         if images and info.data.get("compare") not in (None, Compare.POINTWISE):
-            raise _fault(
+            raise _judge_fault(
                 "got true, but a judge of several answers cannot know which images belong to which. Compare pointwise."
             )
         return images
@@ -159,10 +159,10 @@ class JudgeTerm(Term):
         if votes == 1 or not {"read", "sampling", "combine", "endpoints", "compare"} <= data.keys():
             return votes
         if data["read"] is Read.EXPECTED:
-            raise _fault(f"got {votes}; expected values of one prompt are all the same. Remove it.")
+            raise _judge_fault(f"got {votes}; expected values of one prompt are all the same. Remove it.")
         if data["sampling"].temperature == 0 and data["compare"] is not Compare.GROUP:
             words = f"got {votes} at temperature 0, where they are all the same. "
-            raise _fault(f"{words}Write e.g. `sampling: {{temperature: 0.7}}`, or remove this.")
+            raise _judge_fault(f"{words}Write e.g. `sampling: {{temperature: 0.7}}`, or remove this.")
         return votes
 
     @field_validator("sentinels")
@@ -171,23 +171,23 @@ class JudgeTerm(Term):
         if sentinels is None or not {"compare", "against", "unscorable"} <= info.data.keys():
             return sentinels
         if is_about_groups(info.data["compare"], info.data["against"]):
-            raise _fault("a sentinel has no group to be compared with. Compare pointwise or with the gold.")
+            raise _judge_fault("a sentinel has no group to be compared with. Compare pointwise or with the gold.")
         if sentinels.tolerated >= sentinels.drifted:
             words = f"got tolerated: {sentinels.tolerated:g}, which is not below drifted: {sentinels.drifted:g}"
-            raise _fault(f"{words}, so that they cannot be distinguished. Write a lower one.")
+            raise _judge_fault(f"{words}, so that they cannot be distinguished. Write a lower one.")
         if sentinels.on_drift is OnDrift.FREEZE and info.data["unscorable"] is not Unscorable.DROP_TERM:
             words = "got on_drift: freeze with unscorable: drop_trajectory, which would drop every trajectory. "
-            raise _fault(f"{words}Write `unscorable: drop_term` beside `sentinels`.")
+            raise _judge_fault(f"{words}Write `unscorable: drop_term` beside `sentinels`.")
         return sentinels
 
     @model_validator(mode="after")
     def _somebody_judges(self) -> Self:
         if not self.endpoints and self.serve is None:
             example = "`endpoints: [{url: http://localhost:8000/v1, model: NAME}]` or `serve: {model: NAME}`"
-            raise _fault(f"no judge is named; expected endpoints or serve. Write e.g. {example}.")
+            raise _judge_fault(f"no judge is named; expected endpoints or serve. Write e.g. {example}.")
         if self.combine is Combine.MEDIAN and self.num_votes > 1 and self.num_votes % 2 == 0:
             words = f"{self.num_votes} votes, {self.votes} of each judge, have no middle one. "
-            raise _fault(f"{words}Write an odd number of votes, or combine: mean.")
+            raise _judge_fault(f"{words}Write an odd number of votes, or combine: mean.")
         return self
 
     @property
@@ -239,10 +239,10 @@ class JudgeTerm(Term):
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The judges: connected, or started first. Raises RlfError where none can be used."""
-        return self._open(context)
+        return self._open_scorer(context)
 
     @asynccontextmanager
-    async def _open(self, context: RewardContext) -> AsyncIterator[Scorer]:
+    async def _open_scorer(self, context: RewardContext) -> AsyncIterator[Scorer]:
         from rlf.rewards.judging.drift import Watchman
         from rlf.rewards.judging.labels import read_labels
         from rlf.rewards.judging.panel import Panel
@@ -288,5 +288,5 @@ def _no_tokens(low: float, high: float) -> str:
     return f"{words}{MAX_EXPECTED}. Write e.g. `range: [0, 9]`."
 
 
-def _fault(reason: str) -> PydanticCustomError:
+def _judge_fault(reason: str) -> PydanticCustomError:
     return PydanticCustomError("judge", "{reason}", {"reason": reason})

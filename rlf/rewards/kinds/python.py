@@ -86,7 +86,7 @@ class _Caller:
     def __init__(self, term: PythonTerm) -> None:
         self._term = term
         self._function = OwnFunction(term.callable, term.timeout_s)
-        self._shape = _shape(self._function.parameters) if term.shape is Shape.AUTO else term.shape
+        self._shape = _detect_shape(self._function.parameters) if term.shape is Shape.AUTO else term.shape
 
     async def score(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """What the function returns: a number, or None when it cannot score."""
@@ -95,14 +95,14 @@ class _Caller:
             match self._shape:
                 case Shape.TRL:
                     offered = {name: [value] for name, value in columns.items()} | _for_trl(trajectory)
-                    return self._verdict(await self._function(**taken(offered)))
+                    return self._read_verdict(await self._function(**taken(offered)))
                 case Shape.VERL:
-                    return self._verdict(await self._function(**taken(dict(columns) | _for_verl(trajectory))))
-            return self._verdict(await self._function(trajectory, **taken(columns, after=1)))
+                    return self._read_verdict(await self._function(**taken(dict(columns) | _for_verl(trajectory))))
+            return self._read_verdict(await self._function(trajectory, **taken(columns, after=1)))
         except TookTooLong as error:
             return Verdict(None, str(error))
 
-    def _verdict(self, value: Any) -> Verdict:
+    def _read_verdict(self, value: Any) -> Verdict:
         name = self._term.callable
         if self._shape is Shape.VERL and isinstance(value, Mapping):
             value = value.get("score")
@@ -119,7 +119,7 @@ class _Caller:
         return Verdict(float(value))
 
 
-def _shape(parameters: Mapping[str, Parameter]) -> Shape:
+def _detect_shape(parameters: Mapping[str, Parameter]) -> Shape:
     if "completions" in parameters:
         return Shape.TRL
     if {"solution_str", "ground_truth"} <= parameters.keys():

@@ -134,15 +134,15 @@ class VerifyTerm(Term):
     def _comparison_applies(self) -> Self:
         by_column = self.expected is not None and self.expected.column is not None
         if (self.compare is Compare.CALLABLE) != (self.callable is not None):
-            _refuse("`compare: callable` and `callable` go together. Write both or neither.")
+            _refuse_term("`compare: callable` and `callable` go together. Write both or neither.")
         if self.compare is Compare.TESTS_PASSED and not by_column:
-            _refuse("tests_passed needs the tests. Write e.g. `expected: {column: tests}`.")
+            _refuse_term("tests_passed needs the tests. Write e.g. `expected: {column: tests}`.")
         if self.compare is Compare.TESTS_PASSED and "test" not in self.templates.names:
-            _refuse("tests_passed runs each test, but no argument names `test`. Write e.g. `test: '{{ test }}'`.")
+            _refuse_term("tests_passed runs each test, but no argument names `test`. Write e.g. `test: '{{ test }}'`.")
         if any("test" in text.names and text.names & set(PRODUCED) for text in self.templates.templates):
-            _refuse(_ONE_TEXT)
+            _refuse_term(_ONE_TEXT)
         if self.tolerance is not None and self.compare not in _NEAR:
-            _refuse(f"{self.compare} takes no tolerance. Remove it, or write compare: numeric.")
+            _refuse_term(f"{self.compare} takes no tolerance. Remove it, or write compare: numeric.")
         return self
 
     @cached_property
@@ -192,10 +192,10 @@ class VerifyTerm(Term):
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The tool, with the golds that were run."""
-        return self._open(context)
+        return self._open_scorer(context)
 
     @asynccontextmanager
-    async def _open(self, context: RewardContext) -> AsyncIterator[Scorer]:
+    async def _open_scorer(self, context: RewardContext) -> AsyncIterator[Scorer]:
         from rlf.rewards.verifying import Verifier
 
         verifier = Verifier(
@@ -221,8 +221,8 @@ def _refuse_unknown(key: str, names: frozenset[str], known: tuple[str, ...]) -> 
     unknown = sorted(names - set(known))
     if unknown:
         close = nearest(unknown[0], list(known))
-        _refuse(f"{key} names {unknown[0]!r}{close} (known: {', '.join(known)}). Name one of these.")
+        _refuse_term(f"{key} names {unknown[0]!r}{close} (known: {', '.join(known)}). Name one of these.")
 
 
-def _refuse(words: str) -> None:
+def _refuse_term(words: str) -> None:
     raise PydanticCustomError("verify", "{reason}", {"reason": words})

@@ -126,21 +126,21 @@ def _bare_letter(text: str, choices: str) -> str:
 
 
 def _in_tag(text: str, choices: str) -> str:
-    return _within(_TAG, text, choices)
+    return _letters_within(_TAG, text, choices)
 
 
 def _in_box(text: str, choices: str) -> str:
-    return _within(_BOXED, text, choices)
+    return _letters_within(_BOXED, text, choices)
 
 
-def _within(pattern: re.Pattern[str], text: str, choices: str) -> str:
+def _letters_within(pattern: re.Pattern[str], text: str, choices: str) -> str:
     """The letters that the last marked passage begins with."""
     last = next(reversed(pattern.findall(text)), None)
     if last is None:
         return ""
     inside = _strip_marks(last).strip()
     match = None if _ARTICLE.match(inside) else re.compile(_LETTER).match(inside)
-    return _letters(match, inside, choices) or chosen(inside, choices) or ""
+    return _read_letters(match, inside, choices) or chosen(inside, choices) or ""
 
 
 def _in_statement(text: str, choices: str) -> str:
@@ -148,14 +148,14 @@ def _in_statement(text: str, choices: str) -> str:
     text = _strip_marks(text)
     patterns = (_STATED, _STATED_CHINESE, _CALLED_RIGHT, _PICKED, _CONCLUDED)
     matches = [match for pattern in patterns for match in pattern.finditer(text) if _is_meant(match, text)]
-    said = [(match.start(1), letters) for match in matches if (letters := _letters(match, text, choices))]
+    said = [(match.start(1), letters) for match in matches if (letters := _read_letters(match, text, choices))]
     return max(said)[1] if said else ""
 
 
 def _in_name(text: str, choices: str) -> str:
     """Every letter that is named as an option."""
     text = _strip_marks(text)
-    named = (_letters(match, text, choices) for match in _NAMED.finditer(text) if _is_meant(match, text))
+    named = (_read_letters(match, text, choices) for match in _NAMED.finditer(text) if _is_meant(match, text))
     return "".join(sorted(set("".join(named))))
 
 
@@ -164,7 +164,7 @@ def _in_front(text: str, choices: str) -> str:
     text = _strip_marks(text)
     if _LEADING.match(text) is None:
         return ""
-    letters = "".join(_letters(match, text, choices) for match in _LEADING.finditer(text))
+    letters = "".join(_read_letters(match, text, choices) for match in _LEADING.finditer(text))
     return "".join(dict.fromkeys(letters))
 
 
@@ -178,7 +178,7 @@ _FINDERS: tuple[Callable[[str, str], str], ...] = (
 )
 
 
-def _letters(match: re.Match[str] | None, text: str, choices: str) -> str:
+def _read_letters(match: re.Match[str] | None, text: str, choices: str) -> str:
     """The letter of a match and those that follow it as alternatives, each once."""
     found = dict.fromkeys(_list_choices(match, text)) if match is not None else {}
     return "".join(letter for letter in found if letter in choices)

@@ -71,7 +71,7 @@ class Collection(Rule):
         given = answer_items(trajectory.answer or "", gold, self.normalize)
         if self.compare is Comparison.SET:
             given, gold = list(dict.fromkeys(given)), list(dict.fromkeys(gold))
-        common = _common(given, gold, self.compare)
+        common = _count_common(given, gold, self.compare)
         reason = f"{common} of {len(gold)} items are there, and {len(given) - common} others"
         if self.credit is Credit.F1:
             return Verdict(2 * common / (len(given) + len(gold)), reason)
@@ -85,10 +85,10 @@ def gold_items(value: Any, by: Normalization = Normalization.TEXT) -> list[str]:
     ['paris', 'washington dc', 'hague']
     """
     if isinstance(value, str):
-        value = _json_list(value) or _split(value)
+        value = _json_list(value) or _split_items(value)
     elif not isinstance(value, list | tuple):
         value = () if value is None else (value,)
-    return [form for item in value if (form := _form(str(item), by))]
+    return [form for item in value if (form := _compare_form(str(item), by))]
 
 
 def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalization.TEXT) -> list[str]:
@@ -107,11 +107,11 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     known, longest = set(gold), max((_num_separators(item) for item in gold), default=0)
     items, at = list[str](), 0
     while at < len(starts):
-        first = _form(text[starts[at] : stops[at]], by)
+        first = _compare_form(text[starts[at] : stops[at]], by)
         begins = first != "" and any(item != first and item.startswith(first) for item in known)
         reach = range(min(at + longest, len(starts) - 1), at, -1) if begins else ()
-        last = next((to for to in reach if _form(text[starts[at] : stops[to]], by) in known), at)
-        items.append(_form(text[starts[at] : stops[last]], by) if last > at else first)
+        last = next((to for to in reach if _compare_form(text[starts[at] : stops[to]], by) in known), at)
+        items.append(_compare_form(text[starts[at] : stops[last]], by) if last > at else first)
         at = last + 1
     return [item for item in items if item]
 
@@ -122,7 +122,7 @@ def _unwrap_text(text: str) -> str:
     return fold(text) if whole is None else whole[1] or whole[2]
 
 
-def _form(item: str, by: Normalization) -> str:
+def _compare_form(item: str, by: Normalization) -> str:
     """An item as it is compared; one that normalises to nothing ("A", "+") as it stands."""
     return normalize(item, by) or plain(item).strip(".,;:!?")
 
@@ -140,14 +140,14 @@ def _json_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _split(text: str) -> list[str]:
+def _split_items(text: str) -> list[str]:
     text = _MARKER.sub("", text)
     if _STRONG.search(text) is None:
         return _WEAK.split(text)
     return [_AND.sub("", part, count=1) if _AND.match(part) else part for part in _STRONG.split(text)]
 
 
-def _common(given: Sequence[str], gold: Sequence[str], compare: Comparison) -> int:
+def _count_common(given: Sequence[str], gold: Sequence[str], compare: Comparison) -> int:
     if compare is Comparison.LIST:
         return sum(one == other for one, other in zip(given, gold, strict=False))
     return (Counter(given) & Counter(gold)).total()

@@ -96,7 +96,7 @@ class Expression(Rule):
         )
 
     @cached_property
-    def _compiled(self) -> tuple[CodeType, tuple[str, ...]]:
+    def _compiled_formula(self) -> tuple[CodeType, tuple[str, ...]]:
         """The formula, and the facts that it names."""
         tree = _parse_formula(self.formula)
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -104,17 +104,17 @@ class Expression(Rule):
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Of a formula that names no terms."""
-        return self._value(trajectory, {})
+        return self._compute_value(trajectory, {})
 
     def verdict(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """The formula's value."""
-        return self._value(trajectory, scoring.values)
+        return self._compute_value(trajectory, scoring.values)
 
-    def _value(self, trajectory: Trajectory, values: Mapping[str, float | None]) -> Verdict:
+    def _compute_value(self, trajectory: Trajectory, values: Mapping[str, float | None]) -> Verdict:
         missing = next((name for name in sorted(self.named_terms) if values.get(name) is None), None)
         if missing is not None:
             return Verdict(None, f"terms.{missing} has no value")
-        code, names = self._compiled
+        code, names = self._compiled_formula
         facts = {name: float(FACTS[name](trajectory)) for name in names}
         try:
             value = eval(code, {"__builtins__": {}, **FUNCTIONS, **facts, "terms": SimpleNamespace(**values)})
@@ -134,14 +134,14 @@ def _parse_formula(formula: str) -> ast.Expression:
     nodes = list(ast.walk(tree))
     if len(nodes) > _MAX_NODES:
         raise ValueError(f"got a formula of {len(nodes)} parts; expected at most {_MAX_NODES}. Simplify it.")
-    complaint = next(_complaints(nodes), None)
+    complaint = next(_list_complaints(nodes), None)
     if complaint is not None:
         raise ValueError(complaint)
     whole: ast.Expression = _Floats().visit(tree)
     return ast.fix_missing_locations(whole)
 
 
-def _complaints(nodes: list[ast.AST]) -> Iterator[str]:
+def _list_complaints(nodes: list[ast.AST]) -> Iterator[str]:
     functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     for node in nodes:

@@ -93,7 +93,7 @@ class Ftrl(Rule):
             return Verdict(None, f"the row's {self.column!r} is no mapping of tools to lists of answers")
         num_left = sum(map(len, unsolved.values()))
         texts = [turn.text for turn in trajectory.turns]
-        value, reason = self._value(trajectory, trajectory.turns, unsolved, num_left, "".join(texts))
+        value, reason = self._score_turns(trajectory, trajectory.turns, unsolved, num_left, "".join(texts))
         return Verdict(value, reason)
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
@@ -104,10 +104,10 @@ class Ftrl(Rule):
         values = []
         for turn in trajectory.turns:
             num_left = sum(map(len, unsolved.values()))
-            values.append(self._value(trajectory, [turn], unsolved, num_left, turn.text)[0])
+            values.append(self._score_turns(trajectory, [turn], unsolved, num_left, turn.text)[0])
         return Verdict(None, turn_values=tuple(values))
 
-    def _value(
+    def _score_turns(
         self, trajectory: Trajectory, turns: Sequence[Turn], unsolved: dict[str, list[Any]], num_left: int, text: str
     ) -> tuple[float, str]:
         """The reward of some turns; takes what they solve out of `unsolved`."""
@@ -115,14 +115,14 @@ class Ftrl(Rule):
         num_failures = sum(len(turn.failures) for turn in turns)
         if calls or self.variant is Variant.SOLVE_F1:
             p, q = len(calls) + num_failures, self._num_solved(calls, unsolved)
-            return _worth(self.variant, p, q, num_left), f"{p} calls solve {q} of {num_left} sub-questions"
+            return _reward_of_counts(self.variant, p, q, num_left), f"{p} calls solve {q} of {num_left} sub-questions"
         last = bool(turns) and turns[-1] is trajectory.turns[-1]
         answer = trajectory.answer if last or not turns else None
         if not text.strip() and not (answer or "").strip():
             return EMPTY, "nothing was sampled"
         if num_failures:
             return MALFORMED, "no call, and what there is did not parse"
-        if answer is not None and any(self._gives(answer, gold) for gold in golds(trajectory.task.answer)):
+        if answer is not None and any(self._gives_answer(answer, gold) for gold in golds(trajectory.task.answer)):
             return 1 / (num_left + 1), f"right without a call, {num_left} sub-questions left"
         return 0.0, "neither a call nor the answer"
 
@@ -130,24 +130,24 @@ class Ftrl(Rule):
         num_solved = 0
         for record in calls:
             answers = unsolved.get(record.call.name, [])
-            solved = next((each for each in answers if self._solves(record, each)), None)
+            solved = next((each for each in answers if self._is_solved_by(record, each)), None)
             if solved is not None:
                 answers.remove(solved)
                 num_solved += 1
         return num_solved
 
-    def _solves(self, record: CallRecord, gold: Any) -> bool:
+    def _is_solved_by(self, record: CallRecord, gold: Any) -> bool:
         if self.match is Match.VALUE:
             found, key = finding_of(record), value_key(gold)
             return found is not None and key in found.found and key not in found.given
         text, answer = finding(record), str(gold)
-        if text is None or not self._gives(text, answer):
+        if text is None or not self._gives_answer(text, answer):
             return False
         if self.match is Match.SUBSTRING:
-            return not self._gives(argument_text(record), answer)
+            return not self._gives_answer(argument_text(record), answer)
         return not names(record, answer)
 
-    def _gives(self, text: str, answer: str) -> bool:
+    def _gives_answer(self, text: str, answer: str) -> bool:
         match self.match:
             case Match.EXACT | Match.VALUE:
                 return same(text, answer)
@@ -157,7 +157,7 @@ class Ftrl(Rule):
         return plain != "" and plain in text.lower().replace(",", "")
 
 
-def _worth(variant: Variant, p: int, q: int, n: int) -> float:
+def _reward_of_counts(variant: Variant, p: int, q: int, n: int) -> float:
     match variant:
         case Variant.SOLVE_F1:
             return 2 * q / (p + n) if p + n else 0.0

@@ -46,7 +46,7 @@ class JsonSchema(Rule):
     @classmethod
     def _schema_is_right(cls, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            validator = _validator(schema)
+            validator = _make_validator(schema)
         except ValueError as error:
             words = f"got no JSON Schema: {str(error).splitlines()[0]}. Fix the schema."
             raise PydanticCustomError("json_schema", "{reason}", {"reason": words}) from error
@@ -61,19 +61,21 @@ class JsonSchema(Rule):
     @property
     def accepted_without_content(self) -> tuple[str, ...]:
         """The empty values that satisfy the schema, as JSON."""
-        return tuple(text for text in ("{}", "[]", '""', "null") if self._validator.is_valid(json.loads(text)))
+        return tuple(text for text in ("{}", "[]", '""', "null") if self._own_validator.is_valid(json.loads(text)))
 
     @cached_property
-    def _validator(self) -> Any:
-        return _validator(self.json_schema)
+    def _own_validator(self) -> Any:
+        return _make_validator(self.json_schema)
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Reads and validates the answer."""
         fenced = _FENCED.fullmatch(trajectory.answer or "")
         text = fenced[1] if fenced else trajectory.answer or ""
         try:
-            value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
-            error = next(self._validator.iter_errors(value), None)
+            value = json.loads(
+                text, parse_constant=_refuse_constant, parse_float=_parse_finite, object_pairs_hook=_make_object
+            )
+            error = next(self._own_validator.iter_errors(value), None)
         except (ValueError, RecursionError) as fault:
             return Verdict(0.0, f"no JSON: {str(fault)[:200]}")
         if error is None:
@@ -82,7 +84,7 @@ class JsonSchema(Rule):
         return Verdict(0.0, f"{where}: {error.message[:200]}".removeprefix(": "))
 
 
-def _validator(schema: Mapping[str, Any]) -> Any:
+def _make_validator(schema: Mapping[str, Any]) -> Any:
     """What validates by the schema; `format` is asserted, and nothing is fetched. Raises ValueError."""
     return jsonschema_rs.validator_for(
         dict(schema), validate_formats=True, ignore_unknown_formats=False, retriever=_not_retrieved
@@ -93,14 +95,14 @@ def _not_retrieved(address: str) -> None:
     raise ValueError("it is another document, which is not fetched. Put it under `$defs`")
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError(f"{digits[:20]} is beyond what a float holds")
     return number
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     read = dict(pairs)
     if len(read) < len(pairs):
         raise ValueError("a key is there twice")

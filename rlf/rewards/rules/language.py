@@ -109,16 +109,16 @@ class LanguageRule(Rule):
         text = "".join(map(_plain_letter, unicodedata.normalize("NFC", text[:_MAX_CHARS]))).strip()
         if not text:
             return Verdict(0.0, "no text")
-        scripts = Counter(_script(letter) for letter in text if letter.isalpha())
+        scripts = Counter(_script_of(letter) for letter in text if letter.isalpha())
         if not scripts:
             return Verdict(0.0, "no letters, which is no language")
         wanted = _SCRIPTS.get(self.language, frozenset({"LATIN"}))
         share = sum(scripts[script] for script in wanted) / scripts.total()
         shown = ", ".join(f"{script.title()} {number}" for script, number in scripts.most_common(3))
-        other = self._other(text, scripts)
+        other = self._other_language(text, scripts)
         return Verdict(0.0, f"{other} rather than {self.language}") if other else Verdict(share, f"letters: {shown}")
 
-    def _other(self, text: str, scripts: Counter[str]) -> Language | None:
+    def _other_language(self, text: str, scripts: Counter[str]) -> Language | None:
         """The language of the same script that the text shows more of."""
         has_kana = any(scripts[kana] for kana in _KANA)
         if self.language is Language.CHINESE and has_kana:
@@ -140,6 +140,6 @@ def _plain_letter(character: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _script(letter: str) -> str:
+def _script_of(letter: str) -> str:
     first = unicodedata.name(letter, "UNKNOWN").split()[0]
     return "CJK" if first == "IDEOGRAPHIC" else first

@@ -84,30 +84,30 @@ class _Comparer:
             return quick
         texts, answer = golds(trajectory.task.answer), (trajectory.answer or "")[-_MAX_CHARS:]
         async with self._permits:
-            said = await self._ask({"golds": texts, "answer": answer, "cpu_s": self._rule.timeout_s})
+            said = await self._ask_worker({"golds": texts, "answer": answer, "cpu_s": self._rule.timeout_s})
         if said is None:
             return Verdict(None, f"not compared within {_BUSY * self._rule.timeout_s:g} s")
         if said is _TOO_MUCH:
             return Verdict(0.0, f"too much to be compared within {self._rule.timeout_s:g} s")
         if "unreadable" in said:
             return Verdict(None, f"the gold {said['unreadable']!r} is no mathematics")
-        return Verdict(1.0, "right") if said["equal"] else Verdict(0.0, _wrong(answer, texts))
+        return Verdict(1.0, "right") if said["equal"] else Verdict(0.0, _describe_wrong(answer, texts))
 
-    async def _ask(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
+    async def _ask_worker(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
         """A worker's answer; None when there was none in time, _TOO_MUCH when the answer is to blame for that."""
-        worker = self._idle.pop() if self._idle else await _start()
+        worker = self._idle.pop() if self._idle else await _start_worker()
         try:
             limit_s = _BUSY * self._rule.timeout_s
-            said: Mapping[str, Any] | None = await _exchange(worker, question, limit_s)
+            said: Mapping[str, Any] | None = await _exchange_line(worker, question, limit_s)
             if said is not None and "read" in said:
-                said = await _exchange(worker, None, limit_s)
+                said = await _exchange_line(worker, None, limit_s)
                 if said is None and await _ended_itself(worker):
                     said = _TOO_MUCH
         except BaseException:
-            await _end(worker)
+            await _end_worker(worker)
             raise
         if said is None or said is _TOO_MUCH:
-            await _end(worker)
+            await _end_worker(worker)
         else:
             self._idle.append(worker)
         return said
@@ -115,10 +115,10 @@ class _Comparer:
     async def close(self) -> None:
         """Ends the processes."""
         while self._idle:
-            await _end(self._idle.pop())
+            await _end_worker(self._idle.pop())
 
 
-async def _start() -> Process:
+async def _start_worker() -> Process:
     """A worker that is ready, without the environment of this process. Raises RunError."""
     command = (sys.executable, "-m", "rlf.rewards.math_worker")
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -126,17 +126,17 @@ async def _start() -> Process:
         *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment, start_new_session=True
     )
     try:
-        ready = await _exchange(worker, None, _START_S)
+        ready = await _exchange_line(worker, None, _START_S)
     except BaseException:
-        await _end(worker)
+        await _end_worker(worker)
         raise
     if ready is None:
-        await _end(worker)
+        await _end_worker(worker)
         raise RunError(f"{' '.join(command)} does not start. Run it by hand to see why.")
     return worker
 
 
-async def _exchange(worker: Process, question: dict[str, Any] | None, timeout_s: float) -> dict[str, Any] | None:
+async def _exchange_line(worker: Process, question: dict[str, Any] | None, timeout_s: float) -> dict[str, Any] | None:
     """Writes a question and reads one line; None when none comes in time."""
     assert worker.stdin is not None and worker.stdout is not None, "a worker without pipes"
     try:
@@ -156,11 +156,11 @@ async def _ended_itself(worker: Process) -> bool:
     return worker.stdout.at_eof() and await worker.wait() not in (-signal.SIGKILL, -signal.SIGTERM)
 
 
-async def _end(worker: Process) -> None:
+async def _end_worker(worker: Process) -> None:
     with suppress(ProcessLookupError):
         worker.kill()
     await worker.communicate()  # reads to the end, so that its pipes are closed too
 
 
-def _wrong(answer: str, texts: Sequence[str]) -> str:
+def _describe_wrong(answer: str, texts: Sequence[str]) -> str:
     return f"got {answer[-80:]!r}; expected {shown(tuple(texts))}"

@@ -27,7 +27,7 @@ class NoRepeat(Rule):
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Counts repetitions."""
-        news = [new for turn in _news(trajectory) for new in turn]
+        news = [new for turn in _list_new_calls(trajectory) for new in turn]
         if not news:
             answered = bool((trajectory.answer or "").strip())
             return Verdict(float(answered), "no call" if answered else "nothing was called or answered")
@@ -35,23 +35,23 @@ class NoRepeat(Rule):
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
         """The same turn by turn; nothing of a turn without a call."""
-        values = [sum(news) / len(news) if news else None for news in _news(trajectory)]
+        values = [sum(news) / len(news) if news else None for news in _list_new_calls(trajectory)]
         return Verdict(None, turn_values=tuple(values))
 
 
-def _news(trajectory: Trajectory) -> list[list[bool]]:
+def _list_new_calls(trajectory: Trajectory) -> list[list[bool]]:
     """Of every call of every turn, whether it is the first of its kind."""
     seen: set[str] = set()
     turns = []
     for turn in trajectory.turns:
         news = []
         for record in turn.calls:
-            key = _key(record.call)
+            key = _call_key(record.call)
             news.append(key not in seen)
             seen.add(key)
         turns.append(news)
     return turns
 
 
-def _key(call: ToolCall) -> str:
+def _call_key(call: ToolCall) -> str:
     return json.dumps([call.name, call.arguments], sort_keys=True, default=repr)

@@ -29,18 +29,18 @@ class ToolFormat(Rule):
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Counts calls and failures."""
-        good, tried = _count(trajectory.calls, trajectory.failures)
+        good, tried = _count_formed(trajectory.calls, trajectory.failures)
         if tried == 0:
             return Verdict(0.0, "no tool was called")
         return Verdict(good / tried, f"{good} of {tried} calls are well formed")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
         """The same turn by turn; nothing of a turn without a call."""
-        counts = [_count(turn.calls, turn.failures) for turn in trajectory.turns]
+        counts = [_count_formed(turn.calls, turn.failures) for turn in trajectory.turns]
         values = [good / tried if tried else None for good, tried in counts]
         return Verdict(None, turn_values=tuple(values))
 
 
-def _count(calls: Sequence[CallRecord], failures: Sequence[ParseFailure]) -> tuple[int, int]:
+def _count_formed(calls: Sequence[CallRecord], failures: Sequence[ParseFailure]) -> tuple[int, int]:
     good = sum(record.result.outcome not in _MALFORMED for record in calls)
     return good, len(calls) + len(failures)

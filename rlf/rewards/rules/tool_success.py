@@ -26,15 +26,15 @@ class ToolSuccess(Rule):
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Counts calls."""
-        good, tried = self._count(trajectory.calls)
+        good, tried = self._count_successes(trajectory.calls)
         return Verdict(good / tried, f"{good} of {tried} calls were answered") if tried else Verdict(0.0, "no call")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
         """The same turn by turn; nothing of a turn without a call."""
-        counts = [self._count(turn.calls) for turn in trajectory.turns]
+        counts = [self._count_successes(turn.calls) for turn in trajectory.turns]
         values = [good / tried if tried else None for good, tried in counts]
         return Verdict(None, turn_values=tuple(values))
 
-    def _count(self, calls: Sequence[CallRecord]) -> tuple[int, int]:
+    def _count_successes(self, calls: Sequence[CallRecord]) -> tuple[int, int]:
         counted = [record for record in calls if self.tools is None or record.call.name in self.tools]
         return sum(record.result.outcome is Outcome.OK for record in counted), len(counted)

@@ -27,14 +27,14 @@ class ValidCall(Rule):
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Counts calls and failures."""
-        good, tried = _count(trajectory.calls, trajectory.failures)
+        good, tried = _count_valid(trajectory.calls, trajectory.failures)
         return Verdict(good / tried, f"{good} of {tried} calls are valid") if tried else Verdict(0.0, "no call")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
         """The same turn by turn; nothing of a turn without a call."""
-        counts = [_count(turn.calls, turn.failures) for turn in trajectory.turns]
+        counts = [_count_valid(turn.calls, turn.failures) for turn in trajectory.turns]
         return Verdict(None, turn_values=tuple(good / tried if tried else None for good, tried in counts))
 
 
-def _count(calls: Sequence[CallRecord], failures: Sequence[ParseFailure]) -> tuple[int, int]:
+def _count_valid(calls: Sequence[CallRecord], failures: Sequence[ParseFailure]) -> tuple[int, int]:
     return sum(record.result.outcome is Outcome.OK for record in calls), len(calls) + len(failures)
