@@ -18,8 +18,8 @@ def correction_weights(
         mask:  w_t = exp(old - rollout) if low <= s <= high else 0
         mask of a product:  w_t = s if low <= s <= high else 0
 
-    with s of `_statistic`. Mirrors OpenRLHF `PolicyLoss` (truncated importance sampling, IcePop, sequence masks,
-    FlashREINFORCE's binary KL), and with the level seq_product TRL's `sequence_truncate` and `sequence_mask`. A
+    with s of `_correction_statistic`. Mirrors OpenRLHF `PolicyLoss` (truncated importance sampling, IcePop, sequence
+    masks, FlashREINFORCE's binary KL), and with the level seq_product TRL's `sequence_truncate` and `sequence_mask`. A
     sequence without a masked token is neither inside nor outside.
 
     Args:
@@ -27,7 +27,7 @@ def correction_weights(
         loss_mask_BT: bool.
     """
     low, high = correction.threshold
-    statistic = _statistic(old_logprobs_BT, rollout_logprobs_BT, loss_mask_BT, correction)
+    statistic = _correction_statistic(old_logprobs_BT, rollout_logprobs_BT, loss_mask_BT, correction)
     inside = (statistic >= low) & (statistic <= high)
     outside = (~inside).to(statistic.dtype)
     if correction.level is not CorrectionLevel.TOKEN:
@@ -42,7 +42,7 @@ def correction_weights(
     return torch.where(inside, ratio_BT, 0.0), filter_fraction
 
 
-def _statistic(
+def _correction_statistic(
     old_logprobs_BT: Tensor, rollout_logprobs_BT: Tensor, loss_mask_BT: Tensor, correction: OffPolicyCorrection
 ) -> Tensor:
     """What the thresholds judge: [B, T] per token or [B, 1] per sequence.

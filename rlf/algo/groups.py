@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def group_sum(values_B: Tensor, group_B: Tensor) -> Tensor:
     """Sum over each row's group, repeated at each of its rows."""
-    index_B, num_groups = _index(group_B)
+    index_B, num_groups = _index_groups(group_B)
     return values_B.new_zeros(num_groups).index_add(0, index_B, values_B)[index_B]
 
 
@@ -42,14 +42,14 @@ def group_deviation(values_B: Tensor, group_B: Tensor) -> Tensor:
 
 def group_least(values_B: Tensor, group_B: Tensor) -> Tensor:
     """The least value of each row's group, repeated at each of its rows."""
-    index_B, num_groups = _index(group_B)
+    index_B, num_groups = _index_groups(group_B)
     least_P = values_B.new_zeros(num_groups).scatter_reduce(0, index_B, values_B, "amin", include_self=False)
     return least_P[index_B]
 
 
 def ranks_in_groups(values_B: Tensor, group_B: Tensor) -> Iterator[Tensor]:
     """The rows of each group, int64, by ascending value."""
-    index_B, num_groups = _index(group_B)
+    index_B, num_groups = _index_groups(group_B)
     order_B = values_B.argsort(stable=True)
     for group in range(num_groups):
         yield order_B[index_B[order_B] == group]
@@ -61,7 +61,7 @@ def group_std(values_B: Tensor, group_B: Tensor) -> Tensor:
     return (squares_B / (group_size(values_B, group_B) - 1).clamp(min=1)).sqrt()
 
 
-def _index(group_B: Tensor) -> tuple[Tensor, int]:
+def _index_groups(group_B: Tensor) -> tuple[Tensor, int]:
     """Any group numbers as 0 .. P-1 per row, and P."""
     keys_P, index_B = group_B.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return index_B, len(keys_P)

@@ -146,9 +146,9 @@ class Watch:
         if not self._by_group:
             metrics.pop("groups/dead_share", None)
         metrics["parse_failures"] = _parse_failures(event.trajectories)
-        return [alarm for name in self._guards if (alarm := self._look(name, metrics, event)) is not None]
+        return [alarm for name in self._guards if (alarm := self._check_guard(name, metrics, event)) is not None]
 
-    def _look(self, name: str, metrics: Mapping[str, float], event: StepFinished) -> Alarm | None:
+    def _check_guard(self, name: str, metrics: Mapping[str, float], event: StepFinished) -> Alarm | None:
         guard: Guard = self._guards[name]
         value = READINGS[name](metrics)
         if value is None or guard.holds(value):
@@ -160,10 +160,10 @@ class Watch:
             return None
         self._raised.add(name)
         text = f"{name} is {value:.4g}, {_show_bound(guard, value)} since step {since}"
-        return Alarm(name, text, guard.action, event.step, since, value, _examples(name, event.trajectories))
+        return Alarm(name, text, guard.action, event.step, since, value, _find_examples(name, event.trajectories))
 
 
-def _of(name: str) -> Reading:
+def _read_metric(name: str) -> Reading:
     return lambda metrics: metrics.get(name)
 
 
@@ -172,16 +172,16 @@ def _dead_groups(metrics: Mapping[str, float]) -> float | None:
 
 
 READINGS: dict[str, Reading] = {
-    "kl_old": _of("policy/kl_old"),
-    "kl_ref": _of("policy/kl_ref"),
-    "mismatch_kl": _of("policy/mismatch_kl"),
-    "entropy": _of("policy/entropy"),
-    "reward_std": _of("reward/std"),
+    "kl_old": _read_metric("policy/kl_old"),
+    "kl_ref": _read_metric("policy/kl_ref"),
+    "mismatch_kl": _read_metric("policy/mismatch_kl"),
+    "entropy": _read_metric("policy/entropy"),
+    "reward_std": _read_metric("reward/std"),
     "dead_groups": _dead_groups,
-    "parse_failures": _of("parse_failures"),
+    "parse_failures": _read_metric("parse_failures"),
     "length": lambda metrics: metrics.get("stop/length", 0.0),
-    "tool_use": _of("tool_use"),
-    "loss": _of("loss/policy"),
+    "tool_use": _read_metric("tool_use"),
+    "loss": _read_metric("loss/policy"),
 }
 """What each guard reads of a step's metrics; None where the run has no such number."""
 
@@ -203,7 +203,7 @@ _SHOWS: dict[str, Callable[[Scored], bool]] = {
 }
 
 
-def _examples(name: str, trajectories: Sequence[Scored]) -> tuple[int, ...]:
+def _find_examples(name: str, trajectories: Sequence[Scored]) -> tuple[int, ...]:
     """The first trajectories that show an alarm; where none does more than others, those of lowest reward."""
     if name in _SHOWS:
         return tuple(k for k, item in enumerate(trajectories) if _SHOWS[name](item))[:_SHOWN]

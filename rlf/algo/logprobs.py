@@ -112,7 +112,7 @@ class _TokenLogprobs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         lse_N = at_least_float32(logits_NV.new_empty(len(logits_NV)))
         logprobs_N, entropy_N = torch.empty_like(lse_N), torch.zeros_like(lse_N)
-        for rows in _chunks(logits_NV):
+        for rows in _split_rows(logits_NV):
             scaled_CV = at_least_float32(logits_NV[rows]) / temperature
             lse_N[rows] = scaled_CV.logsumexp(dim=1)
             logprobs_N[rows] = scaled_CV.gather(1, targets_N[rows, None]).squeeze(1) - lse_N[rows]
@@ -127,7 +127,7 @@ class _TokenLogprobs(torch.autograd.Function):
     def backward(ctx: Any, grad_logprobs_N: Tensor, grad_entropy_N: Tensor) -> tuple[Tensor, None, None, None]:
         logits_NV, targets_N, lse_N, entropy_N = ctx.saved_tensors
         grad_NV = torch.empty_like(logits_NV)
-        for rows in _chunks(logits_NV):
+        for rows in _split_rows(logits_NV):
             p_CV = (at_least_float32(logits_NV[rows]) / ctx.temperature - lse_N[rows, None]).exp()
             grad_CV = p_CV * -grad_logprobs_N[rows, None]
             grad_CV.scatter_add_(1, targets_N[rows, None], grad_logprobs_N[rows, None])
@@ -138,7 +138,7 @@ class _TokenLogprobs(torch.autograd.Function):
         return grad_NV, None, None, None
 
 
-def _chunks(logits_NV: Tensor) -> list[slice]:
+def _split_rows(logits_NV: Tensor) -> list[slice]:
     """Row ranges of at most `_CHUNK_NUMEL` elements."""
     rows, vocabulary = logits_NV.shape
     size = max(1, _CHUNK_NUMEL // max(1, vocabulary))

@@ -144,8 +144,8 @@ def policy_loss(
     advantages_BT = zero_outside(advantages_BT, mask_BT).detach()
     rollout_BT = None if rollout_logprobs_BT is None else zero_outside(rollout_logprobs_BT, mask_BT).detach()
 
-    ratio_BT = _ratio(logprobs_BT, old_BT, rollout_BT, mask_BT, config)
-    loss_BT, clipped_BT = _surrogate(ratio_BT, logprobs_BT, advantages_BT, config)
+    ratio_BT = _token_ratio(logprobs_BT, old_BT, rollout_BT, mask_BT, config)
+    loss_BT, clipped_BT = _surrogate_loss(ratio_BT, logprobs_BT, advantages_BT, config)
     filter_fraction = masked_fraction = None
     if config.correction.level is not CorrectionLevel.OFF and not config.sampler_is_old:
         assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
@@ -169,7 +169,7 @@ def policy_loss(
     )
 
 
-def _ratio(
+def _token_ratio(
     logprobs_BT: Tensor, old_BT: Tensor, rollout_BT: Tensor | None, mask_BT: Tensor, config: PolicyLossConfig
 ) -> Tensor:
     """rho of each token, [B, T]; the same on all of a sequence for gspo.
@@ -185,7 +185,7 @@ def _ratio(
     return masked_mean(logprobs_BT - old_BT, mask_BT, dim=1).exp().unsqueeze(1).expand_as(logprobs_BT)
 
 
-def _surrogate(
+def _surrogate_loss(
     ratio_BT: Tensor, logprobs_BT: Tensor, advantages_BT: Tensor, config: PolicyLossConfig
 ) -> tuple[Tensor, Tensor]:
     """Per-token loss, and where a clip acts (bool): of ppo and gspo where the clipped objective is the smaller one."""

@@ -49,9 +49,9 @@ def board(info: RunInfo, progress: Progress, now_s: float, elapsed_s: float, wid
     grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
     grid.add_column(ratio=1)
     curve_width = max(8, min(_MAX_CURVE_WIDTH, width - _LABEL_WIDTH - _FIGURE_WIDTH - 14))
-    for label, content in _lines(progress, curve_width):
+    for label, content in _list_lines(progress, curve_width):
         grid.add_row(label, content)
-    return Group(*_header(info), _bar(progress, now_s, elapsed_s), grid)
+    return Group(*_show_header(info), _show_bar(progress, now_s, elapsed_s), grid)
 
 
 def header_lines(info: RunInfo) -> tuple[str, str]:
@@ -63,24 +63,26 @@ def header_lines(info: RunInfo) -> tuple[str, str]:
     )
 
 
-def _header(info: RunInfo) -> Iterator[RenderableType]:
+def _show_header(info: RunInfo) -> Iterator[RenderableType]:
     title, facts = header_lines(info)
     yield Rule(Text(title, "bold"), align="left", style="dim")
     yield Text(facts, "dim", overflow="ellipsis", no_wrap=True)
 
 
-def _bar(progress: Progress, now_s: float, elapsed_s: float) -> RenderableType:
+def _show_bar(progress: Progress, now_s: float, elapsed_s: float) -> RenderableType:
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
     grid.add_column(width=_LABEL_WIDTH, style="dim")
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True)
     steps = Text(f"{progress.step}/{progress.total_steps}", "bold")
-    grid.add_row("step", steps, ProgressBar(progress.total_steps, progress.step), _clock(progress, now_s, elapsed_s))
+    grid.add_row(
+        "step", steps, ProgressBar(progress.total_steps, progress.step), _show_clock(progress, now_s, elapsed_s)
+    )
     return grid
 
 
-def _clock(progress: Progress, now_s: float, elapsed_s: float) -> Text:
+def _show_clock(progress: Progress, now_s: float, elapsed_s: float) -> Text:
     text = Text(duration(elapsed_s))
     if progress.finished is not None:
         return text.append(f" · {progress.finished.status}", "bold")
@@ -88,24 +90,24 @@ def _clock(progress: Progress, now_s: float, elapsed_s: float) -> Text:
     return text if left is None else text.append(f" · {duration(left)} left", "dim")
 
 
-def _lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
+def _list_lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
     metrics = progress.metrics
     if "success" in metrics:
-        yield "success", _curve(percent(metrics["success"]), progress, "success", curve_width, unit=True)
+        yield "success", _show_curve(percent(metrics["success"]), progress, "success", curve_width, unit=True)
     if "reward/mean" in metrics:
-        yield "reward", _curve(decimal(metrics["reward/mean"]), progress, "reward/mean", curve_width, unit=False)
+        yield "reward", _show_curve(decimal(metrics["reward/mean"]), progress, "reward/mean", curve_width, unit=False)
     for label, content in (
-        ("terms", _terms(metrics)),
-        ("tools", _tools(metrics)),
-        ("parsing", _parsing(metrics)),
-        ("rollouts", _rollouts(metrics)),
+        ("terms", _term_parts(metrics)),
+        ("tools", _tool_parts(metrics)),
+        ("parsing", _parsing_parts(metrics)),
+        ("rollouts", _rollout_parts(metrics)),
         ("speed", _show_speed(metrics)),
-        ("policy", _policy(metrics)),
+        ("policy", _policy_parts(metrics)),
         ("cost", cost_parts(progress.costs_usd)),
     ):
         if content:
             yield label, content
-    yield from _evaluations(progress, curve_width // 3)
+    yield from _list_evaluations(progress, curve_width // 3)
     if not metrics and not progress.evaluations:
         yield "", Text("nothing has finished yet", "dim")
     if progress.checkpoint_step is not None:
@@ -114,7 +116,7 @@ def _lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, Renderab
         yield notice.level, Text(visible(notice.text), _NOTICE_STYLES.get(notice.level, "none"))
 
 
-def _curve(figure: str, progress: Progress, name: str, width: int, *, unit: bool) -> Text:
+def _show_curve(figure: str, progress: Progress, name: str, width: int, *, unit: bool) -> Text:
     """A figure and its curve over the steps; `unit` curves span 0 to 1, others what they reach."""
     curve = progress.curves.get(name, ())
     low, high = (0.0, 1.0) if unit else (None, None)
@@ -125,27 +127,27 @@ def _curve(figure: str, progress: Progress, name: str, width: int, *, unit: bool
     return text if std is None else text.append(f"  std {decimal(std)}", "not bold dim")
 
 
-def _terms(metrics: Mapping[str, float]) -> Parts:
+def _term_parts(metrics: Mapping[str, float]) -> Parts:
     """Each reward term's mean."""
     names = [name for name in metrics if name.startswith("rewards/") and name.endswith("/mean")]
     pairs = [(name.removeprefix("rewards/").removesuffix("/mean"), decimal(metrics[name])) for name in sorted(names)]
     return Parts([f"{visible(name)} {value}" for name, value in pairs])
 
 
-def _tools(metrics: Mapping[str, float]) -> Parts:
+def _tool_parts(metrics: Mapping[str, float]) -> Parts:
     parts = []
     if "tools/calls_per_trajectory" in metrics:
         parts.append(f"{metrics['tools/calls_per_trajectory']:.2f} calls per trajectory")
-    outcomes = _counts(metrics, "tools/outcome/")
+    outcomes = _show_counts(metrics, "tools/outcome/")
     fine = [outcome for outcome in outcomes if outcome.startswith("ok ")]
     return Parts([*parts, *fine], alarms=[outcome for outcome in outcomes if outcome not in fine])
 
 
-def _parsing(metrics: Mapping[str, float]) -> Parts:
-    return Parts((), alarms=_counts(metrics, "tools/parse_failure/"))
+def _parsing_parts(metrics: Mapping[str, float]) -> Parts:
+    return Parts((), alarms=_show_counts(metrics, "tools/parse_failure/"))
 
 
-def _rollouts(metrics: Mapping[str, float]) -> Parts:
+def _rollout_parts(metrics: Mapping[str, float]) -> Parts:
     parts = []
     if "turns/mean" in metrics:
         parts.append(f"{metrics['turns/mean']:.2f} turns")
@@ -173,7 +175,7 @@ def _show_speed(metrics: Mapping[str, float]) -> Parts:
     return Parts(parts)
 
 
-def _policy(metrics: Mapping[str, float]) -> Parts:
+def _policy_parts(metrics: Mapping[str, float]) -> Parts:
     return Parts([f"{word} {decimal(metrics[name])}" for name, word in _POLICY_METRICS.items() if name in metrics])
 
 
@@ -185,12 +187,12 @@ def cost_parts(costs_usd: Mapping[str, float]) -> Parts:
     return Parts([dollars(sum(costs_usd.values())), *(f"{visible(name)} {dollars(cost)}" for name, cost in named)])
 
 
-def _counts(metrics: Mapping[str, float], prefix: str) -> list[str]:
+def _show_counts(metrics: Mapping[str, float], prefix: str) -> list[str]:
     found = [(name.removeprefix(prefix), metrics[name]) for name in metrics if name.startswith(prefix)]
     return [f"{name} {number:.0f}" for name, number in sorted(found, key=lambda pair: -pair[1]) if number]
 
 
-def _evaluations(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
+def _list_evaluations(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
     """Per mode: the last rate with its interval, the curve over evaluations, the first rate."""
     for mode in dict.fromkeys(evaluation.mode for evaluation in progress.evaluations):
         yield mode, _show_evaluations([item for item in progress.evaluations if item.mode == mode], curve_width)

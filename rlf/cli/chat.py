@@ -106,18 +106,18 @@ class _Screen:
 
         match shown:
             case Said():
-                self._write(shown.text)
+                self._write_text(shown.text)
             case Called():
                 arguments = ", ".join(f"{key}={value!r}" for key, value in shown.call.arguments.items())
                 self.line(f"  → {shown.call.name}({arguments})", "cyan")
             case Returned():
                 result = shown.record.result
-                self._lines("←", result.text, "dim" if result.outcome == "ok" else "red")
+                self._print_result("←", result.text, "dim" if result.outcome == "ok" else "red")
             case Corrected():
-                self._lines("→", shown.written, "cyan")
-                self._lines("←", shown.correction, "red")
+                self._print_result("→", shown.written, "cyan")
+                self._print_result("←", shown.correction, "red")
 
-    def _lines(self, arrow: str, text: str, style: str) -> None:
+    def _print_result(self, arrow: str, text: str, style: str) -> None:
         text = text if len(text) <= _MAX_RESULT_CHARS else text[:_MAX_RESULT_CHARS] + " ..."
         for line in text.splitlines() or [""]:
             self.line(f"  {arrow} {line}", style)
@@ -138,7 +138,7 @@ class _Screen:
             self._is_inside = False
         self.console.file.flush()
 
-    def _write(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         if not text:
             return
         file = self.console.file
@@ -155,14 +155,14 @@ class _Terminal:
         self._conversation = session.conversation
         self._images: list[str] = []
         self._commands: dict[str, Callable[[str], None]] = {
-            "/undo": self._undo,
-            "/retry": self._retry,
-            "/tools": self._tools,
-            "/system": self._system,
-            "/image": self._image,
-            "/reward": self._reward,
-            "/save": self._save,
-            "/help": self._help,
+            "/undo": self._undo_message,
+            "/retry": self._retry_turn,
+            "/tools": self._show_tools,
+            "/system": self._start_over,
+            "/image": self._add_image,
+            "/reward": self._show_reward,
+            "/save": self._save_trajectory,
+            "/help": self._show_help,
         }
 
     def talk(self) -> None:
@@ -176,7 +176,7 @@ class _Terminal:
                 if line is None or line.strip() == "/quit":
                     return
                 was_interrupted = False
-                self._do(line.strip())
+                self._run_line(line.strip())
             except KeyboardInterrupt:
                 self._screen.end()
                 if was_interrupted:
@@ -184,7 +184,7 @@ class _Terminal:
                 was_interrupted = True
                 self._screen.line("Ctrl-C again, or /quit, ends.", "dim")
 
-    def _do(self, line: str) -> None:
+    def _run_line(self, line: str) -> None:
         if not line:
             return
         word, _, rest = line.partition(" ")
@@ -196,35 +196,35 @@ class _Terminal:
                 command(rest.strip())
             else:
                 images, self._images = self._images, []
-                self._answered(self._session.run(self._conversation.say(line, images)))
+                self._show_answer(self._session.run(self._conversation.say(line, images)))
         except RlfError as error:
             self._screen.line(str(error), "red")
 
-    def _answered(self, trajectory: Trajectory) -> None:
+    def _show_answer(self, trajectory: Trajectory) -> None:
         self._screen.end()
         if trajectory.answer is None:
             failures = trajectory.turns[-1].failures if trajectory.turns else ()
             why = f": {failures[0].message}" if failures else ""
             self._screen.line(f"no answer ({trajectory.stop}){why}", "yellow")
 
-    def _undo(self, _: str) -> None:
+    def _undo_message(self, _: str) -> None:
         message = self._conversation.undo()
         self._screen.line(f"taken back: {message.content}", "dim")
 
-    def _retry(self, _: str) -> None:
-        self._answered(self._session.run(self._conversation.retry()))
+    def _retry_turn(self, _: str) -> None:
+        self._show_answer(self._session.run(self._conversation.retry()))
 
-    def _tools(self, _: str) -> None:
+    def _show_tools(self, _: str) -> None:
         tools = [tool for tool in self._target.spec.tools if not tool.hidden]
         if not tools:
             self._screen.line("no tools", "dim")
         self._screen.console.print(facts_table((tool.name, visible(tool.description)) for tool in tools))
 
-    def _system(self, text: str) -> None:
+    def _start_over(self, text: str) -> None:
         self._conversation.begin(text)
         self._screen.line("started over" + (" with this system message" if text else ""), "dim")
 
-    def _image(self, path: str) -> None:
+    def _add_image(self, path: str) -> None:
         from rlf.core.image_file import read_image_file
 
         names = shlex.split(path)
@@ -235,18 +235,18 @@ class _Terminal:
             self._images.append(name)
         self._screen.line(f"your next message has {counted(len(self._images), 'image')}", "dim")
 
-    def _reward(self, gold: str) -> None:
+    def _show_reward(self, gold: str) -> None:
         scored = self._session.run(self._conversation.score(gold or None))
         self._screen.console.print(facts_table(_score_rows(scored)))
 
-    def _save(self, _: str) -> None:
+    def _save_trajectory(self, _: str) -> None:
         from rlf.api.chat.session import save
 
         scored = self._session.run(self._conversation.score(None))
         run_id = save(scored, self._target, self._runs_folder, ["rlf", *sys.argv[1:]])
         self._screen.line(f"saved: rlf trace {run_id} 0 --phase chat{runs_option(self._runs_folder)}")
 
-    def _help(self, _: str) -> None:
+    def _show_help(self, _: str) -> None:
         self._screen.console.print(facts_table(_HELP.items()))
 
 

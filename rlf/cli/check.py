@@ -56,17 +56,17 @@ def check(
     about = Check((), warnings, members=right) if many else Check((), warnings, right[0].name, right[0].plan_hash)
     for warning in () if as_json else warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    lines = [f"{shlex.join([*map(str, files), *own])}: ok: {_summary(found)}" for own, found in checked]
+    lines = [f"{shlex.join([*map(str, files), *own])}: ok: {_summarize_check(found)}" for own, found in checked]
     print_result("check", about, as_json, "\n".join(lines))
 
 
-def _summary(checked: Checked) -> str:
+def _summarize_check(checked: Checked) -> str:
     plan, spec = checked.plan, checked.plan.spec
-    size = f"{_count(spec.train.steps, 'step')} of {plan.num_trajectories_per_step} trajectories"
-    numbers = [_count(len(spec.tools), "tool"), _count(len(spec.rewards), "reward term")]
+    size = f"{_count_noun(spec.train.steps, 'step')} of {plan.num_trajectories_per_step} trajectories"
+    numbers = [_count_noun(len(spec.tools), "tool"), _count_noun(len(spec.rewards), "reward term")]
     return ", ".join([spec.name, *numbers, size, f"plan {plan.plan_hash[:12]}"])
 
 
-def _count(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     """`1 tool`, `2 tools`: as `rlf.reports` has it, which a check does not load."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

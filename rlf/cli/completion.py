@@ -19,7 +19,7 @@ def complete_spec(incomplete: str) -> list[str]:
         from rlf.api.specs.completion import override_values
 
         return override_values(incomplete)
-    files = _files(incomplete, Path("specs"))
+    files = _list_files(incomplete, Path("specs"))
     sign = incomplete[:1] if incomplete[:1] in "+~" else ""
     if sign or not files:
         from rlf.api.specs.completion import override_keys
@@ -31,13 +31,13 @@ def complete_spec(incomplete: str) -> list[str]:
 
 def complete_tool_file(incomplete: str) -> list[str]:
     """Tool files and specs."""
-    found = [*_files(incomplete, Path("tool_specs")), *_files(incomplete, Path("specs"))]
+    found = [*_list_files(incomplete, Path("tool_specs")), *_list_files(incomplete, Path("specs"))]
     return list(dict.fromkeys(found))
 
 
 def complete_reward_file(incomplete: str) -> list[str]:
     """Reward files and specs."""
-    found = [*_files(incomplete, Path("reward_specs")), *_files(incomplete, Path("specs"))]
+    found = [*_list_files(incomplete, Path("reward_specs")), *_list_files(incomplete, Path("specs"))]
     return list(dict.fromkeys(found))
 
 
@@ -51,7 +51,7 @@ def complete_tool(incomplete: str) -> list[str]:
 def complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Ids of runs, newest first, with their names; `latest` too."""
     database = Path(ctx.params.get("runs_folder") or "runs") / "rlf.db"
-    found = [("latest", "the newest run"), *_runs(database)]
+    found = [("latest", "the newest run"), *_list_runs(database)]
     return [(run, name) for run, name in found if run.startswith(incomplete)]
 
 
@@ -62,7 +62,7 @@ def complete_template(incomplete: str) -> list[str]:
     return [name for name in templates() if name.startswith(incomplete)]
 
 
-def _runs(database: Path) -> list[tuple[str, str]]:
+def _list_runs(database: Path) -> list[tuple[str, str]]:
     """Read without the lineage's own packages, which take longer to load than a shell waits."""
     if not database.is_file():
         return []
@@ -72,7 +72,7 @@ def _runs(database: Path) -> list[tuple[str, str]]:
     return []
 
 
-def _files(incomplete: str, folder: Path) -> list[str]:
+def _list_files(incomplete: str, folder: Path) -> list[str]:
     """YAML files that a text begins, and folders; of a spec's own folder when nothing is typed yet."""
     if not incomplete and folder.is_dir():
         return sorted(str(path) for path in folder.glob("*.yaml"))

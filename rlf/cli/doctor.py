@@ -28,7 +28,7 @@ def doctor(
 ) -> None:
     """Look at Python, packages, machine, lineage and sandbox; exit code 1 when something keeps runs from working."""
     if attack:
-        _attack(as_json)
+        _show_attacks(as_json)
     from rlf.api.doctor.findings import examine
 
     found = examine(runs_folder)
@@ -41,7 +41,7 @@ def doctor(
     raise typer.Exit(0 if found.ok else 1)
 
 
-def _attack(as_json: bool) -> NoReturn:
+def _show_attacks(as_json: bool) -> NoReturn:
     """Runs the attacks and shows each as it ends."""
     from rlf.api.doctor.attacks import run_attacks
 

@@ -53,7 +53,7 @@ def build_env(
         estimate = build.estimate_build(file, overrides or [])
         print_result("env build", estimate, as_json, lambda: _estimate_table(estimate))
         return
-    built = build.build_env(file, overrides or [], _tell, ftrl=form is Format.FTRL, fresh=fresh)
+    built = build.build_env(file, overrides or [], _print_progress, ftrl=form is Format.FTRL, fresh=fresh)
     print_result("env build", built, as_json, lambda: _show_built(built))
     failed = [gate.name for gate in built.certificate.gates if not gate.holds]
     if failed:
@@ -62,7 +62,7 @@ def build_env(
         )
 
 
-def _tell(done: int, total: int, num_tasks: int, dropped: Mapping[str, int]) -> None:
+def _print_progress(done: int, total: int, num_tasks: int, dropped: Mapping[str, int]) -> None:
     """One line on stderr, written over in a terminal."""
     stages: dict[str, int] = {}
     for reason, number in dropped.items():
@@ -112,14 +112,14 @@ def _estimate_table(estimate: Estimate) -> Any:
 
 def _show_built(built: Built) -> Any:
     lines = [f"{built.out}: {built.num_tasks} tasks", *(str(path) for path in built.ftrl)]
-    return Group("\n".join(lines), *_certificate(built))
+    return Group("\n".join(lines), *_show_certificate(built))
 
 
 def _show_world(shown: ShownWorld) -> Any:
-    return Group(*_certificate(shown)) if shown.task is None else "\n".join(_graph(shown.task))
+    return Group(*_show_certificate(shown)) if shown.task is None else "\n".join(_show_graph(shown.task))
 
 
-def _certificate(world: Built | ShownWorld) -> Iterator[Any]:
+def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:
     certificate = world.certificate
     policies = ("gold", "null", "random", "spam")
     figures = ["tasks", "calls", *policies, "guess"]
@@ -128,7 +128,7 @@ def _certificate(world: Built | ShownWorld) -> Iterator[Any]:
             name,
             f"{means['tasks']:.0f}",
             decimal(means["calls"]),
-            *(_scores(means, policy) for policy in policies),
+            *(_show_scores(means, policy) for policy in policies),
             decimal(means["no_tool"]),
         )
         for name, means in certificate.figures.items()
@@ -149,11 +149,11 @@ def _certificate(world: Built | ShownWorld) -> Iterator[Any]:
         yield f"spent {value:g} {name}"
 
 
-def _scores(means: Mapping[str, float], policy: str) -> str:
+def _show_scores(means: Mapping[str, float], policy: str) -> str:
     return f"{means[f'{policy}/f1']:.3f} ({means[f'{policy}/p']:.2f}, {means[f'{policy}/r']:.2f})"
 
 
-def _graph(task: ShownTask) -> Iterator[str]:
+def _show_graph(task: ShownTask) -> Iterator[str]:
     """The calls, each below those that it needs."""
     yield f"task {task.number}: {task.id}, {task.scenario}"
     yield task.question

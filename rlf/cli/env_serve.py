@@ -33,9 +33,9 @@ def serve_world(
         asyncio.run(serve.serve_mcp_stdio(spec))
         return
     serving = serve.serve_openenv if openenv else serve.serve_mcp_http
-    asyncio.run(serving(spec, host, port, _announce))
+    asyncio.run(serving(spec, host, port, _print_url))
     raise KeyboardInterrupt  # nothing else ends it
 
 
-def _announce(url: str) -> None:
+def _print_url(url: str) -> None:
     print(url, file=sys.stderr, flush=True)

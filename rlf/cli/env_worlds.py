@@ -63,8 +63,8 @@ def test_world(
     Exit code 3 when a point fails.
     """
     page = _examine_world(arguments, num_tasks, tolerance, as_json, attack=False)
-    print_result("env test", page, as_json, lambda: _summary(page))
-    _refuse(page)
+    print_result("env test", page, as_json, lambda: _summarize_page(page))
+    _refuse_unsound(page)
 
 
 def attack_world(
@@ -82,8 +82,10 @@ def attack_world(
 
     page = _examine_world(arguments, num_tasks, tolerance, as_json, attack=True)
     kept = worlds.keep_page(worlds.world_spec(*split_arguments(arguments)), page, runs_folder)
-    print_result("env attack", page, as_json, lambda: f"{_summary(page)}\npage {page.sha256[:16]}, kept as {kept}")
-    _refuse(page)
+    print_result(
+        "env attack", page, as_json, lambda: f"{_summarize_page(page)}\npage {page.sha256[:16]}, kept as {kept}"
+    )
+    _refuse_unsound(page)
 
 
 def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_json: bool, *, attack: bool) -> Page:
@@ -109,12 +111,12 @@ def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_js
     return asyncio.run(worlds.examine(spec, num_tasks, attack=attack, tolerance=tolerance, seen=show))
 
 
-def _summary(page: Page) -> str:
+def _summarize_page(page: Page) -> str:
     held = sum(verdict.sign == "ok" for verdict in page.verdicts)
     return f"{held} of {len(page.verdicts)} points hold, {len(page.failed)} failed; {page.num_episodes} episodes"
 
 
-def _refuse(page: Page) -> None:
+def _refuse_unsound(page: Page) -> None:
     if not page.is_sound:
         names = ", ".join(verdict.name for verdict in page.failed)
         raise CheckError(f"the world is not to be trained in as it is: {names}.")
@@ -147,7 +149,9 @@ def play_world(
     async def act(scene: Scene) -> Action | None:
         nonlocal num_shown
         if not scene.past:
-            for line in _opening(scene, worlds.render_prompt(spec, chosen, scene.observation) if show_prompt else None):
+            for line in _opening_lines(
+                scene, worlds.render_prompt(spec, chosen, scene.observation) if show_prompt else None
+            ):
                 tell(line)
         for line in (line for step in scene.past[num_shown:] for line in _show_happened(step)):
             tell(line)
@@ -160,19 +164,19 @@ def play_world(
                 tell("  taken back")
                 raise worlds.Undone
             try:
-                return _action(line, scene) if line else None
+                return _read_action(line, scene) if line else None
             except ValueError as fault:
                 tell(f"  {fault}")
 
     played = asyncio.run(worlds.play(spec, chosen, act))
     for line in (line for step in played.steps[num_shown:] for line in _show_happened(step)):
         tell(line)
-    print_result("env play", played, as_json, lambda: _ending(played))
+    print_result("env play", played, as_json, lambda: _ending_line(played))
     if played.failure is not None:
         raise CheckError(played.failure)
 
 
-def _opening(scene: Scene, prompt: str | None) -> list[str]:
+def _opening_lines(scene: Scene, prompt: str | None) -> list[str]:
     if prompt is not None:
         return [prompt]
     lines = [message.content for message in scene.task.messages] + ([scene.observation] if scene.observation else [])
@@ -188,12 +192,12 @@ def _show_happened(step: Happened) -> list[str]:
     return lines + ([] if step.reward is None else [f"  reward {step.reward:g}"])
 
 
-def _ending(played: Played) -> str:
+def _ending_line(played: Played) -> str:
     scores = ", ".join(f"{name} {value:g}" for name, value in played.scores)
     return f"{len(played.steps)} actions; scores: {scores or 'none'}"
 
 
-def _action(line: str, scene: Scene) -> Action:
+def _read_action(line: str, scene: Scene) -> Action:
     """A call where the line begins with a tool's name, else words. Raises ValueError for a call that cannot be read."""
     from rlf.types import ToolCall
 
@@ -207,10 +211,10 @@ def _action(line: str, scene: Scene) -> Action:
     if any(not sign for _, sign, _ in pairs):
         raise ValueError(f"write {name} {{JSON}}, or {name} name=value ...")
     properties = tool.input_schema.get("properties") or {}
-    return ToolCall(name, {key: _value(text, properties.get(key) or {}) for key, _, text in pairs})
+    return ToolCall(name, {key: _read_value(text, properties.get(key) or {}) for key, _, text in pairs})
 
 
-def _value(text: str, schema: dict[str, Any]) -> Any:
+def _read_value(text: str, schema: dict[str, Any]) -> Any:
     if schema.get("type") == "string":
         return text
     try:

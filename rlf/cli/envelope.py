@@ -38,13 +38,13 @@ def print_result(
 
 def print_envelope(command: str, data: Any) -> None:
     """Prints a command's whole result as one line of JSON."""
-    _print({"rlf": VERSION, "command": command, "data": data})
+    _print_json({"rlf": VERSION, "command": command, "data": data})
 
 
 def print_event(command: str, event: str, data: Any) -> None:
     """Prints one event of a command that has not ended yet."""
-    _print({"rlf": VERSION, "command": command, "event": event, "data": data})
+    _print_json({"rlf": VERSION, "command": command, "event": event, "data": data})
 
 
-def _print(value: Any) -> None:
+def _print_json(value: Any) -> None:
     print(json.dumps(as_json(value), allow_nan=False), flush=True)

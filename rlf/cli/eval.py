@@ -82,7 +82,7 @@ def evaluate(
     from rlf.api.evaluation.run import evaluate as run_evaluations
     from rlf.api.targets import endpoint_of
 
-    names, files, overrides = _split(arguments or [])
+    names, files, overrides = _split_arguments(arguments or [])
     if (endpoint is None) != (model is None):
         raise RlfError("--endpoint and --model go together: an address, and the server's name of the model.")
     if not names and endpoint is None:
@@ -104,13 +104,13 @@ def evaluate(
         )
     finally:
         view.close()
-    report = _report(done, runs_folder, html)
+    report = _make_report(done, runs_folder, html)
     logs = [write_log(run_id, runs_folder) for run_id in done.run_ids] if log is not None else []
     print_result("eval", report, as_json, lambda: _print_end(stdout_console(), report, done, runs_folder, logs))
     raise typer.Exit(EXIT_CODES.get(done.status, 1))
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:
+def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:
     """Targets, spec files and overrides."""
     names, files, overrides = list[str](), list[Path](), list[str]()
     for argument in arguments:
@@ -123,17 +123,17 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:
     return names, files, overrides
 
 
-def _report(done: Evaluated, runs_folder: Path, html: Path | None) -> EvaluationReport:
+def _make_report(done: Evaluated, runs_folder: Path, html: Path | None) -> EvaluationReport:
     from rlf.reports.evaluations import read_evaluations
 
     with open_reader(runs_folder) as reader:
         report = read_evaluations(reader, done.run_ids, done.original_by_id)
     if html is not None:
-        write_page(html, _page(done.run_ids, runs_folder))
+        write_page(html, _render_page(done.run_ids, runs_folder))
     return report
 
 
-def _page(run_ids: Sequence[str], runs_folder: Path) -> str:
+def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
     """One page: of several evaluations their comparison, question by question."""
     from rlf.api.runs.compare import compare_runs
     from rlf.api.runs.openings import Openings
@@ -205,19 +205,19 @@ class _Lines:
 
         match shown:
             case Begun():
-                self._print(_begun_line(shown))
+                self._print_line(_begun_line(shown))
             case Progress():
-                self._show(shown)
+                self._show_progress(shown)
             case _:
                 line = event_line(shown, 0)
                 if line is not None and type(shown).__name__ != "RunFinished":
-                    self._print(line)
+                    self._print_line(line)
 
     def close(self) -> None:
         """Ends the line that moves."""
-        self._erase()
+        self._erase_line()
 
-    def _show(self, progress: Progress) -> None:
+    def _show_progress(self, progress: Progress) -> None:
         now_s = time.monotonic()
         if now_s - self._last_s < _SHOWN_EVERY_S * (1 if self._moves else 100) and progress.num_done:
             return
@@ -226,16 +226,16 @@ class _Lines:
         if not self._moves:
             print(line, file=sys.stderr, flush=True)
             return
-        self._erase()
+        self._erase_line()
         sys.stderr.write(line)
         sys.stderr.flush()
         self._width = len(line)
 
-    def _print(self, line: str) -> None:
-        self._erase()
+    def _print_line(self, line: str) -> None:
+        self._erase_line()
         print(line, file=sys.stderr, flush=True)
 
-    def _erase(self) -> None:
+    def _erase_line(self) -> None:
         if self._width:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()

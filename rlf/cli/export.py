@@ -44,10 +44,10 @@ def export(
         from rlf.api.runs.pushing import push_folder
 
         done = replace(done, pushed=push_folder(folder, push, private=private, dry_run=dry_run))
-    print_result("export", done, as_json, lambda: _words(done))
+    print_result("export", done, as_json, lambda: _show_exported(done))
 
 
-def _words(done: Exported) -> str:
+def _show_exported(done: Exported) -> str:
     lines = [f"run {done.run_id} after step {done.step}: {done.folder}"]
     lines += [f"  {shlex.join(done.vllm)}", f"  rlf serve {shlex.quote(str(done.folder))}"]
     if done.pushed is not None:

@@ -33,18 +33,18 @@ def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson 
 
     with announced(no_import=no_import):
         prompt = show_prompt(*split_arguments(arguments))
-    print_result("format show", prompt, as_json, lambda: _print(prompt))
+    print_result("format show", prompt, as_json, lambda: _print_prompt(prompt))
 
 
-def _print(prompt: ShownPrompt) -> None:
+def _print_prompt(prompt: ShownPrompt) -> None:
     console = stdout_console()
     text = Text.assemble(*((token.text, "reverse cyan" if token.is_special else "") for token in prompt.tokens))
     console.print(text, "", soft_wrap=True)
-    console.print(_sizes(prompt))
+    console.print(_show_sizes(prompt))
     console.print("ids  " + " ".join(str(token.id) for token in prompt.tokens), style="dim", soft_wrap=True)
 
 
-def _sizes(prompt: ShownPrompt) -> Table:
+def _show_sizes(prompt: ShownPrompt) -> Table:
     sizes = [(each.role, f"{each.num_tokens} tokens: {visible(each.content[:80])}") for each in prompt.messages]
     return facts_table(
         [
@@ -70,11 +70,11 @@ def parse(
     """Show what a format's parser makes of one sampled turn."""
     from rlf.api.formats.turns import parse_turn
 
-    parsed = parse_turn(_read(file), format_name, truncated=truncated, thinking_tag=thinking_tag)
-    print_result("format parse", parsed, as_json, facts_table(_verdicts(parsed)))
+    parsed = parse_turn(_read_turn(file), format_name, truncated=truncated, thinking_tag=thinking_tag)
+    print_result("format parse", parsed, as_json, facts_table(_list_verdicts(parsed)))
 
 
-def _read(file: str) -> str:
+def _read_turn(file: str) -> str:
     if file == "-":
         return sys.stdin.read()
     try:
@@ -83,7 +83,7 @@ def _read(file: str) -> str:
         raise RlfError(f"{file}: cannot be read as text: {error}. Name a file, or `-` for standard input.") from error
 
 
-def _verdicts(parsed: Parsed) -> Iterator[tuple[str | Text, str]]:
+def _list_verdicts(parsed: Parsed) -> Iterator[tuple[str | Text, str]]:
     if parsed.thinking:
         yield "thinking", visible(parsed.thinking)
     for call in parsed.calls:

@@ -37,7 +37,7 @@ def fuzz_tools(
 
     tools, names = load_tools(files or ()), [format_name] if format_name else fuzz.FORMATS.names()
     found = fuzz.fuzz_tools(tools, names, parser, seed, seconds)
-    print_result("tools fuzz", found, as_json, lambda: _print(found))
+    print_result("tools fuzz", found, as_json, lambda: _print_found(found))
     num_wrong = sum(not tally.is_clean for tally in found.tallies)
     if num_wrong:
         raise CheckError(
@@ -50,9 +50,9 @@ def fuzz_tools(
         )
 
 
-def _print(found: ToolFuzz) -> None:
+def _print_found(found: ToolFuzz) -> None:
     console = stdout_console()
-    console.print(_table(found.tallies))
+    console.print(_make_table(found.tallies))
     for tally in found.tallies:
         for finding in tally.findings[:_MAX_SHOWN]:
             how = " + ".join(finding.operators)
@@ -70,7 +70,7 @@ def _print(found: ToolFuzz) -> None:
         console.print(line, style="dim")
 
 
-def _table(tallies: Sequence[Tally]) -> Table:
+def _make_table(tallies: Sequence[Tally]) -> Table:
     from rlf.api.formats.fuzz import WRONG, Outcome
 
     outcomes = [outcome.replace("_", " ") for outcome in Outcome]
@@ -91,12 +91,14 @@ def _foreign_table(tallies: Sequence[ForeignTally]) -> Table:
     names = list(dict.fromkeys(tally.format for tally in tallies))
     table = plain_table(["syntax", *(str(number) for number, _ in enumerate(names, 1))], padding=1)
     for syntax in dict.fromkeys(tally.syntax for tally in tallies):
-        cells = [_cell([each for each in tallies if (each.syntax, each.format) == (syntax, name)]) for name in names]
+        cells = [
+            _make_cell([each for each in tallies if (each.syntax, each.format) == (syntax, name)]) for name in names
+        ]
         table.add_row(syntax, *cells)
     return table
 
 
-def _cell(tallies: Sequence[ForeignTally]) -> Text:
+def _make_cell(tallies: Sequence[ForeignTally]) -> Text:
     from rlf.api.formats.fuzz import Outcome
 
     if not all(tally.is_clean for tally in tallies):

@@ -33,7 +33,7 @@ def whence(
 
     with open_reader(runs_folder) as reader:
         found = graph.whence(reader, thing)
-    print_result("runs whence", found, as_json, lambda: _print(found))
+    print_result("runs whence", found, as_json, lambda: _print_nodes(found))
 
 
 def diff_runs(
@@ -70,10 +70,10 @@ def print_graph(graph: Graph) -> None:
     for kind in dict.fromkeys(node.kind for node in graph.nodes):
         of_kind = [node for node in graph.nodes if node.kind == kind]
         few += of_kind if len(of_kind) <= 2 * _FEW else [*of_kind[:_FEW], *of_kind[-_FEW:]]
-    _print(few, num_left_out=len(graph.nodes) - len(few))
+    _print_nodes(few, num_left_out=len(graph.nodes) - len(few))
 
 
-def _print(nodes: Sequence[Node], num_left_out: int = 0) -> None:
+def _print_nodes(nodes: Sequence[Node], num_left_out: int = 0) -> None:
     from rich.text import Text
 
     made_of = [", ".join(dict.fromkeys(key.partition(":")[0] for key in node.made_of)) for node in nodes]

@@ -19,7 +19,7 @@ judge_app = typer.Typer(name="judge", help="Serve the models that judge.", no_ar
 
 
 @judge_app.callback()
-def _judge() -> None:
+def _keep_group() -> None:
     """Keeps `serve` a command of its own."""
 
 

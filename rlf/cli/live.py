@@ -50,7 +50,7 @@ class LiveView:
         self._live = Live(console=self._console, auto_refresh=False, redirect_stderr=stderr.isatty())
         self._live.start()
         _move_logs(stderr, sys.stderr)
-        self._draw()
+        self._draw_board()
         self._thread = threading.Thread(target=self._keep_drawing, name="rlf-live-view", daemon=True)
         self._thread.start()
         return self
@@ -68,7 +68,7 @@ class LiveView:
         self._news.set()
         self._thread.join()
         self._thread = None
-        self._draw()
+        self._draw_board()
         stderr = sys.stderr
         self._live.stop()
         _move_logs(stderr, sys.stderr)
@@ -79,9 +79,9 @@ class LiveView:
             self._news.wait(max(0.0, _CLOCK_S - pause_s))
             self._news.clear()
             if not self._closing.is_set():
-                pause_s = max(_MIN_PAUSE_S, _PAUSE_PER_DRAWING * self._draw())
+                pause_s = max(_MIN_PAUSE_S, _PAUSE_PER_DRAWING * self._draw_board())
 
-    def _draw(self) -> float:
+    def _draw_board(self) -> float:
         """Draws the present state; returns the seconds it took."""
         now_s = time.monotonic()
         width = max(1, self._console.width - _ECHO_WIDTH)

@@ -69,16 +69,16 @@ class _Commands(TyperGroup):
         """A command; a name that is none loads them all, since the message names those that are near."""
         for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
             if name not in self.commands:
-                self.commands[name] = _load(name)
+                self.commands[name] = _load_command(name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A command; for a word that others have for one, what to write instead."""
         if (moved := elsewhere.MOVED.get(tuple(args[:2]))) is not None:
             again = shlex.join(["rlf", *moved.split(), *args[2:]])
-            _fail(f"`rlf {args[0]} {args[1]}` is `rlf {moved}` now. Write `{again}`.", RlfError.exit_code)
+            _exit_with(f"`rlf {args[0]} {args[1]}` is `rlf {moved}` now. Write `{again}`.", RlfError.exit_code)
         if args[0] in elsewhere.COMMANDS:
-            _fail(f"there is no `rlf {args[0]}`. Write `rlf {elsewhere.COMMANDS[args[0]]}`.", RlfError.exit_code)
+            _exit_with(f"there is no `rlf {args[0]}`. Write `rlf {elsewhere.COMMANDS[args[0]]}`.", RlfError.exit_code)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -91,11 +91,11 @@ class _Commands(TyperGroup):
             suggestion = elsewhere.override_for(error, arguments)
             if suggestion is None:
                 raise
-            _fail(suggestion, RlfError.exit_code)
+            _exit_with(suggestion, RlfError.exit_code)
         except RlfError as error:
-            _fail(str(error), error.exit_code)
+            _exit_with(str(error), error.exit_code)
         except KeyboardInterrupt:
-            _fail("interrupted", 130)
+            _exit_with("interrupted", 130)
         except OSError as error:
             _fail_for_os(error)
         return result
@@ -111,7 +111,7 @@ class _Group(TyperGroup):
             formatter.write_dl([(name, " ".join((one.help or "").split("\n\n")[0].split())) for name, one in commands])
 
 
-def _load(name: str) -> Any:
+def _load_command(name: str) -> Any:
     found = getattr(importlib.import_module(f"rlf.cli.{name}"), COMMANDS[name])
     if isinstance(found, typer.Typer):
         found.info.cls, found.rich_markup_mode = _Group, None
@@ -121,7 +121,7 @@ def _load(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
-def _fail(message: str, exit_code: int) -> NoReturn:
+def _exit_with(message: str, exit_code: int) -> NoReturn:
     print(message, file=sys.stderr)
     raise typer.Exit(exit_code)
 
@@ -134,15 +134,15 @@ def _fail_for_os(error: OSError) -> NoReturn:
         raise typer.Exit(141) from error
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f"{error.filename}: " if error.filename else ""
-        _fail(
+        _exit_with(
             f"{where}the disk is full. Make room; `rlf resume RUN` continues a run that was stopped.",
             RunError.exit_code,
         )
     if error.errno in _REFUSED and error.filename:
-        _fail(f"{error.filename}: {error.strerror}. Name a file or folder that you may use.", RlfError.exit_code)
+        _exit_with(f"{error.filename}: {error.strerror}. Name a file or folder that you may use.", RlfError.exit_code)
     if error.errno == errno.ENAMETOOLONG:
         name = max(Path(str(error.filename)).parts, key=len)
-        _fail(
+        _exit_with(
             f"{name[:40]}...: the name has {len(os.fsencode(name))} bytes; file systems take 255. Write a shorter one.",
             RlfError.exit_code,
         )
@@ -170,7 +170,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _options(
+def _set_options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,

@@ -30,7 +30,7 @@ class PlainView:
         """Prints what is about to run."""
         self._progress = Progress(info.total_steps, info.first_step, step=info.first_step - 1)
         for line in header_lines(info):
-            self._print(line)
+            self._print_line(line)
         return self
 
     def __call__(self, event: RunEvent) -> None:
@@ -39,12 +39,12 @@ class PlainView:
         self._progress = self._progress.after(event, now_s)
         line = event_line(event, self._progress.total_steps, self._progress.time_left_s(now_s))
         if line is not None:
-            self._print(line)
+            self._print_line(line)
 
     def close(self) -> None:
         """Has nothing to give back."""
 
-    def _print(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -74,7 +74,7 @@ def interruption_line(event: Interrupted) -> str:
 
 def step_line(event: StepFinished, total_steps: int, left_s: float | None) -> str:
     """`step 12/60  success 71.4 %  reward 0.731  ...`."""
-    parts = [f"step {event.step:>{len(str(total_steps))}}/{total_steps}", *_figures(event.metrics)]
+    parts = [f"step {event.step:>{len(str(total_steps))}}/{total_steps}", *_show_figures(event.metrics)]
     cost_usd = sum(costs_by_name(event.trajectories).values())
     if cost_usd:
         parts.append(f"cost {dollars(cost_usd)}")
@@ -83,7 +83,7 @@ def step_line(event: StepFinished, total_steps: int, left_s: float | None) -> st
     return "  ".join(parts)
 
 
-def _figures(metrics: Mapping[str, float]) -> Iterator[str]:
+def _show_figures(metrics: Mapping[str, float]) -> Iterator[str]:
     """The figures a step's line has, each when it is there."""
     for name, words in _FIGURES.items():
         if name in metrics:

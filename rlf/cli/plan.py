@@ -57,23 +57,23 @@ def plan(
 
 def _print_report(console: Console, report: PlanReport) -> None:
     console.print(Text(f"{report.name}: plan {report.plan_hash}", "bold"))
-    console.print(_values(report.values), "", crop=False)
-    console.print(_files(report), "", crop=False)
-    console.print(facts_table(_work(report)), "", crop=False)
+    console.print(_show_values(report.values), "", crop=False)
+    console.print(_show_files(report), "", crop=False)
+    console.print(facts_table(_show_work(report)), "", crop=False)
     if report.argv:
         console.print(Text("options of the job", "bold"))
         console.print(Text("\n".join(_by_option(report.argv))), "", soft_wrap=True)
     if report.memory is not None:
-        console.print(_parts(report.memory.parts), crop=False)
-        console.print(_sum(report, report.memory.total_bytes), soft_wrap=True)
+        console.print(_show_parts(report.memory.parts), crop=False)
+        console.print(_show_sum(report, report.memory.total_bytes), soft_wrap=True)
     elif report.gpus:
         for group in report.gpus:
             _print_gpu(console, group)
         if report.machine is not None:
             console.print(Text("each machine, beside its GPUs", "bold"))
-            console.print(_parts(report.machine.parts), crop=False)
+            console.print(_show_parts(report.machine.parts), crop=False)
             console.print(f"at least {size(report.machine.total_bytes)}\n")
-        console.print(_sum(report, max(group.peak_bytes for group in report.gpus)), soft_wrap=True)
+        console.print(_show_sum(report, max(group.peak_bytes for group in report.gpus)), soft_wrap=True)
     else:
         console.print(Text(f"memory   unknown: {report.memory_unknown}"), soft_wrap=True)
 
@@ -93,13 +93,13 @@ def _print_gpu(console: Console, group: GpuMemory) -> None:
     each = "each of " if group.num_gpus > 1 else ""
     console.print(Text(f"{group.holds}: {each}{group.num_gpus} GPU{'s' * (group.num_gpus > 1)}", "bold"))
     for phase in group.phases:
-        console.print(_parts(phase.parts), crop=False)
+        console.print(_show_parts(phase.parts), crop=False)
         console.print(f"{phase.name}: {size(phase.total_bytes)}\n")
     if group.lacks:
         console.print(Text(f"{group.lacks}\n", "bold red"), soft_wrap=True)
 
 
-def _values(values: tuple[PlannedValue, ...]) -> Table:
+def _show_values(values: tuple[PlannedValue, ...]) -> Table:
     table = plain_table(("value", "", "from"))
     for value in values:
         origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
@@ -107,11 +107,11 @@ def _values(values: tuple[PlannedValue, ...]) -> Table:
     return table
 
 
-def _files(report: PlanReport) -> Table:
+def _show_files(report: PlanReport) -> Table:
     return plain_table(("file", "sha256", "role"), ((each.path, each.sha256[:12], each.role) for each in report.files))
 
 
-def _work(report: PlanReport) -> Iterator[tuple[str, str]]:
+def _show_work(report: PlanReport) -> Iterator[tuple[str, str]]:
     from rlf.reports.power import power_words
 
     work: Work = report.work
@@ -127,10 +127,10 @@ def _work(report: PlanReport) -> Iterator[tuple[str, str]]:
         yield "tool calls", "no bound: a turn may hold several calls (rollout.max_tool_calls or chat.stop_after_call)"
     else:
         yield "tool calls", f"at most {work.max_tool_calls:,} (bound)"
-    yield "time", _time(report)
+    yield "time", _show_time(report)
 
 
-def _time(report: PlanReport) -> str:
+def _show_time(report: PlanReport) -> str:
     time = report.step_time
     if time is None:
         return "unknown until a run of this plan has made a step"
@@ -139,12 +139,12 @@ def _time(report: PlanReport) -> str:
     return f"{whole} for the steps: {time.median_s:.2f} s each, median of {time.num_steps} steps of {runs}"
 
 
-def _parts(parts: Sequence[Part]) -> Table:
+def _show_parts(parts: Sequence[Part]) -> Table:
     rows = ((part.name, size(part.size_bytes), part.formula, part.numbers) for part in parts)
     return plain_table(("memory", "size", "formula", "numbers"), rows)
 
 
-def _sum(report: PlanReport, total_bytes: int) -> Text:
+def _show_sum(report: PlanReport, total_bytes: int) -> Text:
     count = f"{report.num_gpus} GPU{'s' * (report.num_gpus > 1)}"
     what = f"{count}, the fullest" if report.gpus else "sum"
     text = Text(f"{what} {size(total_bytes)}, estimated", "bold")
@@ -160,11 +160,11 @@ def _print_difference(console: Console, found: PlanDifference) -> None:
         console.print(f"no value differs; plan {found.left_hash[:12]}")
         return
     headers = ("value", f"{found.left}  {found.left_hash[:12]}", f"{found.right}  {found.right_hash[:12]}")
-    rows = ((pair.path, _side(pair.left), _side(pair.right)) for pair in found.differences)
+    rows = ((pair.path, _show_side(pair.left), _show_side(pair.right)) for pair in found.differences)
     console.print(plain_table(headers, rows), crop=False)
 
 
-def _side(value: PlannedValue | None) -> Text:
+def _show_side(value: PlannedValue | None) -> Text:
     if value is None:
         return Text("absent", "dim")
     origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()

@@ -50,11 +50,11 @@ def rehearse(
 
     if full:
         watch("rehearse", partial(rehearsals.run_in_full, files, overrides, vllm=vllm), runs_folder, as_json=as_json)
-    done = rehearsals.rehearse(files, overrides, vllm=vllm, tell=_tell_json if as_json else _tell)
-    print_result("rehearse", done, as_json, "\n".join(_end(done)))
+    done = rehearsals.rehearse(files, overrides, vllm=vllm, tell=_tell_json if as_json else _print_stage)
+    print_result("rehearse", done, as_json, "\n".join(_list_ending(done)))
 
 
-def _tell(stage: Stage) -> None:
+def _print_stage(stage: Stage) -> None:
     print(f"{stage.seconds:6.1f} s  {stage.name}: {stage.words}", flush=True)
 
 
@@ -62,7 +62,7 @@ def _tell_json(stage: Stage) -> None:
     print_event("rehearse", "stage", stage)
 
 
-def _end(done: Rehearsal) -> Iterator[str]:
+def _list_ending(done: Rehearsal) -> Iterator[str]:
     yield "replaced for it:"
     yield from (f"  {change.override}  ({change.reason})" for change in done.changes)
     yield "not covered:"

@@ -52,11 +52,11 @@ def reproduce_run(
     if outcome.status is not RunStatus.FINISHED:
         raise typer.Exit(130)
     found = compare_with_original(outcome.run_id, runs_folder)
-    print_result("runs reproduce", found, as_json, lambda: _print(found, accept=accept))
+    print_result("runs reproduce", found, as_json, lambda: _print_agreement(found, accept=accept))
     raise typer.Exit(3 if found.results or (found.inputs and not accept) else 0)
 
 
-def _print(found: Agreement, *, accept: bool) -> None:
+def _print_agreement(found: Agreement, *, accept: bool) -> None:
     others = [item for item in found.differences if item not in found.results]
     for item in others[:_SHOWN]:
         print(f"differs: {item.kind} {item.name}  {short(item.left)} → {short(item.right)}")

@@ -98,7 +98,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
 
     trials = asyncio.run(try_rewards(load_rewards(files or ())))
     headers = ("term", "tried on", "verdict", "expected", "value", "reason")
-    print_result("rewards test", trials, as_json, plain_table(headers, map(_verdict, trials)))
+    print_result("rewards test", trials, as_json, plain_table(headers, map(_verdict_row, trials)))
     num_failed = sum(trial.ok is False for trial in trials)
     untested = [trial.term for trial in trials if trial.ok is None]
     failed = [f"{num_failed} of {len(trials) - len(untested)} trials failed"] if num_failed else []
@@ -139,7 +139,7 @@ def score_rewards(
 
 def _print_rescored(found: Rescoring) -> None:
     console, rescored = stdout_console(), found.trajectories
-    console.print(_totals(rescored))
+    console.print(_show_totals(rescored))
     moved = [each for each in rescored if abs(each.change or 0.0) > _SMALLEST]
     moved.sort(key=lambda each: -abs(each.change or 0.0))
     if moved:
@@ -147,7 +147,7 @@ def _print_rescored(found: Rescoring) -> None:
         console.print(_show_moved(moved[:_MOST_SHOWN]))
     known = sum(each.change is not None for each in rescored)
     print(f"\n{found.source}: {len(moved)} of {known} rewards moved; {found.no_advantages or _show_turned(rescored)}.")
-    usages = [score.usage for score in _scores(rescored)[1] if score.usage is not None]
+    usages = [score.usage for score in _split_scores(rescored)[1] if score.usage is not None]
     if usages:
         tokens, cost_usd = sum(usage.num_tokens for usage in usages), sum(usage.cost_usd for usage in usages)
         print(f"judges took {count(tokens)} tokens, {dollars(cost_usd)}.")
@@ -161,27 +161,27 @@ def _show_turned(rescored: Sequence[Rescored]) -> str:
     return f"{sum(one * other < 0 for one, other in both)} of {len(both)} advantages change sign"
 
 
-def _totals(rescored: Sequence[Rescored]) -> Table:
+def _show_totals(rescored: Sequence[Rescored]) -> Table:
     """What each term adds to the reward on average, before and after."""
     table = plain_table(("term", "before", "after", "moved", "no value"))
     for term in dict.fromkeys(term for each in rescored for term in each.changes):
-        before, after = ([score for score in side if score.term == term] for side in _scores(rescored))
-        means = [_mean([score.contribution for score in side]) for side in (before, after)]
+        before, after = ([score for score in side if score.term == term] for side in _split_scores(rescored))
+        means = [_show_mean([score.contribution for score in side]) for side in (before, after)]
         moved = sum(abs(each.changes.get(term, 0.0)) > _SMALLEST for each in rescored)
         table.add_row(Text(term, "bold"), *means, str(moved), str(sum(score.value is None for score in after)))
     sides = [[each.before.reward for each in rescored], [each.after.reward for each in rescored]]
     known = [[reward for reward in side if reward is not None] for side in sides]
     moved = sum(abs(each.change or 0.0) > _SMALLEST for each in rescored)
-    table.add_row("reward", *map(_mean, known), str(moved), str(len(rescored) - len(known[1])))
+    table.add_row("reward", *map(_show_mean, known), str(moved), str(len(rescored) - len(known[1])))
     return table
 
 
-def _scores(rescored: Sequence[Rescored]) -> tuple[list[Score], list[Score]]:
+def _split_scores(rescored: Sequence[Rescored]) -> tuple[list[Score], list[Score]]:
     before = [score for each in rescored for score in each.before.scores]
     return before, [score for each in rescored for score in each.after.scores]
 
 
-def _mean(values: Sequence[float]) -> str:
+def _show_mean(values: Sequence[float]) -> str:
     return decimal(fmean(values)) if values else "-"
 
 
@@ -197,7 +197,7 @@ def _show_moved(rescored: Sequence[Rescored]) -> Table:
     return table
 
 
-def _verdict(trial: Trial) -> tuple[str | Text, ...]:
+def _verdict_row(trial: Trial) -> tuple[str | Text, ...]:
     verdict = Text("failed", "bold red") if trial.shortfalls else Text("ok", "green")
     if trial.is_missing:
         verdict = Text("untested", "yellow")

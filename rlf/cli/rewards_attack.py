@@ -59,7 +59,7 @@ def attack_rewards(
         if not as_json:
             if each:
                 print(f"\n{name}")
-            _print(found[name])
+            _print_attack(found[name])
     if as_json:
         shown = list(found.values())
         print_envelope("rewards attack", shown if each else shown[0])
@@ -69,7 +69,7 @@ def attack_rewards(
 def _raise_findings(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
     """Raises CheckError where a reward can be earned without skill, RlfError where a spec could not be attacked."""
     bad = [
-        f"{name}: {_headline(attack)}: {finding.sentence}"
+        f"{name}: {_make_headline(attack)}: {finding.sentence}"
         for name, attack in found.items()
         for finding in attack.findings[:1]
     ]
@@ -82,29 +82,29 @@ def _raise_findings(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
         raise RlfError("\n".join(failed))
 
 
-def _headline(found: Attack) -> str:
+def _make_headline(found: Attack) -> str:
     """What the findings come to: also a reward that nothing earns does not pay what is right."""
     return f"the reward {'can be earned without skill' if found.hacks else 'does not pay a right answer'}"
 
 
-def _print(found: Attack) -> None:
-    stdout_console().print(_attempts(found))
+def _print_attack(found: Attack) -> None:
+    stdout_console().print(_show_attempts(found))
     print()
-    for line in _notes(found):
+    for line in _list_notes(found):
         print(line)
     for hack in found.hacks[:1]:
         print(f"the cheapest that earns too much: {hack.shape.words}, {hack.num_tokens:.0f} tokens:")
         for turn in hack.turns:
             print(f"  | {visible(turn)[:_MAX_SHOWN_CHARS]}")
     if found.findings:
-        print(f"verdict: {_headline(found)}")
+        print(f"verdict: {_make_headline(found)}")
         for finding in found.findings:
             print(f"  - {finding.sentence}")
     else:
         print(f"verdict: {found.verdict}")
 
 
-def _notes(found: Attack) -> list[str]:
+def _list_notes(found: Attack) -> list[str]:
     """What was played, and what was not."""
     lines = [f"chat format {found.chat}, {found.questions} questions, {len(found.searched)} more shapes searched"]
     if not found.searches:
@@ -124,14 +124,14 @@ def _notes(found: Attack) -> list[str]:
     return lines
 
 
-def _attempts(found: Attack) -> Table:
+def _show_attempts(found: Attack) -> Table:
     """What each behaviour earns: its reward, its share of the gold's on the mean and at most, and that of each term."""
     terms = list(found.nothing.contributions)
     figures = ("reward", "share", "most", *terms, "tokens")
     table = plain_table(("behaviour", *figures, "verdict"), figures=figures)
     if found.gold is not None:
         gold = found.gold
-        shares = [_share(gold.contributions.get(term), gold.reward) for term in terms]
+        shares = [_show_share(gold.contributions.get(term), gold.reward) for term in terms]
         table.add_row(
             Text(gold.name, "bold"), decimal(gold.reward), *["100%"] * 2, *shares, f"{gold.num_tokens:.0f}", ""
         )
@@ -144,7 +144,7 @@ def _attempts(found: Attack) -> Table:
     return table
 
 
-def _share(part: float | None, whole: float | None) -> str:
+def _show_share(part: float | None, whole: float | None) -> str:
     return percent(part / whole if part is not None and whole is not None and whole > 0 else None)
 
 

@@ -43,28 +43,32 @@ def calibrate_rewards(
     judge, seed = judge_in(spec, term)
     found = asyncio.run(calibrate(judge, labels, seed=seed, threshold=threshold))
     headers = (found.term, "value", "95 % interval", "without bias or chance")
-    print_result("rewards calibrate", found, as_json, plain_table(headers, _rows(found)))
+    print_result("rewards calibrate", found, as_json, plain_table(headers, _calibration_rows(found)))
     for reason in () if as_json else found.failures[:_MOST_SHOWN]:
         print(f"no verdict: {visible(reason)}")
 
 
-def _rows(found: Calibration) -> Iterator[tuple[str, ...]]:
+def _calibration_rows(found: Calibration) -> Iterator[tuple[str, ...]]:
     yield "items", str(found.num_items)
     yield "without a verdict", str(len(found.failures))
-    yield "accuracy", *_estimate(found.accuracy)
-    yield "Cohen's kappa", *_estimate(found.kappa), "1 is agreement, 0 chance"
+    yield "accuracy", *_show_estimate(found.accuracy)
+    yield "Cohen's kappa", *_show_estimate(found.kappa), "1 is agreement, 0 chance"
     yield "Spearman's rho", decimal(found.spearman), "", "1 is the same order"
     yield "length bias", decimal(found.length_bias), "", "0: rank correlation at equal label"
     if found.position_bias is not None:
         yield "flipped by order", decimal(found.position_bias.flipped), "", "0"
         yield "value of the first", decimal(found.position_bias.first), "", "0.5"
     if found.self_preference.value is not None:
-        yield "self-preference", *_estimate(found.self_preference), f"0: {found.num_own} answers are the judge's own"
+        yield (
+            "self-preference",
+            *_show_estimate(found.self_preference),
+            f"0: {found.num_own} answers are the judge's own",
+        )
     yield "US dollars an item", f"{found.cost_usd:.3g}"
     yield "tokens an item", f"{found.num_tokens:.0f}"
     yield "seconds an item", f"{found.elapsed_s:.2f}"
 
 
-def _estimate(estimate: Estimate) -> tuple[str, str]:
+def _show_estimate(estimate: Estimate) -> tuple[str, str]:
     interval = estimate.interval
     return decimal(estimate.value), "" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"

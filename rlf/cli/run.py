@@ -137,11 +137,11 @@ def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None
         opening = Openings(reader.get_run(outcome.run_id))
     shown = summary_view(summary, runs_option(runs_folder), opening, below=outcome.verdict.line)
     console.print(Rule(style="dim"), shown, Text(), crop=False)
-    console.print(_commands(outcome, runs_folder), soft_wrap=True)
+    console.print(_show_commands(outcome, runs_folder), soft_wrap=True)
     console.print(verdict_text(outcome.verdict), soft_wrap=True)
 
 
-def _commands(outcome: RunOutcome, runs_folder: Path) -> Text:
+def _show_commands(outcome: RunOutcome, runs_folder: Path) -> Text:
     from rlf.types.events import RunStatus
 
     option = runs_option(runs_folder)

@@ -21,15 +21,15 @@ def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = Fal
     from rlf.api.runs.verification import verify_folder
 
     found = verify_folder(runs_folder)
-    print_result("runs verify", found, as_json, lambda: _print(found))
+    print_result("runs verify", found, as_json, lambda: _print_verification(found))
     if found.faults:
         raise typer.Exit(3)
 
 
-def _print(found: Verification) -> None:
+def _print_verification(found: Verification) -> None:
     notes = (f"note: {remark}" for remark in found.remarks)
     readable = (
-        f"readable: {item.table}: {counted(item.num_rows, 'row')}{_losses(item.num_damaged, item.num_gaps)}"
+        f"readable: {item.table}: {counted(item.num_rows, 'row')}{_show_losses(item.num_damaged, item.num_gaps)}"
         for item in found.readable
     )
     for line in (*found.faults, *notes, *readable):
@@ -40,7 +40,7 @@ def _print(found: Verification) -> None:
         print("`rlf runs salvage` saves what is readable into a new database.")
 
 
-def _losses(num_damaged: int, num_gaps: int) -> str:
+def _show_losses(num_damaged: int, num_gaps: int) -> str:
     damaged = f"; {num_damaged} more are damaged" if num_damaged else ""
     return damaged + (f"; {counted(num_gaps, 'place')} cannot be read" if num_gaps else "")
 
@@ -61,7 +61,7 @@ def salvage_runs(
 
     done = salvage(database or runs_folder / "rlf.db", out)
     lines = [
-        f"{item.table}: {counted(item.num_rows, 'row')} saved{_losses(item.num_damaged, item.num_gaps)}"
+        f"{item.table}: {counted(item.num_rows, 'row')} saved{_show_losses(item.num_damaged, item.num_gaps)}"
         for item in done.tables
         if item.num_rows or item.num_damaged or item.num_gaps
     ]

@@ -57,7 +57,7 @@ def _list_tools(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
     table = plain_table(("tool", "kind", *files, "arguments", "timeout", "examples", "description"))
     for file, tool in found:
         place = [visible(file.name)] if several else []
-        facts = (_arguments(tool), latency(tool.limits.timeout_s), str(len(tool.tests)), visible(tool.description))
+        facts = (_show_arguments(tool), latency(tool.limits.timeout_s), str(len(tool.tests)), visible(tool.description))
         table.add_row(Text(tool.name, "bold"), tool.target.kind, *place, *facts)
     return table
 
@@ -77,7 +77,7 @@ def show_tool(name: ToolName, files: ToolFiles = None, no_import: NoImport = Fal
 
 def _print_tool(shown: ShownTool) -> None:
     console = stdout_console()
-    console.print(_facts(shown.declaration))
+    console.print(_show_facts(shown.declaration))
     console.print(visible(json.dumps(shown.for_model().as_openai(), ensure_ascii=False, indent=2)))
     for prompt in shown.prompts:
         console.print(f"\n{prompt.format}: {prompt.num_added} tokens of the prompt's {prompt.num_tokens}", style="bold")
@@ -110,16 +110,16 @@ def test_tools(
 
     tools = load_tools(files or ())
     if call is not None:
-        _call(tools, call[0], _parse_arguments(call[1]), as_json=as_json)
+        _run_call(tools, call[0], _parse_arguments(call[1]), as_json=as_json)
         return
-    trials = _run(try_tools(tools, _announce))
+    trials = _run_redirected(try_tools(tools, _announce_call))
     notes = [
         Text.assemble((trial.tool, style), f": {visible(line)}")
         for trial in trials
         for lines, style in ((trial.shortfalls, "bold red"), (trial.notes, "bold yellow"))
         for line in lines
     ]
-    print_result("tools test", trials, as_json, lambda: Group(_verdicts(trials), *notes))
+    print_result("tools test", trials, as_json, lambda: Group(_show_verdicts(trials), *notes))
     refuse_failed(trials)
 
 
@@ -140,7 +140,7 @@ def bench_one(
 
     tool = tool_named(load_tools(files or ()), name)
     given = None if arguments is None else _parse_arguments(arguments, "--arguments")
-    found = _run(bench_tool(tool, given, concurrency=concurrency, num_calls=num_calls))
+    found = _run_redirected(bench_tool(tool, given, concurrency=concurrency, num_calls=num_calls))
     report = found.report
     facts = [("throughput", f"{report.calls_per_s:,.0f} calls/s, {report.concurrency} at once")]
     for label, times in (("run", report.run_s), ("queue", report.queue_s)):
@@ -151,12 +151,12 @@ def bench_one(
     print_result("tools bench", found, as_json, facts_table(facts))
 
 
-def _announce(name: str, arguments: Mapping[str, Any]) -> None:
+def _announce_call(name: str, arguments: Mapping[str, Any]) -> None:
     made = visible(json.dumps(arguments, ensure_ascii=False))
     typer.echo(f"{name}: no example under `tests:`; calling it with {made}", err=True)
 
 
-def _verdicts(trials: Sequence[ToolTrial]) -> Table:
+def _show_verdicts(trials: Sequence[ToolTrial]) -> Table:
     from rlf.api.tools.trials import percentiles
 
     table = plain_table(("tool", "kind", "examples", "drill", "p50", "p95", "verdict"))
@@ -167,11 +167,11 @@ def _verdicts(trials: Sequence[ToolTrial]) -> Table:
         survived = sum(run.shortfall is None for run in trial.drill)
         tried = f"{len(trial.samples)} made up" if trial.samples else f"{passed} of {len(trial.examples)}"
         counts = (tried, f"{survived} of {len(trial.drill)}")
-        table.add_row(Text(trial.tool, "bold"), trial.kind, *counts, *shown, _verdict(trial))
+        table.add_row(Text(trial.tool, "bold"), trial.kind, *counts, *shown, _show_verdict(trial))
     return table
 
 
-def _verdict(trial: ToolTrial) -> Text:
+def _show_verdict(trial: ToolTrial) -> Text:
     if trial.fault is not None:
         return Text("cannot be opened", "bold red")
     if trial.shortfalls:
@@ -184,12 +184,12 @@ def _verdict(trial: ToolTrial) -> Text:
     return Text(f"ok, but no example under `tests:`{uncalled}", "yellow")
 
 
-def _facts(tool: ToolDeclaration) -> Table:
+def _show_facts(tool: ToolDeclaration) -> Table:
     limits, at_once = tool.limits, tool.target.concurrency(tool.limits)
     facts: list[tuple[str, str | Text]] = [
         ("tool", Text(tool.name, "bold")),
         ("kind", tool.target.kind),
-        ("arguments", _arguments(tool)),
+        ("arguments", _show_arguments(tool)),
         ("time", f"at most {latency(limits.timeout_s)} a call, {at_once} calls at once"),
         ("retries", f"{limits.retries}"),
         ("cache", tool.cache.scope),
@@ -199,21 +199,21 @@ def _facts(tool: ToolDeclaration) -> Table:
     return facts_table(facts)
 
 
-def _call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any], *, as_json: bool) -> None:
+def _run_call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any], *, as_json: bool) -> None:
     """Runs one call and prints what the model would read."""
     from rlf.api.tools.trials import call_tool
 
     named = [tool for tool in tools if tool.name == name]
     if len(named) > 1:
         raise RlfError(f"--call: {name!r} is declared in several files. Name the file, or a spec, before `--call`.")
-    called = _run(call_tool(named or tools, name, arguments))
+    called = _run_redirected(call_tool(named or tools, name, arguments))
     result = called.result
     print_result("tools test", called, as_json, visible(result.text))
     if result.outcome != "ok":
         raise CheckError(f"{name}: {result.outcome} after {latency(result.queue_s + result.run_s)}")
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run_redirected(work: Coroutine[Any, Any, T]) -> T:
     """What it comes to. What tools print goes to stderr: stdout is the command's own."""
     import asyncio
 
@@ -235,7 +235,7 @@ def _no_object(option: str, text: str, why: str = "") -> RlfError:
     return RlfError(f"{option}: got {text!r}; expected a JSON object{why}. Write e.g. '{{\"a\": 1}}'.")
 
 
-def _arguments(tool: ToolDeclaration) -> str:
+def _show_arguments(tool: ToolDeclaration) -> str:
     from rlf.api.tools.load import describe_arguments
 
     return visible(describe_arguments(tool))

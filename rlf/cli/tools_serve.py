@@ -40,7 +40,7 @@ def serve_tools(
             raise RlfError("--search serves a corpus and no tools; leave out the files.")
         from rlf.api.tools.search import serve_search
 
-        asyncio.run(serve_search(search, host, port, _tell))
+        asyncio.run(serve_search(search, host, port, _print_line))
         raise KeyboardInterrupt  # nothing else ends it
     from rlf.api.tools.load import load_tools
     from rlf.api.tools.serve import serve_http, serve_stdio
@@ -49,10 +49,10 @@ def serve_tools(
     if mcp == "stdio":
         asyncio.run(serve_stdio(tools))
     else:
-        asyncio.run(serve_http(tools, host, port, _tell))
+        asyncio.run(serve_http(tools, host, port, _print_line))
         raise KeyboardInterrupt
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     """On stderr, since stdout may be somebody's pipe."""
     print(line, file=sys.stderr, flush=True)

@@ -51,7 +51,7 @@ def web(
     `rlf web export RUN FOLDER` writes a run and its trajectories as pages that need no server.
     """
     if words and words[0] == "export":
-        return _export(words[1:], limit, runs_folder, as_json=as_json)
+        return _export_pages(words[1:], limit, runs_folder, as_json=as_json)
     if len(words or ()) > 1:
         raise RlfError(f"got {' '.join(words or ())}; expected one project folder, or `export RUN FOLDER`.")
     from rlf.web.serve import serve_page
@@ -80,7 +80,7 @@ def web(
     raise KeyboardInterrupt  # nothing else ends it
 
 
-def _export(words: list[str], limit: int, runs_folder: Path, *, as_json: bool) -> None:
+def _export_pages(words: list[str], limit: int, runs_folder: Path, *, as_json: bool) -> None:
     """Writes a run as pages."""
     from rlf.api.lineage import open_reader
     from rlf.api.runs.bundles import write_bundle

@@ -50,13 +50,13 @@ def _is_blocking(name: str, known: dict[str, Any]) -> bool:
     for part in rest:
         found = getattr(found, part, None)
     return any(
-        getattr(found, "__name__", None) == blocking and _home(found) == module
+        getattr(found, "__name__", None) == blocking and _defining_module(found) == module
         for module, names in _BLOCKING.items()
         for blocking in names
     )
 
 
-def _home(found: Any) -> str | None:
+def _defining_module(found: Any) -> str | None:
     """The module that defines a function; `os` for those of its own kind of system."""
     module = getattr(found, "__module__", None)
     return "os" if module in ("posix", "nt") else module

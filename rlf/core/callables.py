@@ -57,13 +57,13 @@ CallableName = Annotated[str, AfterValidator(_resolve_place)]
 
 def load_module(place: str) -> ModuleType:
     """Imports a module or a file. Raises RlfError that says what to fix."""
-    return _load(place, place)
+    return _load_module(place, place)
 
 
 def load_callable(name: str) -> Callable[..., Any]:
     """Imports what `name` stands for. Raises RlfError that names it and says what to fix."""
     place, _, attribute = name.rpartition(":")
-    found: Any = _load(place, name)
+    found: Any = _load_module(place, name)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise RlfError(missing_name(name, part, dir(found)))
@@ -73,7 +73,7 @@ def load_callable(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]  # callable() does not narrow Any
 
 
-def _load(place: str, name: str) -> ModuleType:
+def _load_module(place: str, name: str) -> ModuleType:
     if place.partition(".")[0] != "rlf":
         about_to_run(f"import {_show_place(place)}")
         extend_path()
@@ -83,8 +83,8 @@ def _load(place: str, name: str) -> ModuleType:
     except (Exception, SystemExit) as fault:
         raise RlfError(import_fault(name, fault)) from fault
     finally:
-        _remember(sys.modules.keys() - known)
-    _remember([module.__name__])
+        _remember_files(sys.modules.keys() - known)
+    _remember_files([module.__name__])
     return module
 
 
@@ -92,18 +92,18 @@ _IMPORTED: dict[str, tuple[Path, str]] = {}
 """Users' modules that were imported for callables, with what they imported: the file of each and its hash then."""
 
 
-def _remember(names: Collection[str]) -> None:
+def _remember_files(names: Collection[str]) -> None:
     for name in names:
         file: str | None = getattr(sys.modules.get(name), "__file__", None)
         if file is None or name in _IMPORTED or name.partition(".")[0] in ("rlf", "__main__"):
             continue
-        if not file.startswith(_libraries()):
+        if not file.startswith(_library_folders()):
             with suppress(OSError):
                 _IMPORTED[name] = Path(file), hash_path(Path(file))
 
 
 @cache
-def _libraries() -> tuple[str, ...]:
+def _library_folders() -> tuple[str, ...]:
     return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -135,7 +135,7 @@ def _show_place(place: str) -> str:
 
 def import_fault(name: str, fault: BaseException) -> str:
     """The message for a callable whose module cannot be had."""
-    return f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_fix(name.rpartition(':')[0] or name)}"
+    return f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_explain_fix(name.rpartition(':')[0] or name)}"
 
 
 def missing_name(name: str, part: str, known: Sequence[str]) -> str:
@@ -163,7 +163,7 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _fix(place: str) -> str:
+def _explain_fix(place: str) -> str:
     if place.endswith(".py"):
         return "Relative files resolve against the file that names them; run it alone with `python` to see its errors."
     return "Install the package that holds it, or name a file: `./file.py:name`."

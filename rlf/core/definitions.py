@@ -66,12 +66,12 @@ def find_definition(name: str) -> Definition | None:
     own = [statement for bound, statement in bindings if bound == attribute]
     if not own and "*" not in {bound for bound, _ in bindings} and not any(word in source for word in _MAKES_NAMES):
         raise RlfError(missing_name(name, attribute, [bound for bound, _ in bindings]))
-    return _definition(own[0]) if len(own) == 1 else None
+    return _read_definition(own[0]) if len(own) == 1 else None
 
 
 @lru_cache(maxsize=4)  # a file of hundreds of tools is parsed once for all of them
 def _parse_bindings(source: str, file: str) -> list[tuple[str, ast.AST]]:
-    return list(_bindings(ast.parse(source, file).body))
+    return list(_list_bindings(ast.parse(source, file).body))
 
 
 def defined_names(source: str | bytes) -> dict[str, bool]:
@@ -81,7 +81,7 @@ def defined_names(source: str | bytes) -> dict[str, bool]:
     """
     return {
         name: isinstance(node, (*_FUNCTIONS, ast.ClassDef))
-        for name, node in _bindings(ast.parse(source).body)
+        for name, node in _list_bindings(ast.parse(source).body)
         if not isinstance(node, ast.Import | ast.ImportFrom)
     }
 
@@ -99,7 +99,7 @@ def _module_file(module: str) -> Path | None:
     return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
-def _bindings(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+def _list_bindings(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
     """Names that a module's statements bind, those within `if`, `try` and the like included."""
     for node in body:
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
@@ -110,18 +110,18 @@ def _bindings(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node
         elif not isinstance(node, ast.Lambda):
-            yield from _bindings(ast.iter_child_nodes(node))
+            yield from _list_bindings(ast.iter_child_nodes(node))
 
 
-def _definition(node: ast.AST) -> Definition | None:
+def _read_definition(node: ast.AST) -> Definition | None:
     if isinstance(node, _FUNCTIONS):
         return None if node.decorator_list else _of_function(node)
     if not isinstance(node, ast.ClassDef) or node.decorator_list or node.bases or node.keywords:
         return None
-    called = [statement for bound, statement in _bindings(node.body) if bound == "__call__"]
+    called = [statement for bound, statement in _list_bindings(node.body) if bound == "__call__"]
     if not called:
         return Definition(type(node.name, (), {"__doc__": ast.get_docstring(node)}), complete=True)
-    function = _definition(called[0]) if len(called) == 1 and isinstance(called[0], _FUNCTIONS) else None
+    function = _read_definition(called[0]) if len(called) == 1 and isinstance(called[0], _FUNCTIONS) else None
     if function is None:
         return None
     members = {"__call__": function.stub, "__doc__": ast.get_docstring(node)}
@@ -129,11 +129,11 @@ def _definition(node: ast.AST) -> Definition | None:
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
-    stub = _async_stub() if isinstance(node, ast.AsyncFunctionDef) else _stub()
+    stub = _async_stub() if isinstance(node, ast.AsyncFunctionDef) else _make_stub()
     parameters, complete = list[Parameter](), True
-    for argument, default, kind in _arguments(node.args):
-        annotation = Parameter.empty if argument.annotation is None else _type(argument.annotation)
-        value = _default(argument, default)
+    for argument, default, kind in _list_arguments(node.args):
+        annotation = Parameter.empty if argument.annotation is None else _read_type(argument.annotation)
+        value = _read_default(argument, default)
         complete &= annotation is not _UNKNOWN and not isinstance(value, _AnyDefault)
         annotation = Parameter.empty if annotation is _UNKNOWN else annotation
         parameters.append(Parameter(argument.arg, kind, default=value, annotation=annotation))
@@ -143,7 +143,7 @@ def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
     return Definition(stub, complete)
 
 
-def _stub() -> Any:
+def _make_stub() -> Any:
     def stub() -> None:
         """Stands for a function that is not imported."""
 
@@ -157,7 +157,7 @@ def _async_stub() -> Any:
     return stub
 
 
-def _arguments(args: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None, Any]]:
+def _list_arguments(args: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None, Any]]:
     """Each argument with its default and its kind, in the order of a signature."""
     positional = [*args.posonlyargs, *args.args]
     defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
@@ -172,15 +172,15 @@ def _arguments(args: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None, 
         yield args.kwarg, None, Parameter.VAR_KEYWORD
 
 
-def _default(argument: ast.arg, default: ast.expr | None) -> Any:
+def _read_default(argument: ast.arg, default: ast.expr | None) -> Any:
     """A default; unknown where a call in the type, such as `Annotated[int, Field(default=3)]`, may hold one."""
     if default is not None:
-        return _literal(default)
+        return _read_literal(default)
     nodes = [] if argument.annotation is None else ast.walk(argument.annotation)
     return _AnyDefault() if any(isinstance(node, ast.Call) for node in nodes) else Parameter.empty
 
 
-def _literal(node: ast.expr) -> Any:
+def _read_literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -191,7 +191,7 @@ _UNKNOWN = object()
 """A type that the source alone does not say."""
 
 
-def _type(node: ast.expr) -> Any:
+def _read_type(node: ast.expr) -> Any:
     """A type written with built-in names alone; `_UNKNOWN` for any other."""
     try:
         return _evaluate_node(node)

@@ -39,15 +39,15 @@ def read_header(data: bytes) -> Header | None:
         if data[:6] in (b"GIF87a", b"GIF89a"):
             return Header("image/gif", *struct.unpack_from("<HH", data, 6))
         if data.startswith(b"\xff\xd8\xff"):
-            return _jpeg(data)
+            return _read_jpeg(data)
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-            return _webp(data)
+            return _read_webp(data)
     except (struct.error, IndexError):
         return None
     return None
 
 
-def _jpeg(data: bytes) -> Header | None:
+def _read_jpeg(data: bytes) -> Header | None:
     """Walks the segments to the frame header (ITU T.81, B.2.2)."""
     at = 2
     while data[at] == 0xFF:
@@ -62,7 +62,7 @@ def _jpeg(data: bytes) -> Header | None:
     return None
 
 
-def _webp(data: bytes) -> Header | None:
+def _read_webp(data: bytes) -> Header | None:
     """Lossy, lossless and extended form (RFC 9649)."""
     form = data[12:16]
     if form == b"VP8 ":

@@ -25,7 +25,7 @@ def resolved(schema: Any, whole: Mapping[str, Any]) -> dict[str, Any]:
         reference = schema.get("$ref")
         if not isinstance(reference, str):
             break
-        schema = _at(reference, whole)
+        schema = _follow_pointer(reference, whole)
     return found
 
 
@@ -52,7 +52,7 @@ class _Expansion:
             return schema
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            target = _at(reference, self._whole)
+            target = _follow_pointer(reference, self._whole)
             if reference in within or self._num_left <= 0 or not isinstance(target, Mapping):
                 return dict(schema)
             self._num_left -= 1
@@ -71,7 +71,7 @@ def _has_references(schema: Any) -> bool:
     )
 
 
-def _at(reference: str, whole: Mapping[str, Any]) -> Any:
+def _follow_pointer(reference: str, whole: Mapping[str, Any]) -> Any:
     """What a pointer such as `#/$defs/Point` leads to; None where that is nothing."""
     if not reference.startswith("#"):
         return None

@@ -25,8 +25,8 @@ class Kind(StrictModel):
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         if not cls.is_base():
             return handler(source)
-        dump = core_schema.plain_serializer_function_ser_schema(cls._dump, info_arg=True)
-        return core_schema.with_info_plain_validator_function(cls._choose, serialization=dump)
+        dump = core_schema.plain_serializer_function_ser_schema(cls._dump_value, info_arg=True)
+        return core_schema.with_info_plain_validator_function(cls._choose_model, serialization=dump)
 
     @classmethod
     def is_base(cls) -> bool:
@@ -49,17 +49,17 @@ class Kind(StrictModel):
         return cls.registry().name_of(cls)
 
     @classmethod
-    def _choose(cls, value: Any, info: ValidationInfo) -> Kind:
+    def _choose_model(cls, value: Any, info: ValidationInfo) -> Kind:
         """The kind's model, from a mapping or as it is. Errors carry the key they are about."""
         if isinstance(value, cls):
             return value
-        kind = cls._named(value)
+        kind = cls._find_named(value)
         known = cls.chosen_by in kind.model_fields
         fields = value if known else {key: child for key, child in value.items() if key != cls.chosen_by}
         return kind.model_validate(fields, context=info.context)
 
     @classmethod
-    def _named(cls, value: Any) -> type[Kind]:
+    def _find_named(cls, value: Any) -> type[Kind]:
         """The class that a mapping names.
 
         Raises:
@@ -69,24 +69,24 @@ class Kind(StrictModel):
         if not isinstance(value, Mapping):
             raise PydanticCustomError("model_type", "expected a mapping")
         if cls.chosen_by not in value:
-            raise cls._error("missing", value)
+            raise cls._make_error("missing", value)
         name = value[cls.chosen_by]
         if not isinstance(name, str):
-            raise cls._error("string_type", name)
+            raise cls._make_error("string_type", name)
         try:
             found: type[Kind] = cls.registry().get(name)
             return found
         except UnknownKind as fault:
             reason = {"reason": str(fault), "meant": fault.meant}
-            raise cls._error(PydanticCustomError("unknown_kind", "{reason}", reason), name) from fault
+            raise cls._make_error(PydanticCustomError("unknown_kind", "{reason}", reason), name) from fault
 
     @classmethod
-    def _error(cls, error: str | PydanticCustomError, value: Any) -> ValidationError:
+    def _make_error(cls, error: str | PydanticCustomError, value: Any) -> ValidationError:
         details = InitErrorDetails(type=error, loc=(cls.chosen_by,), input=value)
         return ValidationError.from_exception_data(cls.__name__, [details])
 
     @classmethod
-    def _dump(cls, value: Kind, info: SerializationInfo) -> dict[str, Any]:
+    def _dump_value(cls, value: Kind, info: SerializationInfo) -> dict[str, Any]:
         """The mapping that validates to an equal model."""
         values = value.model_dump(
             mode=info.mode,

@@ -25,37 +25,37 @@ class PauseClock:
         self._thread: threading.Thread | None = None
         self._num_pauses = 0
         self._lost_s = 0.0
-        self._beat()
+        self._mark_time()
 
     def start(self) -> None:
         """Begins to beat, once in a process."""
         with self._lock:
             if self._thread is None:
-                self._beat()
-                self._thread = threading.Thread(target=self._run, name="rlf-pause-clock", daemon=True)
+                self._mark_time()
+                self._thread = threading.Thread(target=self._run_thread, name="rlf-pause-clock", daemon=True)
                 self._thread.start()
 
     def now(self) -> float:
         """Seconds, without those of pauses."""
-        return self._look() - self._lost_s
+        return self._notice_pause() - self._lost_s
 
     @property
     def num_pauses(self) -> int:
         """Pauses so far: what took longer than it might, and spans one, was not slow by itself."""
-        self._look()
+        self._notice_pause()
         return self._num_pauses
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         while True:
             time.sleep(BEAT_S)
-            self._look()
+            self._notice_pause()
             with self._lock:
-                self._beat()
+                self._mark_time()
 
-    def _beat(self) -> None:
+    def _mark_time(self) -> None:
         self._last_s, self._cpu_s, self._asleep_s = time.monotonic(), time.process_time(), _asleep_s()
 
-    def _look(self) -> float:
+    def _notice_pause(self) -> float:
         """Notices a pause, whichever thread comes first after it. Returns the monotonic clock's time."""
         now_s = time.monotonic()
         if self._thread is None:
@@ -72,7 +72,7 @@ class PauseClock:
             self._lost_s += late_s
         if is_stopped or _asleep_s() - self._asleep_s > _PAUSE_S:
             self._num_pauses += 1
-        self._beat()
+        self._mark_time()
 
 
 def _asleep_s() -> float:
@@ -80,11 +80,11 @@ def _asleep_s() -> float:
     return 0.0 if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK) - time.monotonic()
 
 
-def _forget() -> None:
+def _restart_clock() -> None:
     """A child that was forked has no thread that beats."""
     clock.__init__()  # type: ignore[misc]  # as new
 
 
 clock = PauseClock()
 """This process's."""
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_restart_clock)

@@ -33,14 +33,14 @@ def published(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         for path in [*temporary.rglob("*"), temporary]:
-            _sync(path)
+            _sync_path(path)
         check_free(target)
         temporary.rename(target)
-        _sync(target.parent)
+        _sync_path(target.parent)
     except PermissionError as error:
         raise RunError(f"{target}: cannot be written: {error.strerror}. Name a path in a folder that can.") from error
     finally:
-        _remove(temporary)
+        _remove_path(temporary)
 
 
 def _name_leftovers(target: Path) -> None:
@@ -62,14 +62,14 @@ def check_free(target: Path) -> None:
         raise RlfError(f"{target}: exists already. Name another path, or remove it first.")
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -78,14 +78,14 @@ class Redactor:
         named = {value for name, value in environment.items() if name in also or SECRET_NAME.search(name)}
         secrets = {value for value in named | set(_find_declared(said, environment)) if _can_be_struck(value)}
         secrets |= {plain for secret in secrets for plain in _decode_secret(secret)}
-        self._forms = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
+        self._forms = sorted({form for secret in secrets for form in _secret_forms(secret)}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._forms))) if self._forms else None
 
     def text(self, text: str) -> str:
         """The text without secrets; NUL and lone surrogates become U+FFFD."""
         if not text.isascii() or "\0" in text:
             text = _UNSTORABLE.sub("\ufffd", text)
-        return self._struck(text)
+        return self._redact_text(text)
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
         """Texts that make one when joined, without secrets, also those that lie across several.
@@ -109,7 +109,7 @@ class Redactor:
         """What strikes these secrets out of what `first` has left."""
         if first is None:
             return self.text
-        return first if self._pattern is None else lambda text: self._struck(first(text))
+        return first if self._pattern is None else lambda text: self._redact_text(first(text))
 
     def optional(self, text: str | None) -> str | None:
         """`text`, or None for None."""
@@ -117,23 +117,23 @@ class Redactor:
 
     def json(self, value: Any) -> str:
         """The value as JSON without secrets. What JSON cannot say becomes a string."""
-        text = _dump(value)
+        text = _dump_json(value)
         if self._is_in(text):
-            return _dump(self._strike(json.loads(text)))
+            return _dump_json(self._redact_value(json.loads(text)))
         return text
 
     def _is_in(self, text: str) -> bool:
         return any(form in text for form in self._forms)  # many times faster than a search for their alternation
 
-    def _struck(self, text: str) -> str:
+    def _redact_text(self, text: str) -> str:
         return self._pattern.sub(REDACTED, text) if self._pattern and self._is_in(text) else text
 
-    def _strike(self, value: Any) -> Any:
+    def _redact_value(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._struck(value)
+            return self._redact_text(value)
         if isinstance(value, dict):
-            return {self._strike(key): self._strike(item) for key, item in value.items()}
-        return [self._strike(item) for item in value] if isinstance(value, list) else value
+            return {self._redact_value(key): self._redact_value(item) for key, item in value.items()}
+        return [self._redact_value(item) for item in value] if isinstance(value, list) else value
 
 
 def _can_be_struck(value: str) -> bool:
@@ -179,7 +179,7 @@ def _decode_secret(secret: str) -> Iterator[str]:
             yield password
 
 
-def _forms(secret: str) -> Iterable[str]:
+def _secret_forms(secret: str) -> Iterable[str]:
     yield secret
     yield from _inside_base64(secret.encode(errors="surrogateescape"))
     yield json.dumps(secret)[1:-1]
@@ -200,12 +200,12 @@ def _inside_base64(secret: bytes) -> Iterator[str]:
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
-def _dump(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+def _dump_json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_to_plain)
     if text.isascii() or not _LONE_SURROGATE.search(text):
         return text
-    return json.dumps(value, separators=(",", ":"), default=_plain)
+    return json.dumps(value, separators=(",", ":"), default=_to_plain)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)

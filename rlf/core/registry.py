@@ -79,12 +79,12 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """All kinds, sorted; imports nothing."""
-        return sorted(set(self._files()) | set(_entry_points()[self.package]))
+        return sorted(set(self._file_names()) | set(_entry_points()[self.package]))
 
     def get(self, name: str) -> type[T]:
         """The class of a kind, imported now. Raises UnknownKind."""
         if name not in self._loaded:
-            self._loaded[name] = self._load(name)
+            self._loaded[name] = self._load_kind(name)
         return self._loaded[name]
 
     def name_of(self, kind: type) -> str:
@@ -97,8 +97,8 @@ class Registry(Generic[T]):
                     return name
         raise LookupError(f"{kind} is no {self.noun}")
 
-    def _load(self, name: str) -> type[T]:
-        if name in self._files():
+    def _load_kind(self, name: str) -> type[T]:
+        if name in self._file_names():
             module = importlib.import_module(f"{self.package}.{name}")
             found = [value for value in vars(module).values() if self._is_kind(value, module.__name__)]
             assert len(found) == 1, f"{module.__name__} holds {len(found)} kinds, expected one"
@@ -116,12 +116,12 @@ class Registry(Generic[T]):
             return False
         return issubclass(value, self.base)
 
-    def _files(self) -> list[str]:
-        return _names(self.package, folders=self._folders)
+    def _file_names(self) -> list[str]:
+        return _list_names(self.package, folders=self._folders)
 
 
 @cache
-def _names(package: str, *, folders: bool) -> list[str]:
+def _list_names(package: str, *, folders: bool) -> list[str]:
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.submodule_search_locations, f"{package} is no package"
     place = Path(next(iter(spec.submodule_search_locations)))

@@ -59,7 +59,7 @@ def remember(key: Any, find: Callable[[], T]) -> T:
 
 def read_note(key: Any) -> list[Any] | None:
     """What is remembered under a key, as the one item of a list; None for nothing."""
-    with suppress(OSError, ValueError), _note(key).open("rb") as file:
+    with suppress(OSError, ValueError), _note_path(key).open("rb") as file:
         if os.fstat(file.fileno()).st_uid != os.geteuid():
             return None
         known = json.loads(file.read())
@@ -68,7 +68,7 @@ def read_note(key: Any) -> list[Any] | None:
 
 
 def _write_note(key: Any, data: bytes) -> None:
-    note = _note(key)
+    note = _note_path(key)
     note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # notes hold prompts
     written = note.with_suffix(f".{secrets.token_hex(6)}")
     try:
@@ -82,7 +82,7 @@ def _write_note(key: Any, data: bytes) -> None:
             old.unlink(missing_ok=True)
 
 
-def _note(key: Any) -> Path:
+def _note_path(key: Any) -> Path:
     """Raises OSError where this user has no folder for notes."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -20,7 +20,7 @@ def heed_signals() -> None:
     for name in _SIGNALS:
         number = getattr(signal, name)
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+            signal.signal(number, _raise_interrupt)
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def heeded() -> Iterator[None]:
     kept = {number: signal.getsignal(number) for number in numbers}
     unset = [number for number in numbers if kept[number] is signal.SIG_DFL]
     for number in unset:
-        signal.signal(number, _interrupt)
+        signal.signal(number, _raise_interrupt)
     try:
         yield
     finally:
@@ -47,7 +47,7 @@ def reason() -> str:
     return _WORDS[_received[-1]] if _received else "stopped by Ctrl-C"
 
 
-def _interrupt(number: int, _frame: object) -> None:
+def _raise_interrupt(number: int, _frame: object) -> None:
     """Ends as Ctrl-C does, also where a shell has it ignored for a background job."""
     _received.append(signal.Signals(number).name)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -29,9 +29,9 @@ _POLL_S = 0.05
 def main(command: list[str]) -> int:
     """Runs the command to its end; its exit code, or 128 + the signal that ended it."""
     for number in _SIGNALS:
-        signal.signal(number, _end)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        signal.signal(number, _raise_ended)
+    _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _call_prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() == 1:  # whoever started it is gone already
         return 128 + signal.SIGTERM
     try:
@@ -52,7 +52,7 @@ class _Ended(BaseException):
         self.number = number
 
 
-def _end(number: int, _frame: FrameType | None) -> None:
+def _raise_ended(number: int, _frame: FrameType | None) -> None:
     """Called once: a process with many threads reports its death once per thread."""
     _ignore_signals()
     raise _Ended(number)
@@ -83,8 +83,8 @@ def end_descendants(root: int, grace_s: float) -> None:
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
         asked |= left
         time.sleep(_POLL_S)
-        _reap()
-    _reap()
+        _reap_children()
+    _reap_children()
 
 
 def descendants(root: int) -> set[int]:
@@ -104,13 +104,13 @@ def descendants(root: int) -> set[int]:
     return found
 
 
-def _reap() -> None:
+def _reap_children() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
-def _prctl(option: int, value: int) -> None:
+def _call_prctl(option: int, value: int) -> None:
     """Does nothing on systems other than Linux, where a process group is all there is."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

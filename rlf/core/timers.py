@@ -52,7 +52,7 @@ class Timers:
         """Rings it at its time, unless it is stopped before."""
         self._waiting.add(timer)
         if timer.at < self._look_at:
-            self._set(timer.at)
+            self._set_look(timer.at)
 
     def stop(self, timer: Waiting) -> None:
         """Lets it not ring; one that has rung is none of this one's any more."""
@@ -62,19 +62,19 @@ class Timers:
         """`with timers.within(limit_s):` is `async with asyncio.timeout(limit_s):`."""
         return TimeLimit(self, limit_s)
 
-    def _set(self, at: float) -> None:
+    def _set_look(self, at: float) -> None:
         if self._handle is not None:
             self._handle.cancel()
         self._look_at = at
-        self._handle = self._loop.call_later(at - clock.now(), self._look)
+        self._handle = self._loop.call_later(at - clock.now(), self._run_due)
 
-    def _look(self) -> None:
+    def _run_due(self) -> None:
         self._handle, self._look_at = None, inf
         now = clock.now()
         due = [timer for timer in self._waiting if timer.at <= now]
         self._waiting.difference_update(due)
         if self._waiting:
-            self._set(min(timer.at for timer in self._waiting))
+            self._set_look(min(timer.at for timer in self._waiting))
         for timer in due:
             timer.ring()
 

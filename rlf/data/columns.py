@@ -24,16 +24,16 @@ def cell(values: Mapping[str, Any], column: str) -> Any:
         return values[column]
     value: Any = values
     for position, key in enumerate(parts := column.split(".")):
-        value = _child(_open_value(value, ".".join(parts[:position])), key)
+        value = _child_at(_open_value(value, ".".join(parts[:position])), key)
     return value
 
 
 def missing_column(rows: Sequence[Row], column: str) -> str | None:
     """Why no row has a column: `no column 'x' ...`; None when one has it."""
-    if any(_has(row.values, column) for row in rows):
+    if any(_has_column(row.values, column) for row in rows):
         return None
     parent, _, last = column.rpartition(".")
-    inside, reason = _inside(rows, parent) if parent else ([], "")
+    inside, reason = _keys_inside(rows, parent) if parent else ([], "")
     if reason:
         return f"no column {column!r}: {reason}"
     if inside:
@@ -42,14 +42,14 @@ def missing_column(rows: Sequence[Row], column: str) -> str | None:
     return f"no column {column!r}{nearest(column, known)} (columns: {', '.join(known)})."
 
 
-def _has(values: Mapping[str, Any], column: str) -> bool:
+def _has_column(values: Mapping[str, Any], column: str) -> bool:
     try:
         return column in values or cell(values, column) is not None
     except NotJson:
         return False
 
 
-def _inside(rows: Sequence[Row], parent: str) -> tuple[list[str], str]:
+def _keys_inside(rows: Sequence[Row], parent: str) -> tuple[list[str], str]:
     """Keys of the first mapping that a column holds, or why it is none."""
     reason = ""
     for row in rows:
@@ -63,7 +63,7 @@ def _inside(rows: Sequence[Row], parent: str) -> tuple[list[str], str]:
     return [], reason
 
 
-def _child(value: Any, key: str) -> Any:
+def _child_at(value: Any, key: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(key)
     if isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):

@@ -53,8 +53,8 @@ class Corpus:
     def __init__(self, index: Path) -> None:
         self._index = index
         self._of_thread = threading.local()
-        (self.num_passages,) = self._rows("SELECT value FROM about WHERE key = 'passages'", ())[0]
-        self._num_with = lru_cache(maxsize=100_000)(self._count)
+        (self.num_passages,) = self._query_rows("SELECT value FROM about WHERE key = 'passages'", ())[0]
+        self._num_with = lru_cache(maxsize=100_000)(self._count_passages)
 
     def search(self, query: str, topk: int) -> list[Passage]:
         """The passages that fit a query best, best first; none where it has no word of the corpus.
@@ -62,16 +62,16 @@ class Corpus:
         Every passage found holds one of the query's rarest words: as many of these as MAX_SCORED leaves, at least
         one. The others add to the scores. Passages that hold words of both come before those that do not.
         """
-        rare, common = self._words(query)
+        rare, common = self._split_words(query)
         if not rare:
             return []
-        found = self._found(f"({_any_of(rare)}) AND ({_any_of(common)})", topk) if common else []
+        found = self._find_passages(f"({_any_of(rare)}) AND ({_any_of(common)})", topk) if common else []
         if len(found) < topk:
             seen = {passage.id for passage in found}
-            found += [passage for passage in self._found(_any_of(rare), topk) if passage.id not in seen]
+            found += [passage for passage in self._find_passages(_any_of(rare), topk) if passage.id not in seen]
         return found[:topk]
 
-    def _words(self, query: str) -> tuple[list[str], list[str]]:
+    def _split_words(self, query: str) -> tuple[list[str], list[str]]:
         """The words that passages must have one of, and those that add to scores."""
         counted = sorted((self._num_with(word), word) for word in dict.fromkeys(_WORD.findall(query.lower())))
         rare: list[str] = []
@@ -85,14 +85,14 @@ class Corpus:
                 common.append(word)
         return rare, common
 
-    def _found(self, expression: str, topk: int) -> list[Passage]:
-        return [Passage(*row) for row in self._rows(_SEARCH, (expression, topk))]
+    def _find_passages(self, expression: str, topk: int) -> list[Passage]:
+        return [Passage(*row) for row in self._query_rows(_SEARCH, (expression, topk))]
 
-    def _count(self, word: str) -> int:
-        (row,) = self._rows("SELECT count(*) FROM passages WHERE passages MATCH ?", (f'"{word}"',))
+    def _count_passages(self, word: str) -> int:
+        (row,) = self._query_rows("SELECT count(*) FROM passages WHERE passages MATCH ?", (f'"{word}"',))
         return int(row[0])
 
-    def _rows(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def _query_rows(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         connection = getattr(self._of_thread, "connection", None)
         if connection is None:
             connection = sqlite3.connect(f"{self._index.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
@@ -120,7 +120,7 @@ def open_corpus(corpus: Path) -> Corpus:
         raise fail(Place(shown), "", f"this is no corpus; expected a file that ends in {', '.join(READERS)}.")
     index = corpus.with_name(corpus.name + _SUFFIX)
     if _identity_in(index) != _identity_of(corpus):
-        _build(corpus, shown, index)
+        _build_index(corpus, shown, index)
     return Corpus(index)
 
 
@@ -143,7 +143,7 @@ def _identity_in(index: Path) -> str | None:
         connection.close()
 
 
-def _build(corpus: Path, shown: str, index: Path) -> None:
+def _build_index(corpus: Path, shown: str, index: Path) -> None:
     """Writes the index under another name first, so that one that is there is whole."""
     logger.info("indexing %s", shown)
     part = index.with_name(index.name + ".part")
@@ -160,7 +160,7 @@ def _build(corpus: Path, shown: str, index: Path) -> None:
         connection.execute("BEGIN")
         connection.execute(_TABLE)
         connection.execute("CREATE TABLE about (key TEXT PRIMARY KEY, value)")
-        connection.executemany("INSERT INTO passages (id, contents) VALUES (?, ?)", _passages(corpus, shown))
+        connection.executemany("INSERT INTO passages (id, contents) VALUES (?, ?)", _read_passages(corpus, shown))
         connection.execute("INSERT INTO passages (passages) VALUES ('optimize')")
         connection.execute("INSERT INTO about SELECT 'passages', count(*) FROM passages")
         connection.execute("INSERT INTO about VALUES ('corpus', ?)", (_identity_of(corpus),))
@@ -174,7 +174,7 @@ def _build(corpus: Path, shown: str, index: Path) -> None:
     logger.info("indexed %s", shown)
 
 
-def _passages(corpus: Path, shown: str) -> Iterator[tuple[str, str]]:
+def _read_passages(corpus: Path, shown: str) -> Iterator[tuple[str, str]]:
     for number, row in enumerate(READERS[corpus.suffix](corpus, shown)):
         yield str(row.values.get("id", number)), _contents(row)
 

@@ -20,21 +20,23 @@ def read_jsonl(path: Path, shown: str) -> Iterator[Row]:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 place = Place(shown, number, 1)
-                value, repeated = _parse(line.strip(), place)
+                value, repeated = _parse_json(line.strip(), place)
                 if repeated:
                     _refuse_repeated_keys(place, repeated + _count_repeated(file))
-                yield Row(place, _object(value, place, "the line"))
+                yield Row(place, _require_object(value, place, "the line"))
 
 
 def read_json(path: Path, shown: str) -> Iterator[Row]:
     """A list of objects."""
-    rows, repeated = _parse(path.read_bytes(), Place(shown))
+    rows, repeated = _parse_json(path.read_bytes(), Place(shown))
     if repeated:
         _refuse_repeated_keys(Place(shown), repeated)
     if not isinstance(rows, list):
-        raise fail(Place(shown), "", f"the file holds {_name(rows)}; expected a list of objects. Write [{{...}}, ...].")
+        raise fail(
+            Place(shown), "", f"the file holds {_type_name(rows)}; expected a list of objects. Write [{{...}}, ...]."
+        )
     for index, row in enumerate(rows):
-        yield Row(Place(shown), _object(row, Place(shown), f"row {index}"))
+        yield Row(Place(shown), _require_object(row, Place(shown), f"row {index}"))
 
 
 def read_csv(path: Path, shown: str) -> Iterator[Row]:
@@ -71,7 +73,7 @@ def _refuse_repeated(columns: list[str], shown: str) -> None:
 _NOT_UTF8 = "this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."
 
 
-def _parse(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
+def _parse_json(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
     """The value, and in how many objects of it each key stands more than once."""
     repeated: Counter[str] = Counter()
 
@@ -82,7 +84,9 @@ def _parse(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
         return found
 
     try:
-        value = json.loads(text.decode().removeprefix("\ufeff"), parse_constant=_refuse, object_pairs_hook=build)
+        value = json.loads(
+            text.decode().removeprefix("\ufeff"), parse_constant=_refuse_constant, object_pairs_hook=build
+        )
         if b"\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
         return value, repeated
@@ -98,7 +102,7 @@ def _parse(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
         raise fail(place, "", f"not JSON: {error}. Correct the value.") from error
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"got {constant}, which JSON does not have")
 
 
@@ -107,7 +111,7 @@ def _count_repeated(lines: Iterable[bytes]) -> Counter[str]:
     found: Counter[str] = Counter()
     for line in lines:
         with suppress(SpecError):
-            found += _parse(line, Place(""))[1]
+            found += _parse_json(line, Place(""))[1]
     return found
 
 
@@ -117,12 +121,12 @@ def _refuse_repeated_keys(place: Place, repeated: Counter[str]) -> NoReturn:
     raise fail(place, "", f"keys are written more than once: {keys}, the first here. Write each once.")
 
 
-def _object(row: Any, place: Place, what: str) -> dict[str, Any]:
+def _require_object(row: Any, place: Place, what: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise fail(place, "", f"{what} is {_name(row)}; expected an object. Write the columns as {{...}}.")
+        raise fail(place, "", f"{what} is {_type_name(row)}; expected an object. Write the columns as {{...}}.")
     return row
 
 
-def _name(value: Any) -> str:
+def _type_name(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

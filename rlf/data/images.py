@@ -28,7 +28,7 @@ def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tup
         ValueError: one is missing or no image, or there is not one for each mark.
     """
     listed = pictures if isinstance(pictures, list | tuple) else [] if pictures is None else [pictures]
-    references = [_reference(item, folder) for item in listed]
+    references = [_make_reference(item, folder) for item in listed]
     marks = sum(message.content.count(IMAGE_MARK) for message in messages if message.role == "user")
     if not references:
         return tuple(messages)
@@ -46,7 +46,7 @@ def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tup
     )
 
 
-def _reference(item: Any, folder: Path) -> str:
+def _make_reference(item: Any, folder: Path) -> str:
     """A checked reference to one image."""
     if isinstance(item, Mapping) and {"bytes", "path"} >= item.keys():
         item = item.get("path") if item.get("bytes") is None else item["bytes"]

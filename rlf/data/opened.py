@@ -29,14 +29,14 @@ class OpenedTasks(Sequence[Task]):
         self._load = load
 
     @cached_property
-    def _tasks(self) -> Sequence[Task]:
+    def _loaded_tasks(self) -> Sequence[Task]:
         return self._load()
 
     def __len__(self) -> int:
         return self._num
 
     def __iter__(self) -> Iterator[Task]:
-        return iter(self._tasks)
+        return iter(self._loaded_tasks)
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
@@ -44,10 +44,10 @@ class OpenedTasks(Sequence[Task]):
     def __getitem__(self, index: slice) -> Sequence[Task]: ...
     def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
         if isinstance(index, int):
-            return self._tasks[index]
+            return self._loaded_tasks[index]
         places = range(self._num)[index]
         key = hash_json([self.key, places.start, places.stop, places.step])
-        return OpenedTasks(key, len(places), lambda: self._tasks[index])
+        return OpenedTasks(key, len(places), lambda: self._loaded_tasks[index])
 
 
 def open_tasks(source: Mapping[str, Any], declared: Sequence[str] | None) -> Sequence[Task]:

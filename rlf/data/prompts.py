@@ -33,11 +33,11 @@ class Prompting:
     def messages(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
         """The messages of a row. Raises ValueError with what is wrong with it."""
         value = cell(values, self.prompt) if self.template is None else self.template.render(values)
-        messages = _messages(value)
+        messages = _make_messages(value)
         if self.system is not None:
             if messages[0].role == "system":
                 raise ValueError("the row has a system message and the spec gives another. Keep one of them.")
-            messages = (_message({"role": "system", "content": self.system.render(values)}), *messages)
+            messages = (_make_message({"role": "system", "content": self.system.render(values)}), *messages)
         first = 1 if messages[0].role == "system" else 0
         return (*messages[:first], *self.examples, *messages[first:])
 
@@ -48,14 +48,14 @@ def prompting(
     """Parses the templates and holds their names against the columns. Raises SpecError with all that is wrong."""
     faults: list[Fault] = []
     columns = list(dict.fromkeys(column for row in rows for column in row.values))
-    question = _template("template", template, path, columns, faults)
-    role = _template("system", system, path, columns, faults)
+    question = _make_template("template", template, path, columns, faults)
+    role = _make_template("system", system, path, columns, faults)
     if faults:
         raise SpecError(faults)
-    return Prompting(prompt, question, role, _examples(path, examples, question))
+    return Prompting(prompt, question, role, _make_examples(path, examples, question))
 
 
-def _template(key: str, source: str | None, path: str, columns: list[str], faults: list[Fault]) -> Template | None:
+def _make_template(key: str, source: str | None, path: str, columns: list[str], faults: list[Fault]) -> Template | None:
     if source is None:
         return None
     try:
@@ -68,7 +68,7 @@ def _template(key: str, source: str | None, path: str, columns: list[str], fault
     return template
 
 
-def _examples(path: str, examples: Examples, template: Template | None) -> tuple[Message, ...]:
+def _make_examples(path: str, examples: Examples, template: Template | None) -> tuple[Message, ...]:
     """Each as a question of the user's and an answer of the assistant's."""
     if isinstance(examples, str):
         rows = read_rows(examples, None, "train", None)
@@ -78,7 +78,7 @@ def _examples(path: str, examples: Examples, template: Template | None) -> tuple
     messages: list[Message] = []
     for number, row in enumerate(rows, start=1):
         try:
-            messages += _example(row.values, template)
+            messages += _make_example(row.values, template)
         except ValueError as fault:
             faults.append(Fault(row.place, "examples", f"example {number}: {fault}"))
     if faults:
@@ -86,21 +86,23 @@ def _examples(path: str, examples: Examples, template: Template | None) -> tuple
     return tuple(messages)
 
 
-def _example(values: Mapping[str, Any], template: Template | None) -> tuple[Message, Message]:
+def _make_example(values: Mapping[str, Any], template: Template | None) -> tuple[Message, Message]:
     question = values["prompt"] if "prompt" in values else template.render(values) if template else None
     texts = {"prompt": question, "answer": values.get("answer")}
     for key, text in texts.items():
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"the {key} is {_short(text)}; examples are text. Write {{prompt: ..., answer: ...}}.")
+            raise ValueError(
+                f"the {key} is {_shorten_value(text)}; examples are text. Write {{prompt: ..., answer: ...}}."
+            )
     return Message("user", str(texts["prompt"])), Message("assistant", str(texts["answer"]))
 
 
-def _messages(value: Any) -> tuple[Message, ...]:
+def _make_messages(value: Any) -> tuple[Message, ...]:
     if isinstance(value, str):
         value = _decode_messages(value) or [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
-        raise ValueError(f"got {_short(value)}; expected text or a list of messages. Write a question.")
-    messages = tuple(_message(item) for item in value)
+        raise ValueError(f"got {_shorten_value(value)}; expected text or a list of messages. Write a question.")
+    messages = tuple(_make_message(item) for item in value)
     if messages[-1].role != "user":
         raise ValueError(f"the last message is the {messages[-1].role}'s; the model answers a user. End with a user's.")
     return messages
@@ -118,17 +120,17 @@ def _decode_messages(text: str) -> list[Any] | None:
     return value if is_messages else None
 
 
-def _message(item: Any) -> Message:
+def _make_message(item: Any) -> Message:
     role, content = (item.get("role"), item.get("content")) if isinstance(item, Mapping) else (None, None)
     if role not in _ROLES:
         raise ValueError(
-            f"got the role {_short(role)}; expected {', '.join(_ROLES)}. Write {{role, content}} messages."
+            f"got the role {_shorten_value(role)}; expected {', '.join(_ROLES)}. Write {{role, content}} messages."
         )
     if not isinstance(content, str) or not content.strip():
-        raise ValueError(f"got the content {_short(content)}; expected text. Write what the {role} says.")
+        raise ValueError(f"got the content {_shorten_value(content)}; expected text. Write what the {role} says.")
     return Message(role, content)
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -88,7 +88,14 @@ def dataset_hash(tasks: Sequence[Task]) -> str:
     """sha256 over everything that a run can see of the tasks, and their order."""
     return hash_json(
         [
-            [task.id, _messages_json(task), _json(task.answer), task.kind, _json(task.columns), _json(task.tools)]
+            [
+                task.id,
+                _messages_json(task),
+                _to_json(task.answer),
+                task.kind,
+                _to_json(task.columns),
+                _to_json(task.tools),
+            ]
             for task in tasks
         ]
     )
@@ -125,53 +132,53 @@ class _Maker:
     """Rows that describe a tool that the spec does not declare, by its name."""
 
     def task(self, number: int, row: Row) -> Task:
-        messages = self._tried(self.prompt, row, lambda: self.prompting.messages(row.values)) or ()
-        named = self._cell(self.kind, row)
-        listed = self._cell(self.tools, row)
+        messages = self._try_column(self.prompt, row, lambda: self.prompting.messages(row.values)) or ()
+        named = self._read_cell(self.kind, row)
+        listed = self._read_cell(self.tools, row)
         return Task(
-            id=self._id(number, row),
+            id=self._read_id(number, row),
             messages=self._with_images(messages, row),
-            answer=self._gold(row),
+            answer=self._read_gold(row),
             kind=None if named is None else str(named),
-            columns=row.values if self.images is None else _without(row.values, self.images),
-            tools=self._tools(listed, row),
+            columns=row.values if self.images is None else _drop_column(row.values, self.images),
+            tools=self._read_tools(listed, row),
         )
 
     def _with_images(self, messages: tuple[Message, ...], row: Row) -> tuple[Message, ...]:
         if self.images is None:
             return messages
-        pictures = self._cell(self.images, row)
-        return self._tried(self.images, row, lambda: with_images(messages, pictures, self.folder)) or messages
+        pictures = self._read_cell(self.images, row)
+        return self._try_column(self.images, row, lambda: with_images(messages, pictures, self.folder)) or messages
 
-    def _tools(self, listed: Any, row: Row) -> tuple[str, ...] | None:
+    def _read_tools(self, listed: Any, row: Row) -> tuple[str, ...] | None:
         if listed is None:
             return None
-        return self._tried(self.tools or "", row, lambda: tools_of_row(listed, self.declared, self.undeclared))
+        return self._try_column(self.tools or "", row, lambda: tools_of_row(listed, self.declared, self.undeclared))
 
-    def _gold(self, row: Row) -> Any:
+    def _read_gold(self, row: Row) -> Any:
         known = len(self.faults)
-        gold = self._cell(self.answer, row)
+        gold = self._read_cell(self.answer, row)
         if self.answer is not None and gold in (None, "", []) and len(self.faults) == known:
             message = "the row has no answer; every row needs one. Fill it in or drop the row."
             self.faults.append(Fault(row.place, self.answer, message))
         return gold
 
-    def _id(self, number: int, row: Row) -> str:
-        value = self._cell(self.id or "id", row)
+    def _read_id(self, number: int, row: Row) -> str:
+        value = self._read_cell(self.id or "id", row)
         if value not in (None, ""):
             return str(value)
         if self.id is not None:
             message = "the row has no id; every row needs one of its own. Fill it in, or name another column."
             self.faults.append(Fault(row.place, self.id, message))
-        values = row.values if self.images is None else _without(row.values, self.images)
-        return f"{number:06d}-{hash_json(_json(values))[:8]}"
+        values = row.values if self.images is None else _drop_column(row.values, self.images)
+        return f"{number:06d}-{hash_json(_to_json(values))[:8]}"
 
-    def _cell(self, column: str | None, row: Row) -> Any:
+    def _read_cell(self, column: str | None, row: Row) -> Any:
         if column is None or column in row.values:
             return None if column is None else row.values[column]
-        return self._tried(column, row, lambda: cell(row.values, column))
+        return self._try_column(column, row, lambda: cell(row.values, column))
 
-    def _tried(self, column: str, row: Row, make: Callable[[], T]) -> T | None:
+    def _try_column(self, column: str, row: Row, make: Callable[[], T]) -> T | None:
         """What a function makes of the row; None, and a fault, where it cannot."""
         try:
             return make()
@@ -220,17 +227,17 @@ def _image_hash(reference: str) -> str:
     return hash_bytes(read_image_file(reference).data)
 
 
-def _without(values: Mapping[str, Any], column: str) -> Mapping[str, Any]:
+def _drop_column(values: Mapping[str, Any], column: str) -> Mapping[str, Any]:
     """A row without its images, which reward terms find in the task's messages."""
     return {name: value for name, value in values.items() if name != column}
 
 
-def _json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """A value as canonical JSON can hold it: what JSON lacks (dates, decimals, NaN) as text."""
     if isinstance(value, Mapping):
-        return {str(key): _json(child) for key, child in value.items()}
+        return {str(key): _to_json(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_json(child) for child in value]
+        return [_to_json(child) for child in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | bool | None) else str(value)

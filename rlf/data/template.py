@@ -36,9 +36,9 @@ class Template:
     def __init__(self, source: str) -> None:
         from jinja2 import TemplateSyntaxError, meta
 
-        text = _text(source)
+        text = _read_source(source)
         try:
-            self.names = meta.find_undeclared_variables(_environment().parse(text)) - {ROW}
+            self.names = meta.find_undeclared_variables(_make_environment().parse(text)) - {ROW}
             """Columns that it names."""
         except TemplateSyntaxError as error:
             said = (error.message or "unreadable").rstrip(".")
@@ -46,13 +46,13 @@ class Template:
         self._text = text
 
     @cached_property
-    def _template(self) -> jinja2.Template:
-        return _environment().from_string(self._text)
+    def _compiled_template(self) -> jinja2.Template:
+        return _make_environment().from_string(self._text)
 
     def unknown_names(self, columns: Iterable[str]) -> str | None:
         """What is wrong with the names, given all that can be filled in."""
         known = list(columns)
-        unknown = sorted(self.names - set(known) - set(_environment().globals))
+        unknown = sorted(self.names - set(known) - set(_make_environment().globals))
         if not unknown:
             return None
         close = nearest(unknown[0], known)
@@ -61,7 +61,7 @@ class Template:
     def render(self, values: Mapping[str, Any]) -> str:
         """The text for a row, without line breaks at its end. Raises TemplateFault where it cannot be rendered."""
         try:
-            return self._template.render({ROW: values, **values}).rstrip("\n")
+            return self._compiled_template.render({ROW: values, **values}).rstrip("\n")
         except Exception as error:
             said = str(error).rstrip(".") or type(error).__name__
             raise TemplateFault(
@@ -69,7 +69,7 @@ class Template:
             ) from error
 
 
-def _text(source: str) -> str:
+def _read_source(source: str) -> str:
     if not source.endswith(TEMPLATE_SUFFIXES):
         return source
     try:
@@ -82,7 +82,7 @@ def _text(source: str) -> str:
 
 
 @cache
-def _environment() -> ImmutableSandboxedEnvironment:
+def _make_environment() -> ImmutableSandboxedEnvironment:
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

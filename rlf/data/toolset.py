@@ -27,7 +27,7 @@ def tools_of_row(
     """
     if value is None or value == "":
         return None
-    items = _list(value)
+    items = _read_list(value)
     names: list[str] = []
     for item in items:
         described = isinstance(item, Mapping)
@@ -44,7 +44,7 @@ def tools_of_row(
     return tuple(dict.fromkeys(names))
 
 
-def _list(value: Any) -> list[Any]:
+def _read_list(value: Any) -> list[Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -38,14 +38,14 @@ class Guard:
 
     def trusts(self, url: URL) -> bool:
         """Whether the declaration names the host."""
-        return (_host(url), url.port or 0) in self.trusted
+        return (_host_of(url), url.port or 0) in self.trusted
 
     def check(self, url: URL) -> None:
         """Raises Blocked for what is no web address, and for a host that is itself a private address in any form."""
-        host = _host(url)
+        host = _host_of(url)
         if url.scheme not in ("http", "https") or not host:
             raise Blocked("the address is no http or https URL with a host")
-        address = None if self.trusts(url) else _literal(host)
+        address = None if self.trusts(url) else _parse_address(host)
         if address is not None and not is_public(address):
             raise Blocked(f"the host {host} is a private address, which this tool may not reach")
 
@@ -63,11 +63,11 @@ class Guard:
 def trusted_hosts(url: str, also: Collection[str] = ()) -> frozenset[tuple[str, int]]:
     """The host and port of a URL, and of `name` (both web ports) or `name:port` texts."""
     parsed = URL(url)
-    hosts = {(_host(parsed), parsed.port or 0)} if parsed.host else set()
+    hosts = {(_host_of(parsed), parsed.port or 0)} if parsed.host else set()
     for text in also:
         named = URL(f"http://{text}")
         ports = (named.explicit_port,) if named.explicit_port else (80, 443)
-        hosts |= {(_host(named), port) for port in ports}
+        hosts |= {(_host_of(named), port) for port in ports}
     return frozenset(hosts)
 
 
@@ -99,7 +99,7 @@ class GuardedResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         """The allowed addresses. Raises Blocked when the name has none, OSError when it is not known."""
         results = await self._resolver.resolve(host, port, family)
-        allowed = set(self._guard.allowed(_plain(host), port, [result["host"] for result in results]))
+        allowed = set(self._guard.allowed(_normalize_host(host), port, [result["host"] for result in results]))
         return [result for result in results if result["host"] in allowed]
 
     async def close(self) -> None:
@@ -107,15 +107,15 @@ class GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
-def _host(url: URL) -> str:
-    return _plain(url.host or "")
+def _host_of(url: URL) -> str:
+    return _normalize_host(url.host or "")
 
 
-def _plain(host: str) -> str:
+def _normalize_host(host: str) -> str:
     return host.lower().rstrip(".")
 
 
-def _literal(host: str) -> _Address | None:
+def _parse_address(host: str) -> _Address | None:
     """The address that a host is, in any form; None for a name."""
     try:
         return ipaddress.ip_address(host.partition("%")[0])

@@ -90,7 +90,7 @@ class HttpClient:
         self._redirects = redirects
         self._resolver = resolver
         self._tool_errors = tool_errors
-        self._checked = lru_cache(_NUM_KEPT)(partial(_checked, guard))
+        self._checked = lru_cache(_NUM_KEPT)(partial(_check_url, guard))
         self._open: _Open | None = None
 
     async def send(self, request: HttpRequest, *, deadline_s: float) -> HttpResponse:
@@ -103,22 +103,22 @@ class HttpClient:
                 TOOL_ERROR also for an address that is refused, and for any failure of a host that an argument chose.
         """
         deadline, hop, limit_s, redirect = monotonic() + deadline_s, request, deadline_s, None
-        session, timers = self._open or self._opened()
+        session, timers = self._open or self._open_session()
         try:
             with timers.within(deadline_s):
                 for _ in range(MAX_REDIRECTS + 1):
-                    found = await self._once(session, hop, limit_s)
+                    found = await self._request_once(session, hop, limit_s)
                     if isinstance(found, HttpResponse):
                         return found
-                    hop, limit_s, redirect = self._redirected(hop, found), deadline - monotonic(), found
+                    hop, limit_s, redirect = self._follow_redirect(hop, found), deadline - monotonic(), found
             status = redirect.status if redirect is not None else None
             text = f"HTTP {status}: more than {MAX_REDIRECTS} redirects"
             raise EndpointFailure(Outcome.SERVICE_ERROR, text, status=status)
         except EndpointFailure as failure:
-            raise self._attributed(failure, request) from failure
+            raise self._attribute_failure(failure, request) from failure
         except (aiohttp.ClientError, OSError, ValueError) as fault:
             sent = redirect is not None or not isinstance(fault, _NOT_SENT)
-            raise self._attributed(_failure(fault, sent, request, deadline_s), request) from fault
+            raise self._attribute_failure(_make_failure(fault, sent, request, deadline_s), request) from fault
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -126,14 +126,14 @@ class HttpClient:
             await self._open.session.close()
             self._open = None
 
-    def _attributed(self, failure: EndpointFailure, request: HttpRequest) -> EndpointFailure:
+    def _attribute_failure(self, failure: EndpointFailure, request: HttpRequest) -> EndpointFailure:
         """The failure; the caller's own, not the infrastructure's, where it chose a host that cannot be had."""
         is_infrastructure = failure.outcome in (Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.SERVICE_ERROR)
         if is_infrastructure and not self._guard.trusts(URL(request.url)):
             return EndpointFailure(Outcome.TOOL_ERROR, failure.text, status=failure.status)
         return failure
 
-    async def _once(
+    async def _request_once(
         self, session: aiohttp.ClientSession, request: HttpRequest, limit_s: float
     ) -> HttpResponse | _Redirect:
         response = await session.request(
@@ -148,14 +148,14 @@ class HttpClient:
             if response.status in _REDIRECTS and "Location" in response.headers:
                 return _Redirect(response.status, response.headers["Location"])
             is_good = 200 <= response.status < 300
-            body = await self._read(response, request.watch if is_good else None)
+            body = await self._read_body(response, request.watch if is_good else None)
             if is_good:
                 return HttpResponse(body, response.content_type.lower(), response.charset)
             raise _read_refusal(response, body, self._tool_errors)
         finally:
             response.release()
 
-    async def _read(self, response: aiohttp.ClientResponse, watch: Callable[[bytes], None] | None) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse, watch: Callable[[bytes], None] | None) -> bytes:
         """The body, decompressed as it streams in, so that no more than the cap is ever held."""
         chunks, size, content = [], 0, response.content
         while not content.at_eof():
@@ -169,7 +169,7 @@ class HttpClient:
                 watch(chunk)
         return b"".join(chunks)
 
-    def _redirected(self, request: HttpRequest, redirect: _Redirect) -> HttpRequest:
+    def _follow_redirect(self, request: HttpRequest, redirect: _Redirect) -> HttpRequest:
         here = URL(request.url)
         there = here.join(URL(redirect.location))
         leaves = there.host != here.host or (there.port != here.port and not _is_upgrade(here, there))
@@ -181,7 +181,7 @@ class HttpClient:
             request = request._replace(method="GET", body=None)
         return request._replace(url=str(there), headers={} if leaves else request.headers)
 
-    def _opened(self) -> _Open:
+    def _open_session(self) -> _Open:
         connector = aiohttp.TCPConnector(
             limit=0,
             limit_per_host=self._max_connections,
@@ -212,7 +212,7 @@ class _Redirect(NamedTuple):
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-def _checked(guard: Guard, text: str) -> URL:
+def _check_url(guard: Guard, text: str) -> URL:
     """The address that a text is. Raises Blocked."""
     url = URL(text)
     guard.check(url)
@@ -233,7 +233,7 @@ def _is_upgrade(here: URL, there: URL) -> bool:
     return (here.scheme, here.port, there.scheme, there.port) == ("http", 80, "https", 443)
 
 
-def _failure(fault: Exception, sent: bool, request: HttpRequest, deadline_s: float) -> EndpointFailure:
+def _make_failure(fault: Exception, sent: bool, request: HttpRequest, deadline_s: float) -> EndpointFailure:
     """What a fault comes to.
 
     Args:

@@ -138,12 +138,12 @@ def read_chat(answer: Mapping[str, Any], usage: Usage) -> Completion:
     if not isinstance(message, dict):
         raise unusable("a choice without a message")
     logprobs = choice.get("logprobs") or {}
-    thinking, text = split_thinking(_content(message.get("content")))
+    thinking, text = split_thinking(_content_text(message.get("content")))
     completion = Completion(
         text=text,
-        calls=tuple(_call(call) for call in message.get("tool_calls") or ()),
+        calls=tuple(_read_call(call) for call in message.get("tool_calls") or ()),
         finish_reason=str(choice.get("finish_reason") or ""),
-        logprobs=tuple(_token(item) for item in logprobs.get("content") or ()),
+        logprobs=tuple(_read_token(item) for item in logprobs.get("content") or ()),
         usage=usage,
         reasoning=str(message.get("reasoning_content") or message.get("reasoning") or thinking),
     )
@@ -174,7 +174,7 @@ def read_completion(answer: Mapping[str, Any], usage: Usage) -> Completion:
     tops = logprobs.get("top_logprobs") or [{}] * len(tokens)
     found = tuple(TokenLogprob(*item) for item in zip(tokens, values, tops, strict=False))
     finish = str(choice.get("finish_reason") or "")
-    return _that_says_something(Completion(_content(choice.get("text")), (), finish, found, usage), None)
+    return _that_says_something(Completion(_content_text(choice.get("text")), (), finish, found, usage), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def read_images(answer: Mapping[str, Any], usage: Usage) -> DrawnImages:
     items = answer.get("data")
     if not isinstance(items, list) or not items:
         raise unusable("no image")
-    return DrawnImages(tuple(map(_image, items)), usage)
+    return DrawnImages(tuple(map(_read_image, items)), usage)
 
 
 def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -232,14 +232,14 @@ def _that_says_something(completion: Completion, refusal: Any) -> Completion:
     raise EndpointFailure(Outcome.TOOL_ERROR, f"{words} (finish_reason: {finish or 'none given'})", unit=reason.value)
 
 
-def _content(content: Any) -> str:
+def _content_text(content: Any) -> str:
     """Text of a message: a string, or the text parts of a list."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 
-def _call(call: Any) -> RequestedCall:
+def _read_call(call: Any) -> RequestedCall:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise unusable("a tool call without a function")
@@ -248,7 +248,7 @@ def _call(call: Any) -> RequestedCall:
     return RequestedCall(str(call.get("id") or ""), str(function.get("name") or ""), text)
 
 
-def _token(item: Any) -> TokenLogprob:
+def _read_token(item: Any) -> TokenLogprob:
     try:
         top = {str(other["token"]): float(other["logprob"]) for other in item.get("top_logprobs") or ()}
         return TokenLogprob(str(item["token"]), float(item["logprob"]), top)
@@ -256,7 +256,7 @@ def _token(item: Any) -> TokenLogprob:
         raise unusable(f"logprobs that cannot be read ({type(fault).__name__})") from fault
 
 
-def _image(item: Any) -> Image | str:
+def _read_image(item: Any) -> Image | str:
     """A file, or the address where one lies."""
     encoded, url = (item.get("b64_json"), item.get("url")) if isinstance(item, dict) else (None, None)
     if not isinstance(encoded, str) and isinstance(url, str):

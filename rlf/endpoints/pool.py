@@ -140,7 +140,7 @@ class EndpointPool:
             body["response_format"] = dict(response_format)
         if top_logprobs is not None:
             body |= {"logprobs": True, "top_logprobs": top_logprobs}
-        return await self._ask("/chat/completions", body, read_chat, _Deadline(caller))
+        return await self._ask_endpoint("/chat/completions", body, read_chat, _Deadline(caller))
 
     async def complete(
         self,
@@ -154,7 +154,7 @@ class EndpointPool:
         body = {"prompt": prompt, **sampling.body()}
         if top_logprobs is not None:
             body["logprobs"] = top_logprobs
-        return await self._ask("/completions", body, read_completion, _Deadline(caller))
+        return await self._ask_endpoint("/completions", body, read_completion, _Deadline(caller))
 
     async def images(self, prompt: str, caller: Caller, *, extra: Mapping[str, Any] | None = None) -> Images:
         """Images made from a text, by `/images/generations`. Arguments and failures as `chat`.
@@ -178,7 +178,7 @@ class EndpointPool:
         for endpoint in self._endpoints:
             await endpoint.client.close()
 
-    async def _ask(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline) -> T:
+    async def _ask_endpoint(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline) -> T:
         return (await self._ask_one(path, body, read, deadline))[1]
 
     async def _ask_one(
@@ -188,7 +188,7 @@ class EndpointPool:
         last: EndpointFailure | None = None
         num_left = _MAX_ATTEMPTS + len(self._endpoints) - 1
         while num_left:
-            endpoint = await self._rested(deadline.at)
+            endpoint = await self._wait_for_rested(deadline.at)
             if endpoint is None:
                 break
             try:
@@ -206,7 +206,7 @@ class EndpointPool:
                 logger.debug("endpoint %s: %s", endpoint.spec.place, failure.text)
         raise last or self._why_none_is_rested()
 
-    async def _rested(self, deadline: float) -> _Endpoint | None:
+    async def _wait_for_rested(self, deadline: float) -> _Endpoint | None:
         """The best endpoint, once it is rested; None when none is before the deadline."""
         while True:
             best = min(self._endpoints, key=lambda endpoint: (endpoint.rest_s, endpoint.pause_s, endpoint.load))
@@ -276,15 +276,15 @@ class _Endpoint:
 
     async def ask(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline) -> T:
         """One request, from its turn in the queue to its answer. Raises _Resting where it may not be asked by then."""
-        async with self._turn(deadline):
+        async with self._wait_for_room(deadline):
             started = monotonic()
             limit_s = min(self.spec.timeout_s, deadline.at - started)
             try:
-                value = await self._send(path, body, read, limit_s, deadline.caller)
+                value = await self._send_request(path, body, read, limit_s, deadline.caller)
             except EndpointFailure as failure:
                 out_of_time = failure.outcome is Outcome.TIMEOUT and limit_s < self.spec.timeout_s
                 if failure.may_pass and not out_of_time:
-                    self._rest(failure, started)
+                    self._start_rest(failure, started)
                 raise
             self._failures_in_a_row = 0
             return value
@@ -294,7 +294,9 @@ class _Endpoint:
         fault = await _endpoint_fault(self.client, self.spec, self._headers, deadline_s)
         return None if fault is None else request_failure(fault, self.spec)
 
-    async def _send(self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, caller: Caller) -> T:
+    async def _send_request(
+        self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, caller: Caller
+    ) -> T:
         """One request. It is counted whatever comes of it, and its cost as soon as an answer names one."""
         stream = None if caller.watch is None else StreamedChat(caller.watch)
         data = json.dumps({"model": self.spec.model, **body, **(ASKED if stream is not None else {})}).encode()
@@ -317,9 +319,9 @@ class _Endpoint:
                 reported = usage_of_error(failure.body)
             raise request_failure(failure, self.spec) from failure
         finally:
-            self._count(reported, meter)
+            self._count_usage(reported, meter)
 
-    def _count(self, reported: Reported, meter: Meter) -> None:
+    def _count_usage(self, reported: Reported, meter: Meter) -> None:
         """Counts what an answer used up, where it says so."""
         if not reported.is_known:
             meter.add({"requests_without_usage": 1})
@@ -343,7 +345,7 @@ class _Endpoint:
         return tuple(await asyncio.gather(*map(one, drawn.items)))
 
     @asynccontextmanager
-    async def _turn(self, deadline: _Deadline) -> AsyncIterator[None]:
+    async def _wait_for_room(self, deadline: _Deadline) -> AsyncIterator[None]:
         """Room within the endpoint's own limits. Waiting for it is no part of the deadline."""
         self._num_under_way += 1
         try:
@@ -361,7 +363,7 @@ class _Endpoint:
         finally:
             self._num_under_way -= 1
 
-    def _rest(self, failure: EndpointFailure, started: float) -> None:
+    def _start_rest(self, failure: EndpointFailure, started: float) -> None:
         """Lets the endpoint rest. Requests that were under way together and fail together count as one failure."""
         now = monotonic()
         self._failures_in_a_row += started >= self._failed_at

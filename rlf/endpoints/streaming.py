@@ -32,7 +32,7 @@ class StreamedChat:
         *lines, self._left = (self._left + data).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
-                self._take(line[5:].strip())
+                self._take_event(line[5:].strip())
 
     def answer(self) -> dict[str, Any]:
         """The whole, in the form of an answer that is not streamed. Raises EndpointFailure where it was cut off."""
@@ -45,7 +45,7 @@ class StreamedChat:
         message = {"content": self._text, "reasoning_content": self._reasoning, "tool_calls": calls}
         return {**self._answer, "choices": [{"message": message, "finish_reason": self._finish}]}
 
-    def _take(self, data: bytes) -> None:
+    def _take_event(self, data: bytes) -> None:
         try:
             event = {} if data == b"[DONE]" else json.loads(data)
         except (ValueError, RecursionError) as fault:
@@ -58,14 +58,14 @@ class StreamedChat:
         if isinstance(choice, dict) and not choice.get("index"):
             self._finish = choice.get("finish_reason") or self._finish
             delta = choice.get("delta")
-            self._grow(delta if isinstance(delta, dict) else {})
+            self._add_delta(delta if isinstance(delta, dict) else {})
 
-    def _grow(self, delta: Mapping[str, Any]) -> None:
-        self._reasoning += _text(delta.get("reasoning_content") or delta.get("reasoning"))
+    def _add_delta(self, delta: Mapping[str, Any]) -> None:
+        self._reasoning += _text_or_empty(delta.get("reasoning_content") or delta.get("reasoning"))
         for part in delta.get("tool_calls") or ():
             if isinstance(part, dict):
                 self._grow_call(part)
-        if text := _text(delta.get("content")):
+        if text := _text_or_empty(delta.get("content")):
             self._text += text
             self._watch(self._text)
 
@@ -74,10 +74,10 @@ class StreamedChat:
         named = function if isinstance(function, dict) else {}
         place = at if isinstance(at, int) else len(self._calls)
         call = self._calls.setdefault(place, {"id": "", "name": "", "arguments": ""})
-        call["id"] = call["id"] or _text(part.get("id"))
-        call["name"] = call["name"] or _text(named.get("name"))
-        call["arguments"] += _text(named.get("arguments"))
+        call["id"] = call["id"] or _text_or_empty(part.get("id"))
+        call["name"] = call["name"] or _text_or_empty(named.get("name"))
+        call["arguments"] += _text_or_empty(named.get("arguments"))
 
 
-def _text(value: Any) -> str:
+def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""

@@ -46,7 +46,7 @@ class Template:
     def __init__(self, source: str, *, is_url: bool = False, finalize: Callable[..., Any] | None = None) -> None:
         from jinja2 import TemplateSyntaxError, meta
 
-        environment = _environment(_percent_encoded if is_url else finalize)
+        environment = _make_environment(_percent_encoded if is_url else finalize)
         try:
             tree = environment.parse(source)
             self.names: frozenset[str] = frozenset(meta.find_undeclared_variables(tree) - set(environment.globals))
@@ -60,11 +60,11 @@ class Template:
         self._source, self._environment = source, environment
 
     @cached_property
-    def _template(self) -> jinja2.Template:
+    def _compiled_template(self) -> jinja2.Template:
         return self._environment.from_string(self._source)
 
     @cached_property
-    def _expression(self) -> Callable[..., Any] | None:
+    def _compiled_expression(self) -> Callable[..., Any] | None:
         """What the template stands for where it is one expression."""
         alone = self._alone
         return self._environment.compile_expression(alone[1], undefined_to_none=False) if alone else None
@@ -72,7 +72,7 @@ class Template:
     def render(self, values: Mapping[str, Any]) -> str:
         """The text. Raises TemplateFault where it cannot be filled in."""
         try:
-            return self._template.render(values)
+            return self._compiled_template.render(values)
         except Exception as error:
             raise TemplateFault(f"cannot be filled in: {str(error) or type(error).__name__}") from error
 
@@ -80,10 +80,10 @@ class Template:
         """What a template that is one expression stands for, with its type, or ABSENT; any other's text."""
         from jinja2 import Undefined
 
-        if self._expression is None:
+        if self._compiled_expression is None:
             return self.render(values)
         try:
-            value = self._expression(values)
+            value = self._compiled_expression(values)
         except Exception as error:
             raise TemplateFault(f"cannot be filled in: {str(error) or type(error).__name__}") from error
         return ABSENT if isinstance(value, Undefined) else value
@@ -97,12 +97,12 @@ class FilledValue:
     """
 
     def __init__(self, value: Any) -> None:
-        self._parsed = _parsed(value)
+        self._parsed = _parse_templates(value)
 
     @property
     def templates(self) -> list[Template]:
         """The texts in it."""
-        return list(_templates(self._parsed))
+        return list(_list_templates(self._parsed))
 
     @property
     def names(self) -> frozenset[str]:
@@ -114,20 +114,20 @@ class FilledValue:
         return _fill_parsed(self._parsed, values, whole)
 
 
-def _parsed(value: Any) -> Any:
+def _parse_templates(value: Any) -> Any:
     if isinstance(value, str):
         return Template(value)
     if isinstance(value, Mapping):
-        return {key: _parsed(child) for key, child in value.items()}
-    return [_parsed(child) for child in value] if isinstance(value, list | tuple) else value
+        return {key: _parse_templates(child) for key, child in value.items()}
+    return [_parse_templates(child) for child in value] if isinstance(value, list | tuple) else value
 
 
-def _templates(parsed: Any) -> Iterator[Template]:
+def _list_templates(parsed: Any) -> Iterator[Template]:
     if isinstance(parsed, Template):
         yield parsed
     children = parsed.values() if isinstance(parsed, dict) else parsed if isinstance(parsed, list) else ()
     for child in children:
-        yield from _templates(child)
+        yield from _list_templates(child)
 
 
 def _fill_parsed(parsed: Any, values: Mapping[str, Any], whole: bool) -> Any:
@@ -179,7 +179,7 @@ def _percent_encoded(value: Any) -> str:
 
 
 @cache
-def _environment(finalize: Callable[..., Any] | None) -> ImmutableSandboxedEnvironment:
+def _make_environment(finalize: Callable[..., Any] | None) -> ImmutableSandboxedEnvironment:
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

@@ -72,9 +72,9 @@ def read_usage(answer: Mapping[str, Any]) -> Reported:
         usage.get("completion_tokens", usage.get("output_tokens")),
         cached,
     ]
-    found = [_count(value) for value in said]
+    found = [_read_count(value) for value in said]
     prompt, completion, cached_tokens = found
-    cost = _cost(usage.get("cost"))
+    cost = _read_cost(usage.get("cost"))
     absurd = any(value is not None and number is None for value, number in zip(said, found, strict=True))
     absurd |= usage.get("cost") is not None and cost is None
     too_many = (cached_tokens or 0) > (prompt or 0)
@@ -98,7 +98,7 @@ def usage_of_error(body: bytes) -> Reported:
     return read_usage(answer) if isinstance(answer, dict) else Reported()
 
 
-def _count(value: Any) -> int | None:
+def _read_count(value: Any) -> int | None:
     """A number of tokens; None for what is none. Some servers write whole numbers as floats."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -107,7 +107,7 @@ def _count(value: Any) -> int | None:
     return int(value)
 
 
-def _cost(value: Any) -> float | None:
+def _read_cost(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value <= _MAX_COST_USD else None

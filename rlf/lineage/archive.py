@@ -115,7 +115,7 @@ def _check_manifest(path: Path) -> None:
         return
     try:
         with closing(connect_read_only(path)) as database:
-            wrong = [_difference(database, name, rows) for name, rows in manifest["tables"].items()]
+            wrong = [_find_difference(database, name, rows) for name, rows in manifest["tables"].items()]
     except (sqlite3.DatabaseError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _report_damage(path, f"it cannot be read to its end ({error})") from error
     found = [words for words in wrong if words is not None]
@@ -143,7 +143,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
     return manifest
 
 
-def _difference(database: sqlite3.Connection, name: str, expected: dict[str, Any]) -> str | None:
+def _find_difference(database: sqlite3.Connection, name: str, expected: dict[str, Any]) -> str | None:
     if name not in metadata.tables:
         return None  # of a newer rlf, whose schema is refused below
     found = _read_rows(database, name)

@@ -60,7 +60,7 @@ def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, byte
     Raises:
         RunError: a content is damaged: it is not what its name says.
     """
-    return {row.sha256: _whole(row.sha256, row.data) for row in _select_named(connection, names)}
+    return {row.sha256: _read_whole(row.sha256, row.data) for row in _select_named(connection, names)}
 
 
 def copy_blobs(reading: Connection, writing: Connection, names: Collection[str]) -> None:
@@ -80,10 +80,10 @@ def copy_blobs(reading: Connection, writing: Connection, names: Collection[str])
 
 def is_whole(name: str, data: bytes) -> bool:
     """Whether a stored content is what its name says."""
-    return _content(name, data) is not None
+    return _decompress_content(name, data) is not None
 
 
-def _content(name: str, data: bytes) -> bytes | None:
+def _decompress_content(name: str, data: bytes) -> bytes | None:
     """A stored content; None where it is not what its name says."""
     try:
         content = decompress(data)
@@ -92,8 +92,8 @@ def _content(name: str, data: bytes) -> bytes | None:
     return content if sha256(content).hexdigest() == name else None
 
 
-def _whole(name: str, data: bytes) -> bytes:
-    content = _content(name, data)
+def _read_whole(name: str, data: bytes) -> bytes:
+    content = _decompress_content(name, data)
     if content is None:
         raise RunError(
             f"the content {name[:12]} in the lineage is damaged: it is not what its name says. `rlf runs verify` names "

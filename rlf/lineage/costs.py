@@ -80,11 +80,11 @@ def costs_of(rows: Iterable[tuple[str, str, str, str]]) -> list[Cost]:
         usage = json.loads(text)
         sums.setdefault((kind, name), Counter()).update(usage)
         by_phase.setdefault((kind, name), {})[phase] = usage.get("cost_usd", 0.0)
-    found = [_cost(kind, name, usage, by_phase[kind, name]) for (kind, name), usage in sums.items()]
+    found = [_make_cost(kind, name, usage, by_phase[kind, name]) for (kind, name), usage in sums.items()]
     return sorted(found, key=lambda cost: (-cost.cost_usd, -cost.num_tokens, cost.name))
 
 
-def _cost(kind: str, name: str, usage: Mapping[str, float], by_phase: Mapping[str, float]) -> Cost:
+def _make_cost(kind: str, name: str, usage: Mapping[str, float], by_phase: Mapping[str, float]) -> Cost:
     num_tokens = sum(usage.get(unit, 0) for unit in ("prompt_tokens", "completion_tokens", "num_tokens"))
     return Cost(
         kind=kind,

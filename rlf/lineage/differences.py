@@ -12,29 +12,29 @@ _QUESTION_CHARS = 60
 
 def explain_differences(reader: Reader, left: str, right: str, found: Sequence[NodeDifference]) -> list[NodeDifference]:
     """The differences between two runs, with kinds that stand for many things replaced by those that differ."""
-    return [item for difference in found for item in _explain(reader, left, right, difference)]
+    return [item for difference in found for item in _explain_difference(reader, left, right, difference)]
 
 
-def _explain(reader: Reader, left: str, right: str, found: NodeDifference) -> Iterator[NodeDifference]:
+def _explain_difference(reader: Reader, left: str, right: str, found: NodeDifference) -> Iterator[NodeDifference]:
     records = [reader.get_run(run_id).record for run_id in (left, right)]
     match found.kind:
         case "packages":
-            yield from _entries("package", *(record.packages for record in records))
+            yield from _compare_entries("package", *(record.packages for record in records))
         case "host":
-            yield from _entries("host", *(record.host for record in records))
+            yield from _compare_entries("host", *(record.host for record in records))
         case "rows":
-            yield from _rows(reader, left, right, found.name)
+            yield from _compare_rows(reader, left, right, found.name)
         case _:
             yield found
 
 
-def _entries(kind: str, left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[NodeDifference]:
+def _compare_entries(kind: str, left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[NodeDifference]:
     for name in sorted(left.keys() | right.keys()):
         if left.get(name) != right.get(name):
             yield NodeDifference(kind, name, *(str(side.get(name, "")) for side in (left, right)))
 
 
-def _rows(reader: Reader, left: str, right: str, phase: str) -> Iterator[NodeDifference]:
+def _compare_rows(reader: Reader, left: str, right: str, phase: str) -> Iterator[NodeDifference]:
     """Rows of one phase by their task's id, with the beginning of the question."""
     sides = [reader.rows(run_id, phase) for run_id in (left, right)]
     for task_id in sides[0].keys() | sides[1].keys():

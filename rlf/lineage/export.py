@@ -47,7 +47,7 @@ def write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parque
 
 def _write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parquet: bool) -> list[_Table]:
     written = []
-    rows_of = {"runs": _runs, "steps": _steps, "evaluations": _evaluations}
+    rows_of = {"runs": _run_rows, "steps": _step_rows, "evaluations": _evaluation_rows}
     for name, rows in rows_of.items():
         with _Table(folder, name, parquet=parquet) as table:
             for run_id in run_ids:
@@ -59,14 +59,14 @@ def _write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parqu
         for run_id in run_ids:
             for summary in reader.trajectories(run_id):
                 stored = reader.whole(run_id, summary)
-                trajectories.write([_trajectory(run_id, summary, stored)])
+                trajectories.write([_trajectory_row(run_id, summary, stored)])
                 if stored is not None:
-                    calls.write(_calls(run_id, stored))
-                    scores.write(_scores(run_id, stored))
+                    calls.write(_call_rows(run_id, stored))
+                    scores.write(_score_rows(run_id, stored))
     return [*written, trajectories, calls, scores]
 
 
-def _schema(row: Row) -> Any:
+def _parquet_schema(row: Row) -> Any:
     """Parquet types of columns, since a batch of nulls says nothing: those of the lineage, and text for all others."""
     import pyarrow as pa
 
@@ -91,17 +91,17 @@ class _Table:
     def write(self, rows: Iterable[Row]) -> None:
         self._rows += rows
         if len(self._rows) >= _BATCH:
-            self._flush()
+            self._flush_rows()
 
     def __enter__(self) -> _Table:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._flush()
+        self._flush_rows()
         if self._writer is not None:
             self._writer.close()
 
-    def _flush(self) -> None:
+    def _flush_rows(self) -> None:
         if not self._parquet:
             self._writer = self._writer or self.path.open("w", encoding="utf-8")
             self._writer.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in self._rows)
@@ -109,14 +109,14 @@ class _Table:
             import pyarrow
             import pyarrow.parquet
 
-            batch = pyarrow.Table.from_pylist(self._rows, _schema(self._rows[0]))
+            batch = pyarrow.Table.from_pylist(self._rows, _parquet_schema(self._rows[0]))
             self._writer = self._writer or pyarrow.parquet.ParquetWriter(self.path, batch.schema)
             self._writer.write_table(batch)
         self.num_rows += len(self._rows)
         self._rows = []
 
 
-def _runs(reader: Reader, run_id: str) -> list[Row]:
+def _run_rows(reader: Reader, run_id: str) -> list[Row]:
     run = reader.get_run(run_id)
     record = asdict(run.record)
     texts = ("plan", "host", "packages", "files")
@@ -130,20 +130,22 @@ def _runs(reader: Reader, run_id: str) -> list[Row]:
     ]
 
 
-def _steps(reader: Reader, run_id: str) -> list[Row]:
-    return [row for step in reader.steps(run_id) for row in _points(run_id, "train", step.step, step.metrics)]
+def _step_rows(reader: Reader, run_id: str) -> list[Row]:
+    return [row for step in reader.steps(run_id) for row in _metric_rows(run_id, "train", step.step, step.metrics)]
 
 
-def _evaluations(reader: Reader, run_id: str) -> list[Row]:
-    return [row for done in reader.evaluations(run_id) for row in _points(run_id, done.mode, done.step, done.metrics)]
+def _evaluation_rows(reader: Reader, run_id: str) -> list[Row]:
+    return [
+        row for done in reader.evaluations(run_id) for row in _metric_rows(run_id, done.mode, done.step, done.metrics)
+    ]
 
 
-def _points(run_id: str, phase: str, step: int, metrics: Mapping[str, float]) -> Iterator[Row]:
+def _metric_rows(run_id: str, phase: str, step: int, metrics: Mapping[str, float]) -> Iterator[Row]:
     for name, value in metrics.items():
         yield {"run_id": run_id, "phase": phase, "step": step, "metric": name, "value": value}
 
 
-def _trajectory(run_id: str, summary: TrajectorySummary, stored: StoredTrajectory | None) -> Row:
+def _trajectory_row(run_id: str, summary: TrajectorySummary, stored: StoredTrajectory | None) -> Row:
     row = {"run_id": run_id, **asdict(summary), "stop": str(summary.stop), "gold": json.dumps(summary.gold)}
     trajectory = None if stored is None else stored.scored.trajectory
     return row | {
@@ -153,8 +155,8 @@ def _trajectory(run_id: str, summary: TrajectorySummary, stored: StoredTrajector
     }
 
 
-def _calls(run_id: str, stored: StoredTrajectory) -> list[Row]:
-    place = _place(run_id, stored)
+def _call_rows(run_id: str, stored: StoredTrajectory) -> list[Row]:
+    place = _place_row(run_id, stored)
     return [
         {
             **place,
@@ -173,8 +175,8 @@ def _calls(run_id: str, stored: StoredTrajectory) -> list[Row]:
     ]
 
 
-def _scores(run_id: str, stored: StoredTrajectory) -> list[Row]:
-    place = _place(run_id, stored)
+def _score_rows(run_id: str, stored: StoredTrajectory) -> list[Row]:
+    place = _place_row(run_id, stored)
     return [
         {
             **place,
@@ -191,6 +193,6 @@ def _scores(run_id: str, stored: StoredTrajectory) -> list[Row]:
     ]
 
 
-def _place(run_id: str, stored: StoredTrajectory) -> Row:
+def _place_row(run_id: str, stored: StoredTrajectory) -> Row:
     summary = stored.summary
     return {"run_id": run_id, "phase": summary.phase, "step": summary.step, "k": summary.k}

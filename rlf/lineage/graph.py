@@ -80,7 +80,7 @@ class NodeDifference:
 
 def differing(left: Graph, right: Graph) -> list[NodeDifference]:
     """The nodes that differ, sources first. The runs' own ids, folders and parents do not count."""
-    sides = [_comparable(graph) for graph in (left, right)]
+    sides = [_index_nodes(graph) for graph in (left, right)]
     keys = dict.fromkeys(key for side in sides for key in side)
     return [
         NodeDifference(kind, name, *(side.get((kind, name), "") for side in sides))
@@ -95,7 +95,7 @@ _PLACES = ("run", "parent", "checkpoint", "export")
 """Kinds named by where things are; what they hold follows from the steps."""
 
 
-def _comparable(graph: Graph) -> dict[tuple[str, str], str]:
+def _index_nodes(graph: Graph) -> dict[tuple[str, str], str]:
     found = {}
     for node in graph.nodes:
         if node.kind in _SINGLE:
@@ -110,9 +110,9 @@ def _comparable(graph: Graph) -> dict[tuple[str, str], str]:
 def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
     """The graph of a run; with a step also the trajectories, calls and scores that the step learnt from."""
     run = reader.get_run(run_id)
-    sources = list(_sources(run))
+    sources = list(_source_nodes(run))
     plan = Node("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
-    surroundings = [*_surroundings(run), *_rows(reader.row_hashes(run_id), sources)]
+    surroundings = [*_surrounding_nodes(run), *_row_nodes(reader.row_hashes(run_id), sources)]
     whole_run = Node("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
     nodes = (*sources, plan, *surroundings, whole_run, *_walk_products(reader, run.record.id))
     if step is None:
@@ -154,12 +154,12 @@ def _walk_call(name: str, call: ToolCall, result: ToolResult, caller: str) -> It
             yield from _walk_call(f"{inside}.{place}", made.call, made.result, inner.key)
 
 
-def _sources(run: Run) -> Iterator[Node]:
+def _source_nodes(run: Run) -> Iterator[Node]:
     for file in run.record.files:
         yield Node(file.role, file.path, file.sha256, ())
 
 
-def _surroundings(run: Run) -> Iterator[Node]:
+def _surrounding_nodes(run: Run) -> Iterator[Node]:
     record = run.record
     yield Node("rlf", record.code_version, record.patch_sha256 or "", ())
     yield Node("packages", f"{len(record.packages)} packages", hash_json(record.packages), ())
@@ -170,7 +170,7 @@ def _surroundings(run: Run) -> Iterator[Node]:
         yield Node("parent", f"{record.parent_id}{step} ({record.parent_kind})", "", ())
 
 
-def _rows(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[Node]) -> Iterator[Node]:
+def _row_nodes(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[Node]) -> Iterator[Node]:
     """The questions that each phase tried, as one node: which of the data's rows a run really saw."""
     data = tuple(node.key for node in sources if node.kind == "data")
     for phase, hashes in row_hashes.items():

@@ -32,7 +32,7 @@ class Heartbeat:
         self._lease = store.leases[run_id]
         self._lose = lose
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="lineage-heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._beat_until_ended, name="lineage-heartbeat", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -44,7 +44,7 @@ class Heartbeat:
         self._ended.set()
         self._thread.join(_JOIN_S)
 
-    def _beat(self) -> None:
+    def _beat_until_ended(self) -> None:
         while not self._ended.wait(BEAT_S):
             try:
                 with self._store.write() as connection:

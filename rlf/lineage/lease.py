@@ -63,7 +63,7 @@ class Lease:
         self.is_over = False
         """Whether the run's end is recorded, so that nobody needs the lock any more."""
         self._path = _lock_path(folder, run_id)
-        self._file = None if self._path is None else _lock(self._path, takes_over=takes_over)
+        self._file = None if self._path is None else _lock_file(self._path, takes_over=takes_over)
         self._clocks_s = time.time() - time.monotonic()
 
     def columns(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Lease:
             return
         assert self._path is not None, "a lock without a file"
         if self.is_over and _is_at(self._file, self._path):
-            _remove(self._path)
+            _remove_lock(self._path)
         os.close(self._file)
         self._file = None
 
@@ -149,10 +149,10 @@ def forget_lock(folder: Path | None, run_id: str) -> None:
     """Removes the lock file of a run that is removed."""
     lock_file = _lock_path(folder, run_id)
     if lock_file is not None:
-        _remove(lock_file)
+        _remove_lock(lock_file)
 
 
-def _remove(lock_file: Path) -> None:
+def _remove_lock(lock_file: Path) -> None:
     """Deletes a lock file, and its folder with the last one."""
     lock_file.unlink(missing_ok=True)
     with suppress(OSError):
@@ -168,7 +168,7 @@ def _last_sign(row: Row[Any]) -> float:
     return float(row.started if row.heartbeat is None else row.heartbeat)
 
 
-def _lock(path: Path, *, takes_over: bool) -> int | None:
+def _lock_file(path: Path, *, takes_over: bool) -> int | None:
     """The descriptor that holds a file's lock; None where the file system has no locks or cannot be written."""
     for _ in range(_ATTEMPTS):
         try:

@@ -34,7 +34,7 @@ _LOCK = int.from_bytes(b"rlf")
 
 def is_current(connection: Connection) -> bool:
     """Whether the database has this rlf's schema."""
-    return _revision(connection) == HEAD
+    return _read_revision(connection) == HEAD
 
 
 def upgrade(connection: Connection, place: str) -> None:
@@ -45,15 +45,15 @@ def upgrade(connection: Connection, place: str) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-    revision = _revision(connection)
+    revision = _read_revision(connection)
     if revision is None:
         _check_unused(connection, place)
-        _create(connection)
+        _create_tables(connection)
     elif revision != HEAD:
-        _apply(connection, place, revision)
+        _apply_migrations(connection, place, revision)
 
 
-def _create(connection: Connection) -> None:
+def _create_tables(connection: Connection) -> None:
     """Makes the tables of a new database."""
     key = PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc")
     version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), nullable=False), key)
@@ -78,7 +78,7 @@ def _late_indexes() -> set[Index]:
     return {index for each in metadata.tables.values() for index in each.indexes if index.info.get("is_late")}
 
 
-def _revision(connection: Connection) -> str | None:
+def _read_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar()
@@ -102,7 +102,7 @@ def _check_unused(connection: Connection, place: str) -> None:
         raise RlfError(f"{place}: table {clash[0]!r} exists, yet not from rlf. Name a database of rlf's own.")
 
 
-def _apply(connection: Connection, place: str, revision: str) -> None:
+def _apply_migrations(connection: Connection, place: str, revision: str) -> None:
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory

@@ -40,7 +40,7 @@ def current_process() -> Process:
 
 def process_of(pid: int) -> Process:
     """A process of this machine that was just started."""
-    return Process(pid, platform.node(), _boot(), _start_ticks(pid) or 0)
+    return Process(pid, platform.node(), _read_boot_id(), _start_ticks(pid) or 0)
 
 
 def send_signal(process: Process, number: int, *, to_session: bool = False) -> bool:
@@ -69,17 +69,17 @@ def send_signal(process: Process, number: int, *, to_session: bool = False) -> b
 
 def is_visible(process: Process) -> bool:
     """Whether a pid means the same thing here as where the process ran, so that `is_gone` can answer."""
-    return process.boot == _boot() and (bool(process.boot) or process.node == platform.node())
+    return process.boot == _read_boot_id() and (bool(process.boot) or process.node == platform.node())
 
 
 def is_gone(process: Process) -> bool:
     """Whether a visible process runs no more."""
     if not process.boot:
-        return not _answers(process.pid)
+        return not _is_answering(process.pid)
     return _start_ticks(process.pid) != process.pid_ticks
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
@@ -97,7 +97,7 @@ def _start_ticks(pid: int) -> int | None:
     return None if state in "ZX" else int(fields[18])
 
 
-def _answers(pid: int) -> bool:
+def _is_answering(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

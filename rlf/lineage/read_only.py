@@ -34,8 +34,8 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     wal = path.with_name(f"{path.name}-wal")
     has_wal = wal.exists() and wal.stat().st_size > 0
     if has_wal or can_write(path.parent):
-        connection = _connect(path, "mode=ro")
-        if not has_wal or _reads(connection):
+        connection = _connect_file(path, "mode=ro")
+        if not has_wal or _can_read(connection):
             return connection
         connection.close()
         logger.warning(
@@ -44,7 +44,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
             path,
             wal.name,
         )
-    return _connect(path, "immutable=1")
+    return _connect_file(path, "immutable=1")
 
 
 def copy_database(path: Path, folder: str) -> Path:
@@ -63,13 +63,13 @@ def names_of_tables(path: Path) -> set[str]:
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
 
 
-def _connect(path: Path, how: str) -> sqlite3.Connection:
+def _connect_file(path: Path, how: str) -> sqlite3.Connection:
     # SQLAlchemy's pool hands a connection from thread to thread, one at a time.
     uri = f"file:{quote(str(path.absolute()))}?{how}"
     return sqlite3.connect(uri, uri=True, timeout=5.0, check_same_thread=False)
 
 
-def _reads(connection: sqlite3.Connection) -> bool:
+def _can_read(connection: sqlite3.Connection) -> bool:
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:

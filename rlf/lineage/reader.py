@@ -86,7 +86,7 @@ class Reader:
         if run_ids is not None:
             newest_first = newest_first.where(tables.runs.c.id.in_(run_ids))
         with self.store.read() as connection:
-            return self._runs(connection, newest_first)
+            return self._read_runs(connection, newest_first)
 
     def get_run(self, name: str) -> Run:
         """The run whose id is `name` or alone begins with it, or the newest for `latest`.
@@ -97,13 +97,13 @@ class Reader:
         ids = tables.runs.c.id
         with self.store.read() as connection:
             newest = select(ids).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), ids.desc())
-            run_id = _match(name, list(connection.execute(newest).scalars()))
-            return self._runs(connection, select(tables.runs).where(ids == run_id))[0]
+            run_id = _match_name(name, list(connection.execute(newest).scalars()))
+            return self._read_runs(connection, select(tables.runs).where(ids == run_id))[0]
 
     def files(self, run_id: str) -> list[FileRecord]:
         """The files that the run was made from."""
         with self.store.read() as connection:
-            return _files(connection, [run_id])[run_id]
+            return _read_files(connection, [run_id])[run_id]
 
     def num_runs(self) -> int:
         """How many runs there are."""
@@ -135,7 +135,7 @@ class Reader:
             last = select(table.c.started, table.c.id).where(table.c.id == after)
             query = query.where(tuple_(table.c.started, table.c.id) < last.scalar_subquery())
         query = query.limit(limit)
-        return [run_line(row, self.store.lease_folder) for row in self._all(query)]
+        return [run_line(row, self.store.lease_folder) for row in self._fetch_all(query)]
 
     def owner(self, run_id: str) -> Process | None:
         """The process that runs a run; None where none does."""
@@ -148,26 +148,26 @@ class Reader:
     def steps(self, run_id: str, after_s: float | None = None) -> list[Step]:
         """Training steps in order; with `after_s`, those that finished after that moment."""
         query = _of_run(tables.steps, run_id).order_by(tables.steps.c.step)
-        rows = self._all(query if after_s is None else query.where(tables.steps.c.finished > after_s))
+        rows = self._fetch_all(query if after_s is None else query.where(tables.steps.c.finished > after_s))
         return [Step(row.step, metrics(row.metrics), row.finished) for row in rows]
 
     def evaluations(self, run_id: str, after_s: float | None = None) -> list[Evaluation]:
         """Evaluations in order of step, then mode; with `after_s`, those that finished after that moment."""
         table = tables.evaluations
         query = _of_run(table, run_id).order_by(table.c.step, table.c.mode)
-        rows = self._all(query if after_s is None else query.where(table.c.finished > after_s))
-        return list(map(_evaluation, rows))
+        rows = self._fetch_all(query if after_s is None else query.where(table.c.finished > after_s))
+        return list(map(_make_evaluation, rows))
 
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """Complete checkpoints in order of step."""
-        rows = self._all(_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
+        rows = self._fetch_all(_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
         place = self.store.absolute
         return [value(Checkpoint, row, path=place(row.path)) for row in rows]
 
     def changes(self, run_id: str) -> list[Change]:
         """What was accepted as changed when the run was resumed, in order of step."""
         table = tables.changes
-        rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
+        rows = self._fetch_all(_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
         return [value(Change, row) for row in rows]
 
     def texts(self, names: Collection[str]) -> dict[str, str]:
@@ -178,20 +178,20 @@ class Reader:
     def exports(self, run_id: str) -> list[Export]:
         """Models that were written for use outside, in order of step."""
         table = tables.exports
-        rows = self._all(_of_run(table, run_id).order_by(table.c.step, table.c.path))
+        rows = self._fetch_all(_of_run(table, run_id).order_by(table.c.step, table.c.path))
         place = self.store.absolute
         return [value(Export, row, path=place(row.path)) for row in rows]
 
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of every run that has some, in order of the alphabet."""
         found: dict[str, list[str]] = defaultdict(list)
-        for row in self._all(select(tables.tags).order_by(tables.tags.c.tag)):
+        for row in self._fetch_all(select(tables.tags).order_by(tables.tags.c.tag)):
             found[row.run_id].append(row.tag)
         return {run_id: tuple(tags) for run_id, tags in found.items()}
 
     def notes(self, run_id: str) -> list[Note]:
         """The remarks on a run, oldest first."""
-        rows = self._all(_of_run(tables.notes, run_id).order_by(tables.notes.c.id))
+        rows = self._fetch_all(_of_run(tables.notes, run_id).order_by(tables.notes.c.id))
         return [Note(row.time, row.text) for row in rows]
 
     def latest_evaluations(self, run_ids: Collection[str] | None = None) -> dict[str, Evaluation]:
@@ -201,13 +201,13 @@ class Reader:
         place = func.row_number().over(partition_by=table.c.run_id, order_by=last_first).label("place")
         asked = select(table, place)
         ordered = (asked if run_ids is None else asked.where(table.c.run_id.in_(run_ids))).subquery()
-        rows = self._all(select(ordered).where(ordered.c.place == 1))
-        return {row.run_id: _evaluation(row) for row in rows}
+        rows = self._fetch_all(select(ordered).where(ordered.c.place == 1))
+        return {row.run_id: _make_evaluation(row) for row in rows}
 
     def events(self, run_id: str, num_before: int = 0) -> list[LoggedEvent]:
         """Notices in the order they were given, without the first `num_before`."""
         query = _of_run(tables.events, run_id).order_by(tables.events.c.id)
-        rows = self._all(query.offset(num_before) if num_before else query)
+        rows = self._fetch_all(query.offset(num_before) if num_before else query)
         return [LoggedEvent(row.time, row.level, row.text, json.loads(row.data)) for row in rows]
 
     def row_hashes(self, run_id: str) -> dict[str, list[str]]:
@@ -216,7 +216,7 @@ class Reader:
         counted = (columns.run_id == run_id, columns.phase != INTERRUPTED)
         query = select(columns.phase, columns.task_sha256).where(*counted).distinct()
         found: dict[str, list[str]] = defaultdict(list)
-        for row in self._all(query.order_by(columns.phase, columns.task_sha256)):
+        for row in self._fetch_all(query.order_by(columns.phase, columns.task_sha256)):
             if row.task_sha256 is not None:
                 found[row.phase].append(row.task_sha256)
         return dict(found)
@@ -225,7 +225,7 @@ class Reader:
         """Hashes of the questions that were tried in a phase by their task's id, without the number of the pass."""
         columns = tables.trajectories.c
         query = select(columns.task_id, columns.task_sha256).where(columns.run_id == run_id, columns.phase == phase)
-        return {row.task_id.partition("#")[0]: row.task_sha256 or "" for row in self._all(query.distinct())}
+        return {row.task_id.partition("#")[0]: row.task_sha256 or "" for row in self._fetch_all(query.distinct())}
 
     def question(self, task_sha256: str) -> str:
         """The last message of a task that a row names; empty where its content is not kept."""
@@ -236,11 +236,11 @@ class Reader:
     def trajectories(self, run_id: str, wanted: TrajectoryFilter = _ANY) -> list[TrajectorySummary]:
         """Trajectories by phase, step and position, without tokens and turns."""
         columns = tables.trajectories.c
-        query = select(tables.trajectories).where(columns.run_id == run_id, *_conditions(wanted))
+        query = select(tables.trajectories).where(columns.run_id == run_id, *_filter_conditions(wanted))
         order = (
             (columns.advantage.desc(), columns.id) if wanted.best_first else (columns.phase, columns.step, columns.k)
         )
-        rows = self._all(query.order_by(*order).limit(wanted.limit))
+        rows = self._fetch_all(query.order_by(*order).limit(wanted.limit))
         return [summary(row) for row in rows]
 
     def page(
@@ -257,7 +257,7 @@ class Reader:
             after: phase, step and position of the one before the first that is wanted.
         """
         table = tables.trajectories
-        query = select(table).where(table.c.run_id == run_id, *_conditions(wanted))
+        query = select(table).where(table.c.run_id == run_id, *_filter_conditions(wanted))
         with self.store.read() as connection:
             last = None if after is None else _trajectory_row(connection, run_id, after[2], after[1], after[0])
             return _read_asked(connection, connection.execute(_order_query(query, order, last).limit(limit)).all())
@@ -291,18 +291,18 @@ class Reader:
             .group_by(table.step)
             .order_by(table.step)
         )
-        return [value(Pay, row) for row in self._all(query)]
+        return [value(Pay, row) for row in self._fetch_all(query)]
 
     def paid_by_step(self, run_id: str, phase: str, threshold: float) -> dict[int, int]:
         """How many trajectories of each step did not succeed and have at least a reward."""
         table = tables.trajectories.c
-        query = select(table.step, func.count().label("number")).where(*_paid(run_id, phase, threshold))
-        return {row.step: row.number for row in self._all(query.group_by(table.step))}
+        query = select(table.step, func.count().label("number")).where(*_paid_conditions(run_id, phase, threshold))
+        return {row.step: row.number for row in self._fetch_all(query.group_by(table.step))}
 
     def paid(self, run_id: str, phase: str, threshold: float, limit: int) -> list[Asked]:
         """Those trajectories, the best paid and then the latest first."""
         table = tables.trajectories
-        query = select(table).where(*_paid(run_id, phase, threshold))
+        query = select(table).where(*_paid_conditions(run_id, phase, threshold))
         with self.store.read() as connection:
             rows = connection.execute(query.order_by(table.c.reward.desc(), table.c.step.desc()).limit(limit)).all()
             return _read_asked(connection, rows)
@@ -313,7 +313,7 @@ class Reader:
         """The trajectories before and behind a place among those that a filter wants."""
         table = tables.trajectories
         key, here = tuple_(table.c.phase, table.c.step, table.c.k), tuple_(*place)
-        query = select(table).where(table.c.run_id == run_id, *_conditions(wanted)).limit(1)
+        query = select(table).where(table.c.run_id == run_id, *_filter_conditions(wanted)).limit(1)
         order = (table.c.phase, table.c.step, table.c.k)
         with self.store.read() as connection:
             before = connection.execute(query.where(key < here).order_by(*(one.desc() for one in order))).first()
@@ -328,7 +328,7 @@ class Reader:
         """
         with self.store.read() as connection:
             row = _trajectory_row(connection, run_id, k, step, phase)
-            stored = _whole(connection, row)
+            stored = _read_whole(connection, row)
         if stored is None:
             raise RlfError(f"run {run_id}: {phase} trajectory {k} of step {row.step} was thinned by `rlf runs gc`.")
         return stored
@@ -336,7 +336,7 @@ class Reader:
     def whole(self, run_id: str, summary: TrajectorySummary) -> StoredTrajectory | None:
         """A trajectory that is known by its summary, with all that hangs on it; None when it was thinned."""
         with self.store.read() as connection:
-            return _whole(connection, _trajectory_row(connection, run_id, summary.k, summary.step, summary.phase))
+            return _read_whole(connection, _trajectory_row(connection, run_id, summary.k, summary.step, summary.phase))
 
     def calls(
         self, run_id: str, wanted: TrajectoryFilter, *, tool: str | None, outcomes: Collection[Outcome], limit: int
@@ -352,7 +352,7 @@ class Reader:
         query = (
             select(tables.tool_calls, of.phase, of.step, of.k, of.trajectory_id)
             .join(tables.trajectories, of.id == calls.trajectory_ref)
-            .where(of.run_id == run_id, wanted_here | calls.inner.is_not(None), *_conditions(wanted))
+            .where(of.run_id == run_id, wanted_here | calls.inner.is_not(None), *_filter_conditions(wanted))
             .order_by(of.phase, of.step, of.k, calls.turn, calls.position)
         )
         if Outcome.OK not in outcomes:  # few: found by their indexes, in any run
@@ -372,20 +372,20 @@ class Reader:
     def costs(self, run_id: str) -> list[Cost]:
         """What a run spent on tools and judges, by name, the dearest first."""
         table = tables.costs
-        return costs_of((row.phase, row.kind, row.name, row.usage) for row in self._all(_of_run(table, run_id)))
+        return costs_of((row.phase, row.kind, row.name, row.usage) for row in self._fetch_all(_of_run(table, run_id)))
 
     def names_inside(self, run_id: str) -> set[str]:
         """Names of the tools that agents called."""
         of, calls = tables.trajectories.c, tables.tool_calls.c
         here = select(of.id).where(of.id == calls.trajectory_ref, of.run_id == run_id).exists()
-        rows = self._all(select(calls.inner).where(text(tables.CALL_OF_AGENT), here))
+        rows = self._fetch_all(select(calls.inner).where(text(tables.CALL_OF_AGENT), here))
         return {name for row in rows for name in inner_names(row.inner)}
 
     def step_totals(self, run_id: str) -> list[StepTotals]:
         """Tokens and tool calls of the training steps, in order."""
         table = tables.collections
         query = _of_run(table, run_id).where(table.c.phase == TRAIN).order_by(table.c.step)
-        return [value(StepTotals, row) for row in self._all(query)]
+        return [value(StepTotals, row) for row in self._fetch_all(query)]
 
     def tool_call_summary(self, run_id: str) -> list[ToolCallSummary]:
         """What the calls of each tool came to, over training and evaluations; most called first."""
@@ -402,23 +402,23 @@ class Reader:
             .group_by(columns.name, columns.outcome)
         )
         by_name: dict[str, list[AnyRow]] = defaultdict(list)
-        for row in self._all(query):
+        for row in self._fetch_all(query):
             by_name[row.name].append(row)
         found = [tool_summary(name, rows) for name, rows in by_name.items()]
         return sorted(found, key=lambda tool: (-tool.num_calls, tool.name))
 
-    def _runs(self, connection: Connection, query: Select[Any]) -> list[Run]:
+    def _read_runs(self, connection: Connection, query: Select[Any]) -> list[Run]:
         rows = connection.execute(query).all()
-        files = _files(connection, [row.id for row in rows])
+        files = _read_files(connection, [row.id for row in rows])
         lease_folder = self.store.lease_folder
         return [run(row, tuple(files[row.id]), self.store.absolute(row.folder), lease_folder) for row in rows]
 
-    def _all(self, query: Select[Any]) -> Sequence[AnyRow]:
+    def _fetch_all(self, query: Select[Any]) -> Sequence[AnyRow]:
         with self.store.read() as connection:
             return connection.execute(query).all()
 
 
-def _evaluation(row: AnyRow) -> Evaluation:
+def _make_evaluation(row: AnyRow) -> Evaluation:
     return value(Evaluation, row, metrics=metrics(row.metrics))
 
 
@@ -430,7 +430,7 @@ def _parts_of(table: Table, ref: int) -> Select[Any]:
     return select(table).where(table.c.trajectory_ref == ref).order_by(*table.primary_key)
 
 
-def _match(name: str, ids: list[str]) -> str:
+def _match_name(name: str, ids: list[str]) -> str:
     """The id that a name stands for; `ids` are newest first."""
     if not ids:
         raise NotFoundError(f"run {name!r}: the lineage holds no runs yet. Start one with `rlf run SPEC`.")
@@ -440,17 +440,17 @@ def _match(name: str, ids: list[str]) -> str:
     if name in found or len(found) == 1:
         return name if name in found else found[0]
     if found:
-        raise RlfError(f"run {name!r}: {len(found)} runs begin so: {_some(found)}. Write more of the id.")
+        raise RlfError(f"run {name!r}: {len(found)} runs begin so: {_join_some(found)}. Write more of the id.")
     raise NotFoundError(
-        f"run {name!r}: no such run{nearest(name, ids)} (newest: {_some(ids)}). `latest` is the newest."
+        f"run {name!r}: no such run{nearest(name, ids)} (newest: {_join_some(ids)}). `latest` is the newest."
     )
 
 
-def _some(ids: list[str]) -> str:
+def _join_some(ids: list[str]) -> str:
     return ", ".join(ids[:_SHOWN]) + (", ..." if len(ids) > _SHOWN else "")
 
 
-def _files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRecord]]:
+def _read_files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRecord]]:
     table = tables.files
     by_run: dict[str, list[FileRecord]] = defaultdict(list)
     query = select(table).where(table.c.run_id.in_(run_ids)) if len(run_ids) <= _FEW else select(table)
@@ -466,7 +466,7 @@ def _read_asked(connection: Connection, rows: Sequence[AnyRow]) -> list[Asked]:
     return [Asked(summary(row), questions.get(row.task_sha256, "")) for row in rows]
 
 
-def _paid(run_id: str, phase: str, threshold: float) -> tuple[ColumnElement[bool] | TextClause, ...]:
+def _paid_conditions(run_id: str, phase: str, threshold: float) -> tuple[ColumnElement[bool] | TextClause, ...]:
     table = tables.trajectories.c
     return (table.run_id == run_id, table.phase == phase, table.reward >= threshold, text(tables.FAILED))
 
@@ -487,7 +487,7 @@ def _order_query(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None
     return query.order_by(by if order is TrajectoryOrder.WORST else by.desc(), columns.id)
 
 
-def _conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool] | TextClause]:
+def _filter_conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool] | TextClause]:
     columns = tables.trajectories.c
     for name in ("phase", "step", "task_id", "stop"):
         if (asked := getattr(wanted, name)) is not None:
@@ -531,13 +531,13 @@ def is_readable(connection: Connection, ref: int) -> bool:
     """Whether a trajectory of a lineage that was damaged can be read, or was thinned."""
     row = connection.execute(select(tables.trajectories).where(tables.trajectories.c.id == ref)).one()
     try:
-        stored = _whole(connection, row)
+        stored = _read_whole(connection, row)
     except Exception:  # noqa: BLE001 - damage shows in any way
         return False
     return stored is None or len(stored.scored.trajectory.tokens) == row.num_tokens
 
 
-def _whole(connection: Connection, row: AnyRow) -> StoredTrajectory | None:
+def _read_whole(connection: Connection, row: AnyRow) -> StoredTrajectory | None:
     payload = connection.execute(_parts_of(tables.payloads, row.id)).first()
     if payload is None:
         return None

@@ -90,13 +90,13 @@ class Recorder:
         while self._pending and (self._pending[0].done() or len(self._pending) >= _MAX_PENDING):
             self._await_oldest()
         self._raise_failure()
-        self._pending.append(self._writer.submit(self._write, event, time.time()))
+        self._pending.append(self._writer.submit(self._write_event, event, time.time()))
 
     def note_spending(self) -> None:
         """Queues what was spent since the last write, so that it is on record if the process is killed."""
         is_idle = self._failure is None and (not self._pending or self._pending[-1].done())
         if is_idle and self._unrecorded() != self._kept:
-            self._pending.append(self._writer.submit(self._write, None, time.time()))
+            self._pending.append(self._writer.submit(self._write_event, None, time.time()))
 
     def flush(self) -> None:
         """Returns when everything queued is committed."""
@@ -149,7 +149,7 @@ class Recorder:
         if self._failure is not None:
             raise self._failure
 
-    def _write(self, event: RunEvent | None, now: float) -> None:
+    def _write_event(self, event: RunEvent | None, now: float) -> None:
         if self._failure is not None:
             return
         try:
@@ -187,53 +187,55 @@ class _Transaction:
     def write(self, event: RunEvent) -> None:
         match event:
             case StepFinished():
-                self._step(event)
+                self._write_step(event)
             case EvaluationFinished():
-                self._evaluation(event)
+                self._write_evaluation(event)
             case Interrupted():
-                self._interruption(event)
+                self._write_interruption(event)
             case CheckpointSaved():
-                self._checkpoint(event)
+                self._write_checkpoint(event)
             case Notice():
-                self._notice(event)
+                self._write_notice(event)
             case RunFinished():
                 error = self._redactor.optional(event.error)
                 self._update_run(status=event.status, finished=self._now, error=error, last_step=event.step)
 
-    def _step(self, event: StepFinished) -> None:
+    def _write_step(self, event: StepFinished) -> None:
         metrics = metrics_json(event.metrics, self._redactor)
-        self._replace(tables.steps, {"step": event.step}, metrics=metrics, finished=self._now)
-        self._trajectories(TRAIN, event.step, event.trajectories, event.advantages)
+        self._replace_row(tables.steps, {"step": event.step}, metrics=metrics, finished=self._now)
+        self._write_trajectories(TRAIN, event.step, event.trajectories, event.advantages)
         self._update_run(last_step=event.step)
 
-    def _evaluation(self, event: EvaluationFinished) -> None:
+    def _write_evaluation(self, event: EvaluationFinished) -> None:
         metrics = metrics_json(event.metrics, self._redactor)
-        self._replace(tables.evaluations, {"step": event.step, "mode": event.mode}, metrics=metrics, finished=self._now)
-        self._trajectories(event.mode, event.step, event.trajectories, [None] * len(event.trajectories))
+        self._replace_row(
+            tables.evaluations, {"step": event.step, "mode": event.mode}, metrics=metrics, finished=self._now
+        )
+        self._write_trajectories(event.mode, event.step, event.trajectories, [None] * len(event.trajectories))
 
-    def _checkpoint(self, event: CheckpointSaved) -> None:
+    def _write_checkpoint(self, event: CheckpointSaved) -> None:
         """Marks those about to be deleted in the same transaction, so that no checkpoint listed as kept is missing."""
         path, table = self._redactor.text(self._store.relative(event.path)), tables.checkpoints
-        self._replace(table, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
+        self._replace_row(table, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
         if event.kept is not None:
             going = (table.c.run_id == self._run_id, table.c.step.not_in(event.kept), table.c.dropped.is_(None))
             self._connection.execute(update(table).where(*going).values(dropped=self._now))
 
-    def _interruption(self, event: Interrupted) -> None:
+    def _write_interruption(self, event: Interrupted) -> None:
         """Adds to what earlier stops of the same step cut off; no sums are kept."""
         place, columns = {"run_id": self._run_id, "phase": INTERRUPTED, "step": event.step}, tables.trajectories.c
         last = self._connection.execute(select(func.max(columns.k)).filter_by(**place)).scalar()
         if event.trajectories:
             first = 0 if last is None else last + 1
-            self._spend(INTERRUPTED, event.trajectories)
-            self._add(place, first, event.trajectories, [None] * len(event.trajectories))
+            self._add_costs(INTERRUPTED, event.trajectories)
+            self._add_trajectories(place, first, event.trajectories, [None] * len(event.trajectories))
 
-    def _notice(self, event: Notice) -> None:
+    def _write_notice(self, event: Notice) -> None:
         row = {"run_id": self._run_id, "time": self._now, "level": event.level}
         words = {"text": self._redactor.text(event.text), "data": self._redactor.json(event.data)}
         self._connection.execute(insert(tables.events), row | words)
 
-    def _trajectories(
+    def _write_trajectories(
         self, phase: str, step: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]
     ) -> None:
         place = {"run_id": self._run_id, "phase": phase, "step": step}
@@ -241,48 +243,50 @@ class _Transaction:
             self._connection.execute(delete(replaced).filter_by(**place))
         if not trajectories:
             return
-        self._spend(phase, trajectories)
-        self._add(place, 0, trajectories, advantages)
-        self._insert(tables.collections, [place | collection_row(trajectories)])
-        self._insert(tables.tool_totals, [place | row for row in tool_total_rows(trajectories, self._redactor)])
+        self._add_costs(phase, trajectories)
+        self._add_trajectories(place, 0, trajectories, advantages)
+        self._insert_rows(tables.collections, [place | collection_row(trajectories)])
+        self._insert_rows(tables.tool_totals, [place | row for row in tool_total_rows(trajectories, self._redactor)])
 
-    def _spend(self, phase: str, trajectories: Sequence[Scored]) -> None:
+    def _add_costs(self, phase: str, trajectories: Sequence[Scored]) -> None:
         spent = spent_by(trajectories, self._redactor, is_played=self._is_played)
         add_costs(self._connection, self._run_id, phase, spent)
 
-    def _add(self, place: Row, first: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]) -> None:
+    def _add_trajectories(
+        self, place: Row, first: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]
+    ) -> None:
         """Writes trajectories whose positions count from `first`, with all that hangs on them."""
         table, blobs = tables.trajectories, Blobs()
-        tasks = self._tasks(trajectories, blobs)
+        tasks = self._keep_tasks(trajectories, blobs)
         rows = [
             {**place, "k": k, **trajectory_row(scored, advantage, tasks[id(scored.trajectory.task)], self._redactor)}
             for k, (scored, advantage) in enumerate(zip(trajectories, advantages, strict=True), first)
         ]
         stored = self._connection.execute(insert(table).returning(table.c.k, table.c.id), rows)
         ref_by_k = {row.k: row.id for row in stored}
-        self._parts([(ref_by_k[k], scored) for k, scored in enumerate(trajectories, first)], blobs)
+        self._write_parts([(ref_by_k[k], scored) for k, scored in enumerate(trajectories, first)], blobs)
         write_blobs(self._connection, blobs.data_by_hash)
 
-    def _tasks(self, trajectories: Sequence[Scored], blobs: Blobs) -> dict[int, str]:
+    def _keep_tasks(self, trajectories: Sequence[Scored], blobs: Blobs) -> dict[int, str]:
         """The name of each task's content, by its identity: the rollouts of a group share their task."""
         tasks = {id(scored.trajectory.task): scored.trajectory.task for scored in trajectories}
         return {key: blobs.keep(encode_task(task, self._redactor)) for key, task in tasks.items()}
 
-    def _parts(self, stored: list[tuple[int, Scored]], blobs: Blobs) -> None:
+    def _write_parts(self, stored: list[tuple[int, Scored]], blobs: Blobs) -> None:
         redactor = self._redactor
-        self._insert(tables.payloads, [payload_row(ref, scored.trajectory, redactor) for ref, scored in stored])
-        self._insert(tables.scores, [row for ref, scored in stored for row in score_rows(ref, scored, redactor)])
+        self._insert_rows(tables.payloads, [payload_row(ref, scored.trajectory, redactor) for ref, scored in stored])
+        self._insert_rows(tables.scores, [row for ref, scored in stored for row in score_rows(ref, scored, redactor)])
         trajectories = [(ref, scored.trajectory) for ref, scored in stored]
         calls = [row for ref, trajectory in trajectories for row in call_rows(ref, trajectory, redactor, blobs)]
         failures = [row for ref, trajectory in trajectories for row in failure_rows(ref, trajectory, redactor)]
-        self._insert(tables.tool_calls, calls)
-        self._insert(tables.parse_failures, failures)
+        self._insert_rows(tables.tool_calls, calls)
+        self._insert_rows(tables.parse_failures, failures)
 
-    def _insert(self, table: Table, rows: list[Row]) -> None:
+    def _insert_rows(self, table: Table, rows: list[Row]) -> None:
         if rows:
             self._connection.execute(insert(table), rows)
 
-    def _replace(self, table: Table, key: Row, **values: object) -> None:
+    def _replace_row(self, table: Table, key: Row, **values: object) -> None:
         key = {"run_id": self._run_id, **key}
         self._connection.execute(delete(table).filter_by(**key))
         self._connection.execute(insert(table), key | values)

@@ -104,13 +104,13 @@ def score_rows(ref: int, scored: Scored, redactor: Redactor) -> list[Row]:
 def call_rows(ref: int, trajectory: Trajectory, redactor: Redactor, blobs: Blobs) -> list[Row]:
     """One row per tool call, named by its turn and its position there."""
     return [
-        {"trajectory_ref": ref, "turn": number, "position": position} | _call(record, redactor, blobs)
+        {"trajectory_ref": ref, "turn": number, "position": position} | _call_row(record, redactor, blobs)
         for number, turn in enumerate(trajectory.turns)
         for position, record in enumerate(turn.calls)
     ]
 
 
-def _call(record: CallRecord, redactor: Redactor, blobs: Blobs) -> Row:
+def _call_row(record: CallRecord, redactor: Redactor, blobs: Blobs) -> Row:
     """A result's written form by columns: contents by their names, JSON as text."""
     result = record.result
     row: Row = {name: getattr(result, name) for name in _RESULT}
@@ -139,12 +139,12 @@ _RESULT = ("outcome", "queue_s", "run_s", "cached", "truncated", "size_bytes", "
 def failure_rows(ref: int, trajectory: Trajectory, redactor: Redactor) -> list[Row]:
     """One row per parse failure, named by its turn and its position there."""
     return [
-        {"trajectory_ref": ref, "turn": number, "position": position} | _failure(failure, redactor)
+        {"trajectory_ref": ref, "turn": number, "position": position} | _failure_row(failure, redactor)
         for number, turn in enumerate(trajectory.turns)
         for position, failure in enumerate(turn.failures)
     ]
 
 
-def _failure(failure: ParseFailure, redactor: Redactor) -> Row:
+def _failure_row(failure: ParseFailure, redactor: Redactor) -> Row:
     texts = {"message": redactor.text(failure.message), "raw": redactor.text(failure.raw)}
     return {"kind": failure.kind, "raw_start": failure.position, "structural": failure.structural} | texts

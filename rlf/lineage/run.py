@@ -91,11 +91,11 @@ def begin_resume(store: Store, run_id: str, from_step: int, *, take_over: bool =
         RlfError: There is no such run, or another process still runs it.
     """
     with store.write() as connection:
-        row = _row(connection, run_id)
+        row = _read_row(connection, run_id)
         if not take_over and run_id not in store.leases:
             _refuse_owned(store, row)
         store.let_go(run_id)
-        lease = _lease(store, row, take_over=take_over)
+        lease = _take_lease(store, row, take_over=take_over)
         with store.holding(lease):
             _delete_after(connection, run_id, from_step)
             connection.execute(insert(tables.events), _event_of_end(row, take_over=take_over))
@@ -112,10 +112,10 @@ def refuse_running(store: Store, run_id: str) -> None:
 
 def check_stopped(store: Store, connection: Connection, run_id: str) -> None:
     """Raises RlfError where there is no such run, or where a process still runs it."""
-    _refuse_owned(store, _row(connection, run_id))
+    _refuse_owned(store, _read_row(connection, run_id))
 
 
-def _row(connection: Connection, run_id: str) -> Row[Any]:
+def _read_row(connection: Connection, run_id: str) -> Row[Any]:
     row = connection.execute(select(tables.runs).where(tables.runs.c.id == run_id)).one_or_none()
     if row is None:
         raise RlfError(f"run {run_id}: not in the lineage. `rlf runs list` shows the runs there are.")
@@ -131,7 +131,7 @@ def _refuse_owned(store: Store, row: Row[Any]) -> None:
         )
 
 
-def _lease(store: Store, row: Row[Any], *, take_over: bool) -> Lease:
+def _take_lease(store: Store, row: Row[Any], *, take_over: bool) -> Lease:
     try:
         return Lease(row.id, store.lease_folder, takes_over=take_over)
     except BlockingIOError as error:

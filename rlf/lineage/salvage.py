@@ -65,7 +65,7 @@ class Salvage:
 def read_tables(path: Path) -> list[ReadTable]:
     """What is readable in a lineage. Raises RunError where nothing is."""
     with _opened_copy(path) as database:
-        return [_count(_Rows(database, table)) for table in tables.metadata.sorted_tables]
+        return [_count_rows(_Rows(database, table)) for table in tables.metadata.sorted_tables]
 
 
 def salvage(path: Path, target: Path) -> Salvage:
@@ -83,14 +83,14 @@ def salvage(path: Path, target: Path) -> Salvage:
             saved.row_factory = sqlite3.Row
             saved.execute("PRAGMA foreign_keys = ON")
             saved.execute("BEGIN")
-            read = tuple(_save(_Rows(source, table), saved) for table in tables.metadata.sorted_tables)
-            num_thinned = _thin(saved, [row["id"] for row in saved.execute(_LOST_A_PART)])
+            read = tuple(_save_rows(_Rows(source, table), saved) for table in tables.metadata.sorted_tables)
+            num_thinned = _thin_trajectories(saved, [row["id"] for row in saved.execute(_LOST_A_PART)])
             saved.execute("COMMIT")
-            num_thinned += _thin(saved, _unreadable(temporary))
+            num_thinned += _thin_trajectories(saved, _find_unreadable(temporary))
             saved.execute("BEGIN")
             _add_up(saved)
             run_ids = tuple(row["id"] for row in saved.execute("SELECT id FROM runs ORDER BY started"))
-            _note(saved, run_ids, path, read)
+            _write_note(saved, run_ids, path, read)
             saved.execute("COMMIT")
             saved.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return Salvage(path, target, read, run_ids, num_thinned)
@@ -186,24 +186,24 @@ class _Rows:
         most = self._last_key()
         while last < most:
             try:
-                for row in self._from(last + 1):
+                for row in self._read_from(last + 1):
                     last = row["_key"]
                     yield {name: row[name] for name in row.keys() if name != "_key"}  # noqa: SIM118 - a Row is no dict
                 return
             except sqlite3.DatabaseError:
                 self.num_gaps += 1
-                last = self._behind(last, most)
+                last = self._find_readable(last, most)
 
-    def _from(self, key: int) -> Iterator[sqlite3.Row]:
+    def _read_from(self, key: int) -> Iterator[sqlite3.Row]:
         query = f'SELECT {self._key} AS _key, * FROM "{self.table.name}" WHERE {self._key} >= ? ORDER BY {self._key}'
         return self._database.execute(query, [key])
 
-    def _behind(self, last: int, most: int) -> int:
+    def _find_readable(self, last: int, most: int) -> int:
         """The key before the next one that can be read."""
         distance = 1
         while last + 1 + distance <= most:
             try:
-                next(self._from(last + 1 + distance), None)
+                next(self._read_from(last + 1 + distance), None)
                 return last + distance
             except sqlite3.DatabaseError:
                 distance += 1 if distance < _CLOSE else distance
@@ -218,23 +218,23 @@ class _Rows:
         return -1 if found is None else int(found)
 
 
-def _count(rows: _Rows) -> ReadTable:
+def _count_rows(rows: _Rows) -> ReadTable:
     sound = [find_fault(rows.table, row) is None for row in rows]
     return ReadTable(rows.table.name, sum(sound), len(sound) - sum(sound), rows.num_gaps)
 
 
-def _save(rows: _Rows, saved: sqlite3.Connection) -> ReadTable:
+def _save_rows(rows: _Rows, saved: sqlite3.Connection) -> ReadTable:
     table, num_saved, num_damaged = rows.table, 0, 0
     for row in rows:
         known = {name: value for name, value in row.items() if name in table.columns}
-        if find_fault(table, known) is None and _insert(saved, table, known):
+        if find_fault(table, known) is None and _insert_row(saved, table, known):
             num_saved += 1
         else:
             num_damaged += 1
     return ReadTable(table.name, num_saved, num_damaged, rows.num_gaps)
 
 
-def _insert(saved: sqlite3.Connection, table: Table, row: dict[str, Any]) -> bool:
+def _insert_row(saved: sqlite3.Connection, table: Table, row: dict[str, Any]) -> bool:
     names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
     try:
         saved.execute(f'INSERT INTO "{table.name}" ({names}) VALUES ({marks})', list(row.values()))
@@ -254,14 +254,14 @@ _LOST_A_PART = """
 """
 
 
-def _unreadable(path: Path) -> list[int]:
+def _find_unreadable(path: Path) -> list[int]:
     """Trajectories whose rows are sound one by one and cannot be read together."""
     with open_store(path) as store, store.read() as connection:
         refs = list(connection.execute(select(tables.trajectories.c.id)).scalars())
         return [ref for ref in refs if not is_readable(connection, ref)]
 
 
-def _thin(saved: sqlite3.Connection, refs: list[int]) -> int:
+def _thin_trajectories(saved: sqlite3.Connection, refs: list[int]) -> int:
     """Takes what is left of trajectories that lost a part away, so that none passes for whole; how many had some."""
     num_thinned = 0
     for ref in refs:
@@ -282,7 +282,7 @@ def _add_up(saved: sqlite3.Connection) -> None:
     """)
 
 
-def _note(saved: sqlite3.Connection, run_ids: tuple[str, ...], path: Path, read: tuple[ReadTable, ...]) -> None:
+def _write_note(saved: sqlite3.Connection, run_ids: tuple[str, ...], path: Path, read: tuple[ReadTable, ...]) -> None:
     lost = [
         f"{item.table}: {item.num_damaged} damaged rows, {item.num_gaps} unreadable places"
         for item in read

@@ -39,7 +39,7 @@ _WORDS: dict[tuple[str, str], Callable[[str], Any]] = {
 def find_fault(table: Table, row: Mapping[str, Any]) -> str | None:
     """What is wrong with a row as SQLite has it, in words; None where it is sound."""
     for column in table.columns:
-        if column.name in row and not _fits(column.type, row[column.name], nullable=bool(column.nullable)):
+        if column.name in row and not _fits_column(column.type, row[column.name], nullable=bool(column.nullable)):
             return f"{column.name} is {str(row[column.name])[:40]!r}"
     try:
         for name in _JSON.get(table.name, ()):
@@ -53,7 +53,7 @@ def find_fault(table: Table, row: Mapping[str, Any]) -> str | None:
         return f"{type(error).__name__}: {error}"[:120]
 
 
-def _fits(kind: Any, value: Any, *, nullable: bool) -> bool:
+def _fits_column(kind: Any, value: Any, *, nullable: bool) -> bool:
     if value is None:
         return nullable
     if isinstance(kind, LargeBinary):

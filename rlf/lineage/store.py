@@ -79,9 +79,9 @@ class Store:
     """An open lineage database at the newest schema. Close it, or use it as a context manager."""
 
     def __init__(self, engine: Engine, redactor: Redactor, *, read_only: bool = False) -> None:
-        self.place = _place(engine.url)
+        self.place = _show_place(engine.url)
         self.read_only = read_only
-        self.base = _base(engine.url)
+        self.base = _base_folder(engine.url)
         """The folder that relative paths in the database start at: its file's own; None for a server's database."""
         self.redactor = redactor
         self.leases: dict[str, Lease] = {}
@@ -206,12 +206,12 @@ def open_store(where: str | Path, *, create: bool = True, read_only: bool = Fals
         RlfError: There is no such database, it is another program's, or it was written by a newer rlf.
         RunError: Its schema is older than this rlf's, and it cannot be written.
     """
-    url = _url(where)
+    url = _parse_url(where)
     if url.get_backend_name() == "sqlite":
         read_only = read_only or is_read_only(Path(url.database or ""))
         _check_file(url, create=create)
         _refuse_foreign(Path(url.database or ""))
-    store = Store(_engine(url, read_only=read_only), Redactor(os.environ), read_only=read_only)
+    store = Store(_make_engine(url, read_only=read_only), Redactor(os.environ), read_only=read_only)
     try:
         _bring_up_to_date(store)
     except DatabaseError as error:
@@ -238,7 +238,7 @@ def _bring_up_to_date(store: Store) -> None:
             upgrade(connection, store.place)
 
 
-def _url(where: str | Path) -> URL:
+def _parse_url(where: str | Path) -> URL:
     if isinstance(where, Path) or "://" not in where:
         return URL.create("sqlite", database=str(where))
     try:
@@ -250,12 +250,12 @@ def _url(where: str | Path) -> URL:
 _URL_FORM = "Write e.g. `sqlite:///runs/rlf.db` or `postgresql+psycopg://user@host/name`."
 
 
-def _place(url: URL) -> str:
+def _show_place(url: URL) -> str:
     file = url.database if url.get_backend_name() == "sqlite" else None
     return file or url.render_as_string(hide_password=True)
 
 
-def _base(url: URL) -> Path | None:
+def _base_folder(url: URL) -> Path | None:
     sqlite = url.get_backend_name() == "sqlite" and url.database
     return Path(url.database or "").parent.resolve() if sqlite else None
 
@@ -301,26 +301,28 @@ def _as_sqlalchemy_error() -> Iterator[None]:
         raise DatabaseError(None, None, error) from error
 
 
-def _engine(url: URL, *, read_only: bool) -> Engine:
+def _make_engine(url: URL, *, read_only: bool) -> Engine:
     sqlite = url.get_backend_name() == "sqlite"
     if sqlite and read_only:
         path = Path(url.database or "")
         engine = create_engine(url, creator=lambda: connect_read_only(path))
         event.listen(engine, "connect", _read_only)
-        event.listen(engine, "begin", _begin)
+        event.listen(engine, "begin", _begin_transaction)
         return engine
     try:
         engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S} if sqlite else {})
     except (ModuleNotFoundError, NoSuchModuleError) as error:
-        raise RlfError(f"{_place(url)}: no driver for this database: {error}. Install it with pip.") from error
+        raise RlfError(f"{_show_place(url)}: no driver for this database: {error}. Install it with pip.") from error
     if sqlite:
-        event.listen(engine, "connect", _configure)
-        event.listen(engine, "begin", _begin)
+        event.listen(engine, "connect", _configure_connection)
+        event.listen(engine, "begin", _begin_transaction)
     return engine
 
 
-def _configure(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = None  # `_begin` opens transactions; the driver's own begin would take no lock.
+def _configure_connection(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = (
+        None  # `_begin_transaction` opens transactions; the driver's own begin would take no lock.
+    )
     use_wal(connection, _PATIENCE_S)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
@@ -330,7 +332,7 @@ def _read_only(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None
 
 
-def _begin(connection: Connection) -> None:
+def _begin_transaction(connection: Connection) -> None:
     if not connection.get_execution_options().get(_WRITES, False):
         connection.exec_driver_sql("BEGIN")
         return

@@ -48,19 +48,19 @@ def _trajectory_key() -> Column[int]:
     return Column("trajectory_ref", Integer, owner, primary_key=True, autoincrement=False)
 
 
-def _number() -> Column[int]:
+def _number_column() -> Column[int]:
     return Column("id", Integer, primary_key=True)
 
 
-def _keys(kind: Any, *names: str) -> list[Column[Any]]:
+def _key_columns(kind: Any, *names: str) -> list[Column[Any]]:
     return [Column(name, kind, primary_key=True, autoincrement=False) for name in names]
 
 
-def _values(kind: Any, *names: str) -> list[Column[Any]]:
+def _value_columns(kind: Any, *names: str) -> list[Column[Any]]:
     return [Column(name, kind, nullable=False) for name in names]
 
 
-def _optional(kind: Any, *names: str) -> list[Column[Any]]:
+def _optional_columns(kind: Any, *names: str) -> list[Column[Any]]:
     return [Column(name, kind) for name in names]
 
 
@@ -73,7 +73,7 @@ CALL_OF_AGENT = "inner IS NOT NULL"
 """Of a call in which an agent worked, with calls of its own."""
 
 
-def _where(condition: str) -> dict[str, Any]:
+def _index_where(condition: str) -> dict[str, Any]:
     """An index of the rows for which a condition holds."""
     return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
@@ -81,23 +81,25 @@ def _where(condition: str) -> dict[str, Any]:
 runs = Table(
     "runs",
     metadata,
-    *_keys(String, "id"),
-    *_values(Text, "name", "status"),
-    *_values(Float, "started"),
-    *_optional(Float, "finished"),
-    *_values(Text, "engine"),
-    *_values(BigInteger, "seed"),
-    *_optional(String, "parent_id", "parent_kind"),  # no foreign key: the parent may be gone, or in another database
-    *_values(Text, "plan", "plan_hash", "code_version", "host", "packages", "command", "folder"),
-    *_optional(Text, "error"),
-    *_values(Integer, "last_step", "pid"),
-    *_values(Text, "node", "boot"),
-    *_values(BigInteger, "pid_ticks"),
-    *_optional(String, "patch_sha256"),
-    *_optional(Integer, "parent_step"),
-    *_optional(Text, "home", "cwd"),
-    *_optional(String, "owner"),
-    *_optional(Float, "heartbeat", "idle_s"),
+    *_key_columns(String, "id"),
+    *_value_columns(Text, "name", "status"),
+    *_value_columns(Float, "started"),
+    *_optional_columns(Float, "finished"),
+    *_value_columns(Text, "engine"),
+    *_value_columns(BigInteger, "seed"),
+    *_optional_columns(
+        String, "parent_id", "parent_kind"
+    ),  # no foreign key: the parent may be gone, or in another database
+    *_value_columns(Text, "plan", "plan_hash", "code_version", "host", "packages", "command", "folder"),
+    *_optional_columns(Text, "error"),
+    *_value_columns(Integer, "last_step", "pid"),
+    *_value_columns(Text, "node", "boot"),
+    *_value_columns(BigInteger, "pid_ticks"),
+    *_optional_columns(String, "patch_sha256"),
+    *_optional_columns(Integer, "parent_step"),
+    *_optional_columns(Text, "home", "cwd"),
+    *_optional_columns(String, "owner"),
+    *_optional_columns(Float, "heartbeat", "idle_s"),
     Index(None, "started"),
 )
 
@@ -105,100 +107,105 @@ files = Table(
     "files",
     metadata,
     _run_key(),
-    *_keys(String, "role", "path"),
-    *_values(Text, "sha256"),
-    *_optional(String, "text_sha256"),
+    *_key_columns(String, "role", "path"),
+    *_value_columns(Text, "sha256"),
+    *_optional_columns(String, "text_sha256"),
 )
 
 steps = Table(
-    "steps", metadata, _run_key(), *_keys(Integer, "step"), *_values(Text, "metrics"), *_values(Float, "finished")
+    "steps",
+    metadata,
+    _run_key(),
+    *_key_columns(Integer, "step"),
+    *_value_columns(Text, "metrics"),
+    *_value_columns(Float, "finished"),
 )
 
 evaluations = Table(
     "evaluations",
     metadata,
     _run_key(),
-    *_keys(Integer, "step"),
-    *_keys(String, "mode"),
-    *_values(Text, "metrics"),
-    *_values(Float, "finished"),
+    *_key_columns(Integer, "step"),
+    *_key_columns(String, "mode"),
+    *_value_columns(Text, "metrics"),
+    *_value_columns(Float, "finished"),
 )
 
 checkpoints = Table(
     "checkpoints",
     metadata,
     _run_key(),
-    *_keys(Integer, "step"),
-    *_values(Text, "path", "sha256"),
-    *_values(Float, "saved"),
-    *_optional(Float, "dropped"),
+    *_key_columns(Integer, "step"),
+    *_value_columns(Text, "path", "sha256"),
+    *_value_columns(Float, "saved"),
+    *_optional_columns(Float, "dropped"),
 )
 
 events = Table(
     "events",
     metadata,
-    _number(),
+    _number_column(),
     _run_key(primary_key=False),
-    *_values(Float, "time"),
-    *_values(Text, "level", "text", "data"),
+    *_value_columns(Float, "time"),
+    *_value_columns(Text, "level", "text", "data"),
     Index(None, "run_id", "id"),
 )
 
 trajectories = Table(
     "trajectories",
     metadata,
-    _number(),
+    _number_column(),
     _run_key(primary_key=False),
-    *_values(String, "phase"),
-    *_values(Integer, "step", "k"),
-    *_values(Text, "trajectory_id", "task_id"),
-    *_values(Integer, "sample_index"),
-    *_optional(Text, "kind"),
-    *_values(Text, "stop"),
-    *_optional(Text, "error", "answer"),
-    *_values(Text, "gold"),
-    *_optional(Float, "reward", "success", "advantage"),
-    *_values(Integer, "num_tokens", "num_sampled", "num_turns", "num_calls"),
-    *_values(Float, "duration_s"),
-    *_optional(String, "task_sha256"),
+    *_value_columns(String, "phase"),
+    *_value_columns(Integer, "step", "k"),
+    *_value_columns(Text, "trajectory_id", "task_id"),
+    *_value_columns(Integer, "sample_index"),
+    *_optional_columns(Text, "kind"),
+    *_value_columns(Text, "stop"),
+    *_optional_columns(Text, "error", "answer"),
+    *_value_columns(Text, "gold"),
+    *_optional_columns(Float, "reward", "success", "advantage"),
+    *_value_columns(Integer, "num_tokens", "num_sampled", "num_turns", "num_calls"),
+    *_value_columns(Float, "duration_s"),
+    *_optional_columns(String, "task_sha256"),
     UniqueConstraint("run_id", "phase", "step", "k"),
     Index(None, "run_id", "reward", info=_LATE),
     Index(None, "run_id", "advantage", info=_LATE),
     Index(None, "run_id", "task_id", "step", info=_LATE),
-    Index("ix_trajectories_failed", "run_id", "phase", "step", "k", info=_LATE, **_where(FAILED)),
+    Index("ix_trajectories_failed", "run_id", "phase", "step", "k", info=_LATE, **_index_where(FAILED)),
 )
 
-payloads = Table("payloads", metadata, _trajectory_key(), *_values(LargeBinary, "data"))
+payloads = Table("payloads", metadata, _trajectory_key(), *_value_columns(LargeBinary, "data"))
 
 tool_calls = Table(
     "tool_calls",
     metadata,
     _trajectory_key(),
-    *_keys(Integer, "turn", "position"),
-    *_values(Text, "name", "arguments", "outcome", "text", "attempts"),
-    *_values(Float, "queue_s", "run_s"),
-    *_values(Boolean, "cached", "truncated"),
-    *_values(BigInteger, "size_bytes"),
-    *_values(Text, "isolation"),
-    *_optional(String, "text_sha256", "original_sha256"),
-    *_optional(Boolean, "coerced"),
-    *_optional(Text, "usage", "structured", "images", "inner"),
-    Index("ix_tool_calls_failed", "name", "outcome", info=_LATE, **_where(CALL_FAILED)),
-    Index("ix_tool_calls_inner", "trajectory_ref", info=_LATE, **_where(CALL_OF_AGENT)),
+    *_key_columns(Integer, "turn", "position"),
+    *_value_columns(Text, "name", "arguments", "outcome", "text", "attempts"),
+    *_value_columns(Float, "queue_s", "run_s"),
+    *_value_columns(Boolean, "cached", "truncated"),
+    *_value_columns(BigInteger, "size_bytes"),
+    *_value_columns(Text, "isolation"),
+    *_optional_columns(String, "text_sha256", "original_sha256"),
+    *_optional_columns(Boolean, "coerced"),
+    *_optional_columns(Text, "usage", "structured", "images", "inner"),
+    Index("ix_tool_calls_failed", "name", "outcome", info=_LATE, **_index_where(CALL_FAILED)),
+    Index("ix_tool_calls_inner", "trajectory_ref", info=_LATE, **_index_where(CALL_OF_AGENT)),
 )
 
 scores = Table(
     "scores",
     metadata,
     _trajectory_key(),
-    *_keys(Integer, "position"),
-    *_values(Text, "term"),
-    *_optional(Float, "value"),
-    *_values(Float, "weight"),
-    *_values(Text, "reason"),
-    *_values(Float, "elapsed_s"),
-    *_optional(String, "state"),
-    *_optional(Text, "turn_values", "usage"),
+    *_key_columns(Integer, "position"),
+    *_value_columns(Text, "term"),
+    *_optional_columns(Float, "value"),
+    *_value_columns(Float, "weight"),
+    *_value_columns(Text, "reason"),
+    *_value_columns(Float, "elapsed_s"),
+    *_optional_columns(String, "state"),
+    *_optional_columns(Text, "turn_values", "usage"),
     sqlite_with_rowid=False,
 )
 
@@ -206,25 +213,29 @@ parse_failures = Table(
     "parse_failures",
     metadata,
     _trajectory_key(),
-    *_keys(Integer, "turn", "position"),
-    *_values(Text, "kind", "message", "raw"),
-    *_values(Integer, "raw_start"),
-    *_values(Boolean, "structural"),
+    *_key_columns(Integer, "turn", "position"),
+    *_value_columns(Text, "kind", "message", "raw"),
+    *_value_columns(Integer, "raw_start"),
+    *_value_columns(Boolean, "structural"),
 )
 
 blobs = Table(
-    "blobs", metadata, *_keys(String, "sha256"), *_values(BigInteger, "size_bytes"), *_values(LargeBinary, "data")
+    "blobs",
+    metadata,
+    *_key_columns(String, "sha256"),
+    *_value_columns(BigInteger, "size_bytes"),
+    *_value_columns(LargeBinary, "data"),
 )
 
-tags = Table("tags", metadata, _run_key(), *_keys(String, "tag"))
+tags = Table("tags", metadata, _run_key(), *_key_columns(String, "tag"))
 
 notes = Table(
     "notes",
     metadata,
-    _number(),
+    _number_column(),
     _run_key(primary_key=False),
-    *_values(Float, "time"),
-    *_values(Text, "text"),
+    *_value_columns(Float, "time"),
+    *_value_columns(Text, "text"),
     Index(None, "run_id"),
 )
 
@@ -232,47 +243,49 @@ exports = Table(
     "exports",
     metadata,
     _run_key(),
-    *_keys(String, "path"),
-    *_values(Text, "kind"),
-    *_values(Integer, "step"),
-    *_values(Text, "sha256"),
-    *_values(Float, "made"),
+    *_key_columns(String, "path"),
+    *_value_columns(Text, "kind"),
+    *_value_columns(Integer, "step"),
+    *_value_columns(Text, "sha256"),
+    *_value_columns(Float, "made"),
 )
 
 collections = Table(
     "collections",
     metadata,
     _run_key(),
-    *_keys(String, "phase"),
-    *_keys(Integer, "step"),
-    *_values(Integer, "num_trajectories"),
-    *_values(BigInteger, "num_tokens", "num_sampled"),
-    *_values(Integer, "num_calls"),
+    *_key_columns(String, "phase"),
+    *_key_columns(Integer, "step"),
+    *_value_columns(Integer, "num_trajectories"),
+    *_value_columns(BigInteger, "num_tokens", "num_sampled"),
+    *_value_columns(Integer, "num_calls"),
 )
 
 tool_totals = Table(
     "tool_totals",
     metadata,
     _run_key(),
-    *_keys(String, "phase"),
-    *_keys(Integer, "step"),
-    *_keys(String, "name", "outcome"),
-    *_values(Integer, "num_calls", "num_cached", "num_truncated"),
-    *_values(Float, "run_s", "max_run_s", "queue_s"),
+    *_key_columns(String, "phase"),
+    *_key_columns(Integer, "step"),
+    *_key_columns(String, "name", "outcome"),
+    *_value_columns(Integer, "num_calls", "num_cached", "num_truncated"),
+    *_value_columns(Float, "run_s", "max_run_s", "queue_s"),
 )
 
 changes = Table(
     "changes",
     metadata,
     _run_key(),
-    *_keys(Integer, "step"),
-    *_keys(String, "role", "path"),
-    *_values(Text, "old_sha256", "sha256"),
-    *_optional(String, "text_sha256"),
-    *_values(Float, "accepted"),
+    *_key_columns(Integer, "step"),
+    *_key_columns(String, "role", "path"),
+    *_value_columns(Text, "old_sha256", "sha256"),
+    *_optional_columns(String, "text_sha256"),
+    *_value_columns(Float, "accepted"),
 )
 
-costs = Table("costs", metadata, _run_key(), *_keys(String, "phase", "kind", "name"), *_values(Text, "usage"))
+costs = Table(
+    "costs", metadata, _run_key(), *_key_columns(String, "phase", "kind", "name"), *_value_columns(Text, "usage")
+)
 
 OF_TRAJECTORY = (payloads, tool_calls, scores, parse_failures)
 """What hangs on a trajectory."""

@@ -49,21 +49,23 @@ class TextIndex:
             read: the whole text of one; None where it is not kept.
         """
         try:
-            with closing(self._open()) as connection:
-                known = self._known(connection, run_id)
-                self._add(connection, run_id, [head for head in heads if _key(head) not in known], read)
-                known = self._known(connection, run_id)
-                query = _query(connection, text)
-                found = set() if query is None else _matching(connection, query)
+            with closing(self._open_index()) as connection:
+                known = self._read_known(connection, run_id)
+                self._add_texts(
+                    connection, run_id, [head for head in heads if _trajectory_key(head) not in known], read
+                )
+                known = self._read_known(connection, run_id)
+                query = _make_query(connection, text)
+                found = set() if query is None else _find_matching(connection, query)
         except sqlite3.Error:
             yield from heads
             return
         for head in heads:
-            place = known.get(_key(head))
+            place = known.get(_trajectory_key(head))
             if query is None or place is None or place in found:
                 yield head
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_index(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=5.0)
         try:
             connection.executescript(_TABLES)
@@ -72,11 +74,11 @@ class TextIndex:
             raise
         return connection
 
-    def _known(self, connection: sqlite3.Connection, run_id: str) -> dict[Key, int]:
+    def _read_known(self, connection: sqlite3.Connection, run_id: str) -> dict[Key, int]:
         rows = connection.execute("SELECT phase, step, k, duration, id FROM place WHERE run = ?", (run_id,))
         return {(phase, step, k, duration): place for phase, step, k, duration, place in rows}
 
-    def _add(
+    def _add_texts(
         self,
         connection: sqlite3.Connection,
         run_id: str,
@@ -89,13 +91,13 @@ class TextIndex:
                     text = read(head)
                     if text is None:
                         continue
-                    row = (run_id, *_key(head))
+                    row = (run_id, *_trajectory_key(head))
                     cursor = connection.execute(
                         "INSERT OR IGNORE INTO place (run, phase, step, k, duration) VALUES (?, ?, ?, ?, ?)", row
                     )
                     if cursor.rowcount:
                         words = "INSERT INTO words (rowid, text) VALUES (?, ?)"
-                        connection.execute(words, (cursor.lastrowid, _plain(text)))
+                        connection.execute(words, (cursor.lastrowid, _fold_text(text)))
 
 
 def all_text(stored: StoredTrajectory) -> str:
@@ -107,39 +109,39 @@ def all_text(stored: StoredTrajectory) -> str:
     return "\n".join(parts)
 
 
-def _key(head: TrajectorySummary) -> Key:
+def _trajectory_key(head: TrajectorySummary) -> Key:
     return head.phase, head.step, head.k, head.duration_s
 
 
-def _plain(text: str) -> str:
+def _fold_text(text: str) -> str:
     return text.lower().encode("utf-8", "replace").decode()
 
 
-def _query(connection: sqlite3.Connection, text: str) -> str | None:
+def _make_query(connection: sqlite3.Connection, text: str) -> str | None:
     """What the words of every trajectory with the text match; None where that says nothing.
 
     The first word of a text may be the end of a longer one, and the last one the beginning.
     """
-    lowered = _plain(text)
+    lowered = _fold_text(text)
     if not lowered.isascii():
         return None
     parts = []
     for word in _WORD.finditer(lowered):
         is_first, is_last = word.start() == 0, word.end() == len(lowered)
         if is_first:
-            terms = _terms(connection, f"%{word[0]}{'%' if is_last else ''}")
+            terms = _find_terms(connection, f"%{word[0]}{'%' if is_last else ''}")
             parts += [] if terms is None else [f"({' OR '.join(terms)})"] if terms else [_NOTHING]
         else:
             parts.append(f'"{word[0]}"{" *" if is_last else ""}')
     return " AND ".join(parts) or None
 
 
-def _terms(connection: sqlite3.Connection, pattern: str) -> list[str] | None:
+def _find_terms(connection: sqlite3.Connection, pattern: str) -> list[str] | None:
     """The words of the index that are like a pattern, quoted; None where they are too many to ask for."""
     rows = connection.execute("SELECT term FROM vocabulary WHERE term LIKE ? LIMIT ?", (pattern, _MAX_TERMS + 1))
     found = [f'"{term}"' for (term,) in rows]
     return None if len(found) > _MAX_TERMS else found
 
 
-def _matching(connection: sqlite3.Connection, query: str) -> set[int]:
+def _find_matching(connection: sqlite3.Connection, query: str) -> set[int]:
     return {row[0] for row in connection.execute("SELECT rowid FROM words WHERE words MATCH ?", (query,))}

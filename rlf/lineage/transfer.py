@@ -37,7 +37,7 @@ def copy_run(source: Store, target: Store, run_id: str) -> bool:
     placed = _Placed(source, target)
     with source.read() as reading:
         row = dict(reading.execute(select(tables.runs).where(tables.runs.c.id == run_id)).one()._mapping)
-        lease = _announce(target, placed.row(row, "folder"))
+        lease = _insert_run(target, placed.row(row, "folder"))
         if lease is None:
             return False
         try:
@@ -55,7 +55,7 @@ def copy_run(source: Store, target: Store, run_id: str) -> bool:
     return True
 
 
-def _announce(target: Store, row: dict[str, Any]) -> Lease | None:
+def _insert_run(target: Store, row: dict[str, Any]) -> Lease | None:
     """Writes a run's own row, which nothing shows yet; None where the target has the run."""
     runs, run_id = tables.runs, row["id"]
     with target.write() as writing:
@@ -101,7 +101,7 @@ def _copy_rows(reading: Connection, writing: Connection, table: Table, run_id: s
     rows = [dict(row._mapping) for row in reading.execute(select(table).where(table.c.run_id == run_id))]
     if table in (tables.checkpoints, tables.exports):
         rows = [placed.row(row) for row in rows]
-    _insert(writing, table, [_without_number(table, row) for row in rows])
+    _insert_rows(writing, table, [_without_number(table, row) for row in rows])
 
 
 def _copy_trajectories(reading: Connection, target: Store, lease: Lease) -> None:
@@ -123,17 +123,17 @@ def _copy_batch(reading: Connection, writing: Connection, ids: Sequence[int]) ->
     stored = writing.execute(insert(table).returning(table.c.id, *place), new_rows).all()
     new_by_place = {(row.phase, row.step, row.k): row.id for row in stored}
     new_by_old = {row.id: new_by_place[row.phase, row.step, row.k] for row in rows}
-    parts = {part: _parts(reading, part, ids) for part in tables.OF_TRAJECTORY}
+    parts = {part: _read_parts(reading, part, ids) for part in tables.OF_TRAJECTORY}
     copy_blobs(reading, writing, blob_names(rows, parts[tables.tool_calls]))
     for part, found in parts.items():
         _insert_bulk(writing, part, [(new_by_old[row[0]], *row[1:]) for row in found])
 
 
-def _parts(reading: Connection, table: Table, ids: Sequence[int]) -> Sequence[Any]:
+def _read_parts(reading: Connection, table: Table, ids: Sequence[int]) -> Sequence[Any]:
     return reading.execute(select(table).where(table.c.trajectory_ref.in_(ids))).all()
 
 
-def _insert(writing: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+def _insert_rows(writing: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     if rows:
         writing.execute(insert(table), rows)
 

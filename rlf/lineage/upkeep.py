@@ -81,7 +81,9 @@ def thin(store: Store, run_id: str, keep: Keep) -> int:
     with store.read() as connection:
         check_stopped(store, connection, run_id)
         refs = list(
-            connection.execute(select(tables.trajectories.c.id).where(*_goes(connection, run_id, keep))).scalars()
+            connection.execute(
+                select(tables.trajectories.c.id).where(*_conditions_of_thinned(connection, run_id, keep))
+            ).scalars()
         )
     for start in range(0, len(refs), _BATCH):
         with store.write() as connection:  # a batch at a time: others write in between
@@ -93,7 +95,7 @@ def thin(store: Store, run_id: str, keep: Keep) -> int:
     return len(refs)
 
 
-def _goes(connection: Connection, run_id: str, keep: Keep) -> Iterator[ColumnElement[bool]]:
+def _conditions_of_thinned(connection: Connection, run_id: str, keep: Keep) -> Iterator[ColumnElement[bool]]:
     columns = tables.trajectories.c
     here = (columns.run_id == run_id, columns.phase == TRAIN)
     yield from here
@@ -163,7 +165,7 @@ def _read_named(connection: Connection) -> set[str]:
 def find_damage(store: Store) -> Iterator[str]:
     """What is wrong in the database, in words; nothing where all is well. Reads all of it once."""
     with store.read() as connection:
-        for look in (_database, _rows, _contents, _payloads, _sums):
+        for look in (_check_database, _check_rows, _check_contents, _check_payloads, _check_sums):
             yield from _run_look(look, connection)
         for run_id in _cut_imports(store, connection):
             yield f"run {run_id}: its import was cut off. Import it again, or free the room with `rlf runs gc`"
@@ -178,7 +180,7 @@ def _run_look(look: Callable[[Connection], Iterator[str]], connection: Connectio
         yield f"the file: {look.__name__.removeprefix('_')} cannot be read to the end: {words}"
 
 
-def _rows(connection: Connection) -> Iterator[str]:
+def _check_rows(connection: Connection) -> Iterator[str]:
     """Rows that do not hold what their table says; contents and payloads are read by looks of their own."""
     driver = connection.connection.dbapi_connection
     if not isinstance(driver, sqlite3.Connection):
@@ -193,7 +195,7 @@ def _rows(connection: Connection) -> Iterator[str]:
                     yield f"table {table.name}: a row is damaged: {fault}"
 
 
-def _database(connection: Connection) -> Iterator[str]:
+def _check_database(connection: Connection) -> Iterator[str]:
     if connection.dialect.name == "sqlite":
         for line in connection.execute(text("PRAGMA integrity_check")).scalars():
             if line != "ok":
@@ -202,7 +204,7 @@ def _database(connection: Connection) -> Iterator[str]:
             yield f"table {row[0]}: row {row[1]} belongs to a row of {row[2]} that is not there"
 
 
-def _contents(connection: Connection) -> Iterator[str]:
+def _check_contents(connection: Connection) -> Iterator[str]:
     for row in connection.execute(select(tables.blobs)).yield_per(_BATCH):
         if not is_whole(row.sha256, row.data):
             yield f"blob {row.sha256[:12]}: its content is not what its name says"
@@ -217,7 +219,7 @@ def _cut_originals(connection: Connection) -> set[str]:
     return set(connection.execute(select(column).where(column.is_not(None)).distinct()).scalars())
 
 
-def _payloads(connection: Connection) -> Iterator[str]:
+def _check_payloads(connection: Connection) -> Iterator[str]:
     trajectories, payloads = tables.trajectories.c, tables.payloads.c
     query = select(trajectories.trajectory_id, trajectories.run_id, trajectories.num_tokens, payloads.data)
     joined = query.join(tables.payloads, payloads.trajectory_ref == trajectories.id)
@@ -230,7 +232,7 @@ def _payloads(connection: Connection) -> Iterator[str]:
             yield f"run {row.run_id}: trajectory {row.trajectory_id}: its tokens cannot be read"
 
 
-def _sums(connection: Connection) -> Iterator[str]:
+def _check_sums(connection: Connection) -> Iterator[str]:
     trajectories, sums = tables.trajectories.c, tables.collections.c
     unfinished = select(tables.runs.c.id).where(tables.runs.c.status == IMPORTING)
     counted = (

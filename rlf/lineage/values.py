@@ -47,17 +47,17 @@ AnyRow = Row[tuple[Any, ...]]
 
 def value(kind: type[T], row: AnyRow, **known: Any) -> T:
     """A row as a value whose fields are named as its columns; `known` fields are given."""
-    return kind(**_columns(kind, row, **known))
+    return kind(**_pick_columns(kind, row, **known))
 
 
-def _columns(kind: Any, row: AnyRow, **known: Any) -> dict[str, Any]:
+def _pick_columns(kind: Any, row: AnyRow, **known: Any) -> dict[str, Any]:
     names = (field.name for field in fields(kind) if field.name not in known)
     return {name: getattr(row, name) for name in names} | known
 
 
 def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: Path | None) -> Run:
     """A run whose folder is at `folder` now; one that says running while no process owns it was interrupted."""
-    status, gone = _status(row, lease_folder)
+    status, gone = _read_status(row, lease_folder)
     kind = ParentKind(row.parent_kind) if row.parent_kind else None
     told = {name: json.loads(getattr(row, name)) for name in ("plan", "host", "packages")}
     record = value(RunRecord, row, folder=folder, files=files, parent_kind=kind, **told)
@@ -66,12 +66,12 @@ def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: P
 
 def run_line(row: AnyRow, lease_folder: Path | None) -> RunLine:
     """A run's line, its status as that of `run`."""
-    status, gone = _status(row, lease_folder)
+    status, gone = _read_status(row, lease_folder)
     kind = ParentKind(row.parent_kind) if row.parent_kind else None
     return value(RunLine, row, status=status, process_gone=gone, parent_kind=kind, idle_s=row.idle_s or 0.0)
 
 
-def _status(row: AnyRow, lease_folder: Path | None) -> tuple[RunStatus, bool]:
+def _read_status(row: AnyRow, lease_folder: Path | None) -> tuple[RunStatus, bool]:
     """A run's status, and whether its process is gone without a word."""
     status = RunStatus(row.status)
     gone = status is RunStatus.RUNNING and not has_owner(row, lease_folder)
@@ -133,16 +133,16 @@ def stored_trajectory(
     for turn in values["turns"]:
         turn |= {"calls": [], "failures": []}
     for call in calls:
-        values["turns"][call.turn]["calls"].append(_call(call, blobs))
+        values["turns"][call.turn]["calls"].append(_call_json(call, blobs))
     for failure in failures:
-        failed = _columns(ParseFailure, failure, position=failure.raw_start)
+        failed = _pick_columns(ParseFailure, failure, position=failure.raw_start)
         values["turns"][failure.turn]["failures"].append(failed)
     values |= {"id": row.trajectory_id, "task": task} | {name: getattr(row, name) for name in _OF_TRAJECTORY}
-    scored = _columns(Scored, row, trajectory=values, scores=list(map(_score, scores)))
+    scored = _pick_columns(Scored, row, trajectory=values, scores=list(map(_make_score, scores)))
     return StoredTrajectory(head, read(Scored, scored))
 
 
-def _call(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
+def _call_json(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
     """The written form of a call and its result."""
     result = {name: getattr(row, name) for name in _PLAIN} | {"coerced": bool(row.coerced)}
     result |= {name: json.loads(text) for name in _JSON if (text := getattr(row, name)) is not None}
@@ -166,7 +166,7 @@ _JSON = ("attempts", "usage", "structured")
 
 def found_calls(row: AnyRow, blobs: Mapping[str, bytes]) -> Iterator[FoundCall]:
     """The calls of a row joined with the place of its trajectory: its own, then those inside of it."""
-    own = read(CallRecord, _call(row, blobs))
+    own = read(CallRecord, _call_json(row, blobs))
     yield _make_found_call(row, own.call, own.result, "")
     yield from _found_inside(row, own.result, "")
 
@@ -197,6 +197,6 @@ def _make_found_call(row: AnyRow, call: ToolCall, result: ToolResult, inside: st
     )
 
 
-def _score(row: AnyRow) -> dict[str, Any]:
+def _make_score(row: AnyRow) -> dict[str, Any]:
     parts = {name: json.loads(getattr(row, name) or "null") for name in ("turn_values", "usage")}
-    return _columns(Score, row, state=row.state or ScoreState.SCORED, **parts)
+    return _pick_columns(Score, row, state=row.state or ScoreState.SCORED, **parts)

@@ -53,11 +53,13 @@ def _golds_lost_in(tasks: Sequence[Task], by: Normalization) -> dict[str, str]:
 
 
 def _about_golds(by: Normalization, lost: dict[str, str], num_tasks: int) -> str:
-    shown = ", ".join(f"{_short(gold)} as {_short(left)}" for gold, left in list(lost.items())[:_MOST_SHOWN])
+    shown = ", ".join(
+        f"{_shorten_text(gold)} as {_shorten_text(left)}" for gold, left in list(lost.items())[:_MOST_SHOWN]
+    )
     message = f"got {by}, which destroys the meaning of gold answers ({len(lost)} in {num_tasks} tasks): {shown}. "
     other = "`normalize: text`" if by is Normalization.SQUAD else "`rule: math`, `rule: regex` or `kind: python`"
     return f"{message}Write {other}."
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return repr(text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}...")

@@ -53,7 +53,7 @@ def planned_values(plan: Plan, loaded: LoadedSpec) -> list[PlannedValue]:
     """Every value, in the order of the spec's sections."""
     values = plan.model_dump(mode="json", by_alias=True)["spec"]
     nodes = {path: node for path, node in walk(loaded.tree) if path}
-    return [PlannedValue(dotted(path), value, *_origin(nodes.get(path))) for path, value in _leaves(values, ())]
+    return [PlannedValue(dotted(path), value, *_origin_of(nodes.get(path))) for path, value in _list_leaves(values, ())]
 
 
 def differences(left: Sequence[PlannedValue], right: Sequence[PlannedValue]) -> list[Difference]:
@@ -64,21 +64,21 @@ def differences(left: Sequence[PlannedValue], right: Sequence[PlannedValue]) -> 
     return [pair for pair in pairs if pair.left is None or pair.right is None or pair.left.value != pair.right.value]
 
 
-def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+def _list_leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     """Scalars, lists of scalars and empty collections, and values that are the user's own JSON."""
     if path and path[-1] in _WHOLE:
         yield path, value
     elif isinstance(value, dict) and value:
         for key, child in value.items():
-            yield from _leaves(child, (*path, key))
+            yield from _list_leaves(child, (*path, key))
     elif isinstance(value, list) and any(isinstance(child, dict | list) for child in value):
         for index, child in enumerate(value):
-            yield from _leaves(child, (*path, index))
+            yield from _list_leaves(child, (*path, index))
     else:
         yield path, value
 
 
-def _origin(node: Node | None) -> tuple[Source, str]:
+def _origin_of(node: Node | None) -> tuple[Source, str]:
     if node is None:
         return Source.DEFAULT, ""
     given = node.place.file == OVERRIDE

@@ -149,8 +149,8 @@ def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
 
 def _find_both(train: Sequence[Task], asked: Sequence[Task]) -> list[tuple[str, str]]:
     """The ids of each task that is asked and trained on."""
-    trained = {_question(task): task.id for task in reversed(train)}
-    return [(task.id, trained[question]) for task in asked if (question := _question(task)) in trained]
+    trained = {_question_words(task): task.id for task in reversed(train)}
+    return [(task.id, trained[question]) for task in asked if (question := _question_words(task)) in trained]
 
 
 def _golds_agree(subject: Subject) -> Iterator[Fault]:
@@ -170,16 +170,17 @@ def _find_differing(tasks: Sequence[Task]) -> list[tuple[str, str]]:
     return [
         (first[key].id, task.id)
         for task in tasks
-        if _text(first.setdefault(key := f"{_question(task)} {task.images}", task).answer) != _text(task.answer)
+        if _normalize_text(first.setdefault(key := f"{_question_words(task)} {task.images}", task).answer)
+        != _normalize_text(task.answer)
     ]
 
 
-def _question(task: Task) -> str:
+def _question_words(task: Task) -> str:
     """What is asked, without what every question begins with, and without case, spaces and punctuation."""
-    return _text(task.messages[-1].content)
+    return _normalize_text(task.messages[-1].content)
 
 
-def _text(value: object) -> str:
+def _normalize_text(value: object) -> str:
     """A value's words; signs and points between digits count, as do texts without any word."""
     text = unicodedata.normalize("NFKC", str(value)).casefold()
     return " ".join(_WORDS.findall(text)) or text.strip()
@@ -202,7 +203,7 @@ def _temperature_is_one(subject: Subject) -> Iterator[Fault]:
 
 def _answers_outweigh_shape(subject: Subject) -> Iterator[Fault]:
     terms = subject.loaded.spec.rewards
-    shaping = [term for term in terms if _shapes(term)]
+    shaping = [term for term in terms if _rewards_form(term)]
     weight, rest = (sum(t.peak_weight for t in group) for group in (shaping, [t for t in terms if t not in shaping]))
     if weight > rest:
         names = ", ".join(repr(term.name) for term in shaping)
@@ -210,7 +211,7 @@ def _answers_outweigh_shape(subject: Subject) -> Iterator[Fault]:
         yield subject.loaded.fault(("rewards",), f"{message}right. Give them less weight.")
 
 
-def _shapes(term: Term) -> bool:
+def _rewards_form(term: Term) -> bool:
     """Whether a term pays for the form of a trajectory whatever its answer is."""
     return term.kind == "rule" and not term.needs_answer and term.when is None
 

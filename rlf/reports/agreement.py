@@ -61,7 +61,7 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Pearson's correlation of the ranks, ties sharing theirs, Spearman 1904. None where either never varies."""
     from scipy.stats import rankdata
 
-    return _pearson(rankdata(one).tolist(), rankdata(other).tolist()) if one else None
+    return _pearson_correlation(rankdata(one).tolist(), rankdata(other).tolist()) if one else None
 
 
 def length_bias(scores: Sequence[float], lengths: Sequence[int], labels: Sequence[float]) -> float | None:
@@ -79,7 +79,7 @@ def length_bias(scores: Sequence[float], lengths: Sequence[int], labels: Sequenc
         at = [k for k, each in enumerate(levels) if each == level]
         for ranks, into in ((rankdata([scores[k] for k in at]), xs), (rankdata([lengths[k] for k in at]), ys)):
             into += (ranks - ranks.mean()).tolist()
-    return _pearson(xs, ys)
+    return _pearson_correlation(xs, ys)
 
 
 def self_preference(own: Sequence[float], others: Sequence[float]) -> Estimate:
@@ -105,15 +105,15 @@ def position_bias(orders: Sequence[tuple[float, float]]) -> PositionBias | None:
     """
     if not orders:
         return None
-    flipped = fmean(_winner(straight) != _winner(1 - swapped) for straight, swapped in orders)
+    flipped = fmean(_winner_sign(straight) != _winner_sign(1 - swapped) for straight, swapped in orders)
     return PositionBias(flipped, fmean(each for order in orders for each in order))
 
 
-def _winner(value: float) -> int:
+def _winner_sign(value: float) -> int:
     return (value > 0.5) - (value < 0.5)
 
 
-def _pearson(one: Sequence[float], other: Sequence[float]) -> float | None:
+def _pearson_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
     mean_one, mean_other = fmean(one), fmean(other)
     xs, ys = [x - mean_one for x in one], [y - mean_other for y in other]
     size = math.sqrt(sum(x * x for x in xs) * sum(y * y for y in ys))

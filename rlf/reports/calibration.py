@@ -51,7 +51,7 @@ def compare_with_labels(term: JudgeTerm, judged: Sequence[Judged], threshold: fl
     scored = [each for each in judged if each.said.value is not None]
     values = [each.said.value or 0.0 for each in scored]
     labels = [each.item.label for each in scored]
-    judged_as, labelled_as = ([_class(term, each, threshold) for each in side] for side in (values, labels))
+    judged_as, labelled_as = ([_class_of(term, each, threshold) for each in side] for side in (values, labels))
     classes = list(zip(judged_as, labelled_as, strict=True))
     lengths = [len(each.item.trajectory.answer or "") for each in scored]
     residuals = {True: list[float](), False: list[float]()}
@@ -75,7 +75,7 @@ def compare_with_labels(term: JudgeTerm, judged: Sequence[Judged], threshold: fl
     )
 
 
-def _class(term: JudgeTerm, value: float, threshold: float) -> str:
+def _class_of(term: JudgeTerm, value: float, threshold: float) -> str:
     if term.compare is Compare.PAIRWISE:
         return "tie" if value == 0.5 else "first" if value > 0.5 else "second"
     return "good" if value >= threshold else "bad"

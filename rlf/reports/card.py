@@ -67,7 +67,7 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
     tried += _tried_apart(reader, run_id, step)
     charts = main_charts([Course("", [report.steps], [own])])[:2]
     image = charts_svg(charts) if charts else None
-    return Card(report, step, tuple(tried), tuple(_controls(reader, run_id)), licence, usage, image)
+    return Card(report, step, tuple(tried), tuple(_find_controls(reader, run_id)), licence, usage, image)
 
 
 def _describe_evaluation(reader: Reader, run_id: str, of: str, found: Evaluation) -> Tried:
@@ -90,7 +90,7 @@ def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[Tried]:
                 yield _describe_evaluation(reader, record.id, f"step {step}, {where} ({record.id})", found)
 
 
-def _controls(reader: Reader, run_id: str) -> Iterator[tuple[Run, Evaluation]]:
+def _find_controls(reader: Reader, run_id: str) -> Iterator[tuple[Run, Evaluation]]:
     for control_id, tags in reader.tags().items():
         found = [item for item in reader.evaluations(control_id) if "success" in item.metrics]
         if CONTROL in tags and control_id != run_id and found:
@@ -106,15 +106,15 @@ def card_markdown(card: Card) -> str:
         f"# {visible(record.name)}",
         f"A language model that calls tools, trained by reinforcement learning with rlf for "
         f"{card.step} updates, as run `{record.id}`.",
-        *_usage(card),
-        _base(card, record, spec),
-        _tools(spec),
-        _rewards(spec),
-        _training(card, spec),
-        _evaluations(card),
+        *_show_usage(card),
+        _show_base(card, record, spec),
+        _show_tools(spec),
+        _show_rewards(spec),
+        _show_training(card, spec),
+        _show_evaluations(card),
         _controls_part(card),
-        _limits(spec),
-        _repeat(record),
+        _show_limits(spec),
+        _show_repeat(record),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -134,12 +134,12 @@ def _is_hub_id(path: str) -> bool:
     return path.count("/") == 1 and not path.startswith(("/", ".", "builtin:"))
 
 
-def _usage(card: Card) -> Iterator[str]:
+def _show_usage(card: Card) -> Iterator[str]:
     if card.usage:
         yield "\n".join(["```sh", *(f"{command}  # {what}" for what, command in card.usage), "```"])
 
 
-def _base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
+def _show_base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
     adapters, base = spec["model"].get("lora"), _without_folders(spec["model"]["path"])
     how = f"adapters of rank {adapters['rank']}, merged" if adapters else "all weights"
     rows = [
@@ -147,11 +147,11 @@ def _base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
         ("licence of the base", card.licence or "not known: see the base"),
         ("trained", how),
     ]
-    rows += [(_ROLES[file.role], _file(file)) for file in record.files if file.role in _ROLES]
-    return _sheet("Made from", ("", ""), rows)
+    rows += [(_ROLES[file.role], _show_file(file)) for file in record.files if file.role in _ROLES]
+    return _make_sheet("Made from", ("", ""), rows)
 
 
-def _file(file: FileRecord) -> str:
+def _show_file(file: FileRecord) -> str:
     return f"`{visible(_without_folders(file.path))}`, hash in the lineage `{file.sha256}`"
 
 
@@ -163,40 +163,40 @@ def _without_folders(path: str) -> str:
 _ROLES = {"model": "weights", "tokenizer": "tokenizer", "template": "chat template", "data": "data"}
 
 
-def _tools(spec: Mapping[str, Any]) -> str:
+def _show_tools(spec: Mapping[str, Any]) -> str:
     rows = []
     for tool in spec.get("tools", ()):
         schema = tool.get("inputSchema") or tool.get("input_schema") or {}
         arguments = ", ".join(schema.get("properties", {})) or "none"
         rows.append((visible(tool["name"]), visible(tool["description"]), visible(arguments)))
-    return _sheet("Tools", ("tool", "what it does", "arguments"), rows) if rows else "## Tools\n\nNone."
+    return _make_sheet("Tools", ("tool", "what it does", "arguments"), rows) if rows else "## Tools\n\nNone."
 
 
-def _rewards(spec: Mapping[str, Any]) -> str:
+def _show_rewards(spec: Mapping[str, Any]) -> str:
     rows = [
-        (visible(term["name"]), visible(_kind(term)), _compact(term.get("weight", 1.0)))
+        (visible(term["name"]), visible(_term_kind(term)), _compact_value(term.get("weight", 1.0)))
         for term in spec.get("rewards", ())
     ]
-    return _sheet("Rewards", ("term", "kind", "weight"), rows, note="The first term is what counts as success.")
+    return _make_sheet("Rewards", ("term", "kind", "weight"), rows, note="The first term is what counts as success.")
 
 
-def _kind(term: Mapping[str, Any]) -> str:
+def _term_kind(term: Mapping[str, Any]) -> str:
     return ": ".join(str(term[key]) for key in ("kind", "rule") if term.get(key))
 
 
-def _training(card: Card, spec: Mapping[str, Any]) -> str:
+def _show_training(card: Card, spec: Mapping[str, Any]) -> str:
     train = spec["train"]
     keys = {key: value for key, value in train.items() if value is not None and key != "algorithm"}
-    rows = [("algorithm", _compact(train.get("algorithm")))]
-    rows += [(key, _compact(value)) for key, value in keys.items()]
+    rows = [("algorithm", _compact_value(train.get("algorithm")))]
+    rows += [(key, _compact_value(value)) for key, value in keys.items()]
     rollout = spec.get("rollout", {})
-    rows += [(f"rollout.{key}", _compact(rollout[key])) for key in _SAMPLING if key in rollout]
+    rows += [(f"rollout.{key}", _compact_value(rollout[key])) for key in _SAMPLING if key in rollout]
     rows += [("engine", str(spec["engine"]["kind"])), ("seed", str(card.report.run.record.seed))]
     image = [f"![held-out success by step]({CURVE})"] if card.image is not None else []
-    return "\n\n".join([_sheet("Training", ("setting", "value"), rows), *image])
+    return "\n\n".join([_make_sheet("Training", ("setting", "value"), rows), *image])
 
 
-def _evaluations(card: Card) -> str:
+def _show_evaluations(card: Card) -> str:
     rows = []
     for tried in card.evaluations:
         metrics = tried.found.metrics
@@ -213,7 +213,7 @@ def _evaluations(card: Card) -> str:
     header = ("model", "mode", "success", "chances", "reward", "questions", "failed", "by kind")
     note = "In brackets 95 % Wilson intervals over questions; step 0 is the base. Failed: trajectories that something "
     note += "outside the model broke, left out of the rest."
-    return _sheet("Evaluations", header, rows, note=note)
+    return _make_sheet("Evaluations", header, rows, note=note)
 
 
 def _controls_part(card: Card) -> str:
@@ -224,10 +224,10 @@ def _controls_part(card: Card) -> str:
         (visible(run.record.name), run.record.id, f"{found.mode}, step {found.step}", success_words(found.metrics))
         for run, found in card.controls
     ]
-    return _sheet("Controls", ("run", "id", "evaluated", "success"), rows, note=verdict)
+    return _make_sheet("Controls", ("run", "id", "evaluated", "success"), rows, note=verdict)
 
 
-def _limits(spec: Mapping[str, Any]) -> str:
+def _show_limits(spec: Mapping[str, Any]) -> str:
     limits = {
         key: value for key, value in spec.get("rollout", {}).items() if key in _MODEL_LIMITS and value is not None
     }
@@ -236,10 +236,12 @@ def _limits(spec: Mapping[str, Any]) -> str:
         "other questions, of longer conversations or other languages, and the reward terms are all that it was trained "
         "for."
     )
-    return _sheet("Limits", ("limit", "value"), [(key, _compact(value)) for key, value in limits.items()], note=note)
+    return _make_sheet(
+        "Limits", ("limit", "value"), [(key, _compact_value(value)) for key, value in limits.items()], note=note
+    )
 
 
-def _repeat(record: RunRecord) -> str:
+def _show_repeat(record: RunRecord) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in record.packages.items())
     commands = [record.command, f"rlf runs reproduce {record.id}"]
     return "\n\n".join(
@@ -251,11 +253,11 @@ def _repeat(record: RunRecord) -> str:
     )
 
 
-def _sheet(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], note: str = "") -> str:
+def _make_sheet(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], note: str = "") -> str:
     return sheet_markdown(Sheet(title, note, header, tuple(rows)))
 
 
-def _compact(value: Any) -> str:
+def _compact_value(value: Any) -> str:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):

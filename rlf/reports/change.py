@@ -77,10 +77,12 @@ def read_changes(reader: Reader, run_id: str) -> tuple[Change, ...]:
     by_mode: dict[str, list[Evaluation]] = {}
     for evaluation in reader.evaluations(run_id):
         by_mode.setdefault(evaluation.mode, []).append(evaluation)
-    return tuple(_change(reader, run_id, by_mode[mode]) for mode in sorted(by_mode, key=lambda mode: mode != "sampled"))
+    return tuple(
+        _read_change(reader, run_id, by_mode[mode]) for mode in sorted(by_mode, key=lambda mode: mode != "sampled")
+    )
 
 
-def _change(reader: Reader, run_id: str, found: Sequence[Evaluation]) -> Change:
+def _read_change(reader: Reader, run_id: str, found: Sequence[Evaluation]) -> Change:
     def trial(evaluation: Evaluation) -> Trial:
         wanted = TrajectoryFilter(phase=evaluation.mode, step=evaluation.step)
         return Trial(evaluation, tuple(reader.trajectories(run_id, wanted)))
@@ -105,21 +107,21 @@ def shifts(changes: Sequence[Change]) -> list[Shift | None]:
 
     A question's samples are averaged where it has several.
     """
-    sides = [_successes(change) for change in changes]
-    findings = judge([_evidence(*side) for side in sides])
+    sides = [_success_by_side(change) for change in changes]
+    findings = judge([_find_evidence(*side) for side in sides])
     return [
         None if finding is None else Shift(finding, flips(change), len(before.keys() & after.keys()))
         for change, (before, after), finding in zip(changes, sides, findings, strict=True)
     ]
 
 
-def _successes(change: Change) -> tuple[dict[str, float], dict[str, float]]:
+def _success_by_side(change: Change) -> tuple[dict[str, float], dict[str, float]]:
     """Mean success of each question before and after, within 0 to 1 as in the evaluation's own figure."""
     after = () if change.after is None else change.after.tries
     return success_by_task(change.before.tries), success_by_task(after)
 
 
-def _evidence(before: dict[str, float], after: dict[str, float]) -> Evidence | None:
+def _find_evidence(before: dict[str, float], after: dict[str, float]) -> Evidence | None:
     binary = all(_is_binary(value) for side in (before, after) for value in side.values())
     return paired_evidence(before, after, binary=binary)
 

@@ -119,12 +119,12 @@ def read_evaluations(
     Args:
         original_by_id: of those that repeat a run's evaluation, or another one, that run.
     """
-    rows = [row for run_id in run_ids for row in _rows(reader, run_id)]
+    rows = [row for run_id in run_ids for row in _read_rows(reader, run_id)]
     repeats = [_read_repeat(reader, run_id, original) for run_id, original in original_by_id.items()]
     return EvaluationReport(tuple(rows), tuple(repeat for repeat in repeats if repeat.num_compared))
 
 
-def _rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
+def _read_rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
     record = reader.get_run(run_id).record
     cost_usd: dict[str, float] = defaultdict(float)
     for cost in reader.costs(run_id):
@@ -132,10 +132,10 @@ def _rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
             cost_usd[phase] += value
     for found in sorted(reader.evaluations(run_id), key=lambda item: (item.mode != "sampled", item.mode)):
         tries = reader.trajectories(run_id, TrajectoryFilter(phase=found.mode, step=found.step))
-        yield _row(run_id, record.plan["evaluation"]["target"], found, tries, cost_usd[found.mode])
+        yield _make_row(run_id, record.plan["evaluation"]["target"], found, tries, cost_usd[found.mode])
 
 
-def _row(
+def _make_row(
     run_id: str, target: str, found: Evaluation, tries: Sequence[TrajectorySummary], cost_usd: float
 ) -> EvaluationRow:
     metrics, counted = found.metrics, [item for item in tries if item.reward is not None]
@@ -151,7 +151,7 @@ def _row(
         num_questions=int(metrics.get("num_questions", 0)),
         num_samples=len(tries),
         num_failed=len(tries) - len(counted),
-        causes=dict(Counter(_cause(item) for item in tries if item.reward is None)),
+        causes=dict(Counter(_find_cause(item) for item in tries if item.reward is None)),
         failed_calls=_failed_calls(metrics),
         success=metrics.get("success"),
         low=low,
@@ -160,7 +160,7 @@ def _row(
         pass_all=_by_k(metrics, "pass^"),
         reward=metrics.get("reward/mean"),
         terms=means,
-        kinds=tuple(_kinds(tries)),
+        kinds=tuple(_rate_kinds(tries)),
         solves={name.removeprefix(_SOLVE): value for name, value in metrics.items() if name.startswith(_SOLVE)},
         num_calls=fmean(item.num_calls for item in tries) if tries else 0.0,
         num_turns=fmean(item.num_turns for item in tries) if tries else 0.0,
@@ -189,7 +189,7 @@ def _is_term(name: str) -> bool:
     return name.startswith("rewards/") and name.endswith("/mean")
 
 
-def _cause(item: TrajectorySummary) -> str:
+def _find_cause(item: TrajectorySummary) -> str:
     return (item.error or "a reward term").split("\n")[0][:120]
 
 
@@ -197,7 +197,7 @@ def _by_k(metrics: dict[str, float], prefix: str) -> dict[int, float]:
     return {int(name.removeprefix(prefix)): value for name, value in metrics.items() if name.startswith(prefix)}
 
 
-def _kinds(tries: Sequence[TrajectorySummary]) -> Iterator[KindRate]:
+def _rate_kinds(tries: Sequence[TrajectorySummary]) -> Iterator[KindRate]:
     kind_by_task = {item.task_id: item.kind for item in tries}
     rates: dict[str, list[float]] = defaultdict(list)
     for task, success in success_by_task(tries).items():
@@ -243,7 +243,7 @@ def evaluations_view(report: EvaluationReport) -> Group:
     """The report for people: targets, each with a letter, then tables of what they came to, by kind and by term."""
     run_ids = list(dict.fromkeys(row.run_id for row in report.rows))
     letters = dict(zip(run_ids, _LETTERS, strict=False)) if len(run_ids) > 1 else {}
-    parts: list[Table | Text] = [*_legend(report.rows, letters), Text(), _main_table(report.rows, letters)]
+    parts: list[Table | Text] = [*_show_legend(report.rows, letters), Text(), _main_table(report.rows, letters)]
     if any(row.kinds for row in report.rows):
         parts += [Text(), _kind_table(report.rows, letters)]
     if any(row.solves for row in report.rows):
@@ -254,21 +254,21 @@ def evaluations_view(report: EvaluationReport) -> Group:
     return Group(*parts, *([Text()] if lines else []), *map(Text, lines))
 
 
-def _legend(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Iterator[Text]:
+def _show_legend(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Iterator[Text]:
     """`A  20260101-120000-abcd@40  (evaluation 20260102-090000-efgh)`."""
     for run_id, target in {row.run_id: row.target for row in rows}.items():
         before = f"{letters[run_id]}  " if run_id in letters else ""
         yield Text(f"{before}{visible(target)}  ", "bold").append(f"evaluation {run_id}", "dim not bold")
 
 
-def _labels(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> dict[str, list[str]]:
+def _label_columns(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> dict[str, list[str]]:
     """The columns that say of what a row is."""
     label = {"": [letters.get(row.run_id, "?") for row in rows]} if letters else {}
     return label | {"mode": [row.mode for row in rows]}
 
 
 def _main_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
-    columns = _labels(rows, letters)
+    columns = _label_columns(rows, letters)
     intervals = [None if row.low is None or row.high is None else (row.low, row.high) for row in rows]
     columns["success (95 % CI)"] = [rate(row.success, each) for row, each in zip(rows, intervals, strict=True)]
     for k in sorted({k for row in rows for k in row.pass_at if k > 1}):
@@ -287,23 +287,23 @@ def _main_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Ta
     }
     if any(row.cost_usd for row in rows):
         columns["cost"] = [dollars(row.cost_usd) for row in rows]
-    return _table(columns)
+    return _make_table(columns)
 
 
 def _kind_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
-    columns = _labels(rows, letters)
+    columns = _label_columns(rows, letters)
     for name in sorted({kind.kind for row in rows for kind in row.kinds}):
         found = [next((kind for kind in row.kinds if kind.kind == name), None) for row in rows]
         most = max(kind.num_questions for kind in found if kind is not None)
         columns[f"{visible(name)} ({most})"] = [
             "–" if kind is None else rate(kind.success, (kind.low, kind.high)) for kind in found
         ]
-    return _table(columns)
+    return _make_table(columns)
 
 
 def _solve_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
     """Solve-F1 with precision and recall, over all and by kind: precision never stands alone."""
-    columns = _labels(rows, letters)
+    columns = _label_columns(rows, letters)
     for name in sorted({name.removeprefix("f1") for row in rows for name in row.solves if name.startswith("f1")}):
         columns[visible(name.removeprefix("/")) or "Solve-F1 (P, R)"] = [
             f"{row.solves['f1' + name]:.3f} ({row.solves['p' + name]:.2f}, {row.solves['r' + name]:.2f})"
@@ -311,17 +311,17 @@ def _solve_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> T
             else "–"
             for row in rows
         ]
-    return _table(columns)
+    return _make_table(columns)
 
 
 def _term_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
-    columns = _labels(rows, letters)
+    columns = _label_columns(rows, letters)
     for term in dict.fromkeys(term for row in rows for term in row.terms):
         columns[visible(term)] = [decimal(row.terms.get(term)) for row in rows]
-    return _table(columns)
+    return _make_table(columns)
 
 
-def _table(columns: dict[str, list[str]]) -> Table:
+def _make_table(columns: dict[str, list[str]]) -> Table:
     return plain_table(tuple(columns), zip(*columns.values(), strict=True), left=("", "mode"))
 
 

@@ -62,11 +62,11 @@ def judge(found: Sequence[Evidence | None]) -> list[Finding | None]:
     """What several differences of one report show; None where there is no evidence of one."""
     present = [one for one in found if one is not None]
     p_values = [one.p for one in present]
-    judged = iter(map(_finding, present, holm(p_values), holm_levels(p_values, ALPHA)))
+    judged = iter(map(_make_finding, present, holm(p_values), holm_levels(p_values, ALPHA)))
     return [None if one is None else next(judged) for one in found]
 
 
-def _finding(one: Evidence, p_adjusted: float, level: float) -> Finding:
+def _make_finding(one: Evidence, p_adjusted: float, level: float) -> Finding:
     low, high = one.interval_at(1 - level)
     if p_adjusted > ALPHA:
         low, high = min(low, 0.0), max(high, 0.0)
@@ -117,7 +117,7 @@ def unpaired_evidence(left: Sequence[float], right: Sequence[float]) -> Evidence
     sides = [(math.fsum(side), len(side)) for side in (left, right)]
     p = _newcombe_p(*sides)
     if all(value in (0.0, 1.0) for value in (*left, *right)):
-        p = max(p, _fisher(*sides))
+        p = max(p, _fisher_p(*sides))
     return Evidence(fmean(right) - fmean(left), p, lambda level: newcombe_interval(sides[0], sides[1], level))
 
 
@@ -131,7 +131,7 @@ def _newcombe_p(left: tuple[float, int], right: tuple[float, int]) -> float:
     return high
 
 
-def _fisher(left: tuple[float, int], right: tuple[float, int]) -> float:
+def _fisher_p(left: tuple[float, int], right: tuple[float, int]) -> float:
     from scipy.stats import fisher_exact
 
     table = [[round(successes), n - round(successes)] for successes, n in (left, right)]

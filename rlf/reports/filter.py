@@ -43,11 +43,11 @@ def compile_filter(text: str, names: Mapping[str, str]) -> Test:
         RlfError: it is no such expression, or speaks of something else.
     """
     if len(text) > _MAX_CHARS:
-        raise _refusal(text[:40] + "...", f"longer than {_MAX_CHARS} characters")
+        raise _make_refusal(text[:40] + "...", f"longer than {_MAX_CHARS} characters")
     try:
         tree = ast.parse(_spans_as_seconds(text), mode="eval")
     except SyntaxError as error:
-        raise _refusal(text, f"{error.msg}") from error
+        raise _make_refusal(text, f"{error.msg}") from error
     return _compile_node(tree.body, text, names)
 
 
@@ -72,17 +72,21 @@ def _compile_node(node: ast.expr, text: str, names: Mapping[str, str]) -> Test:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return lambda facts: -number
         case ast.Compare(left=left, ops=ops, comparators=rights):
-            return _comparison([part(side) for side in (left, *rights)], [_COMPARE.get(type(op)) for op in ops], text)
+            return _make_comparison(
+                [part(side) for side in (left, *rights)], [_COMPARE.get(type(op)) for op in ops], text
+            )
         case ast.Name(id=name):
             if name not in names:
-                raise _refusal(text, f"unknown name {name!r}{nearest(name, list(names))} (known: {', '.join(names)})")
+                raise _make_refusal(
+                    text, f"unknown name {name!r}{nearest(name, list(names))} (known: {', '.join(names)})"
+                )
             return lambda facts: facts.get(name)
         case ast.Constant(value=str() | int() | float() as value):
             return lambda facts: value
-    raise _refusal(text, f"`{ast.unparse(node)}` is not understood")
+    raise _make_refusal(text, f"`{ast.unparse(node)}` is not understood")
 
 
-def _comparison(sides: list[Test], compare: list[Callable[[Any, Any], bool] | None], text: str) -> Test:
+def _make_comparison(sides: list[Test], compare: list[Callable[[Any, Any], bool] | None], text: str) -> Test:
     def test(facts: Facts) -> bool:
         values = [side(facts) for side in sides]
         try:
@@ -91,10 +95,10 @@ def _comparison(sides: list[Test], compare: list[Callable[[Any, Any], bool] | No
                 for left, holds, right in zip(values, compare, values[1:], strict=False)
             )
         except TypeError as error:
-            raise _refusal(text, f"compares unlike things: {error}") from error
+            raise _make_refusal(text, f"compares unlike things: {error}") from error
 
     return test
 
 
-def _refusal(text: str, reason: str) -> RlfError:
+def _make_refusal(text: str, reason: str) -> RlfError:
     return RlfError(f'{text!r}: {reason}. Write e.g. `success > 0.8 and spec == "search" and started > -7d`.')

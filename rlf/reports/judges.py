@@ -45,9 +45,9 @@ def judge_totals(steps: Sequence[Step], evaluations: Sequence[Evaluation]) -> li
                 term,
                 sum(metrics.get(tokens, 0.0) for metrics in every),
                 sum(metrics.get(cost, 0.0) for metrics in every),
-                _mean(metrics.get(tokens, 0.0) for metrics in trained),
-                _mean(metrics.get(cost, 0.0) for metrics in trained),
-                _mean(metrics[cached] for metrics in trained if cached in metrics),
+                _mean_or_none(metrics.get(tokens, 0.0) for metrics in trained),
+                _mean_or_none(metrics.get(cost, 0.0) for metrics in trained),
+                _mean_or_none(metrics[cached] for metrics in trained if cached in metrics),
                 kappas[-1] if kappas else None,
             )
         )
@@ -71,6 +71,6 @@ def judge_rows(judges: Sequence[JudgeTotals]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _mean(values: Iterable[float]) -> float | None:
+def _mean_or_none(values: Iterable[float]) -> float | None:
     found = list(values)
     return sum(found) / len(found) if found else None

@@ -25,12 +25,12 @@ class Margin:
         inner = options.update(width=max(1, options.max_width - len(self.mark)), height=None)
         lines = console.render_lines(self.content, inner, pad=False)
         style = console.get_style(self.style)
-        for line in self._cut(lines):
+        for line in self._cut_lines(lines):
             yield Segment(self.mark, style)
             yield from line
             yield Segment.line()
 
-    def _cut(self, lines: list[list[Segment]]) -> Iterator[list[Segment]]:
+    def _cut_lines(self, lines: list[list[Segment]]) -> Iterator[list[Segment]]:
         if self.max_lines is None or len(lines) <= self.max_lines:
             yield from lines
             return

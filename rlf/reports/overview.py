@@ -52,7 +52,7 @@ class Overview:
 def read_overviews(reader: Reader) -> list[Overview]:
     """Every run, newest first."""
     latest, tags = reader.latest_evaluations(), reader.tags()
-    return [_overview(run, latest.get(run.id), tags.get(run.id, ())) for run in reader.run_lines()]
+    return [_make_overview(run, latest.get(run.id), tags.get(run.id, ())) for run in reader.run_lines()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class OverviewPage:
 def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: str | None, limit: int) -> OverviewPage:
     """The runs that `rlf runs list` shows for a filter and an order, from behind a run's id on."""
     if wanted is None and sort is None:
-        return _newest(reader, after, limit)
+        return _newest_page(reader, after, limit)
     every = read_overviews(reader)
     found = chosen(every, wanted, sort)
     ids = [item.run_id for item in found]
@@ -81,16 +81,16 @@ def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: 
     return OverviewPage(tuple(page), len(found), len(every), following)
 
 
-def _newest(reader: Reader, after: str | None, limit: int) -> OverviewPage:
+def _newest_page(reader: Reader, after: str | None, limit: int) -> OverviewPage:
     """A page of all runs, for which nothing else is read."""
     lines, num_runs = reader.run_lines(after=after, limit=limit + 1), reader.num_runs()
     shown = lines[:limit]
     latest, tags = reader.latest_evaluations([line.id for line in shown]), reader.tags()
-    page = tuple(_overview(line, latest.get(line.id), tags.get(line.id, ())) for line in shown)
+    page = tuple(_make_overview(line, latest.get(line.id), tags.get(line.id, ())) for line in shown)
     return OverviewPage(page, num_runs, num_runs, shown[-1].id if len(lines) > limit else None)
 
 
-def _overview(run: RunLine, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:
+def _make_overview(run: RunLine, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:
     return Overview(
         run_id=run.id,
         name=run.name,
@@ -132,14 +132,14 @@ def chosen(overviews: Sequence[Overview], wanted: str | None, sort: str | None) 
     if sort is not None and sort not in NAMES:
         raise RlfError(f"--sort: unknown name {sort!r}{nearest(sort, list(NAMES))} (known: {', '.join(NAMES)}).")
     test = (lambda _: True) if wanted is None else compile_filter(wanted, NAMES)
-    kept = [(item, facts) for item in overviews if test(facts := _facts(item))]
+    kept = [(item, facts) for item in overviews if test(facts := _filter_facts(item))]
     if sort is not None:
         with_it = [pair for pair in kept if pair[1][sort] is not None]
         kept = sorted(with_it, key=lambda pair: pair[1][sort], reverse=True) + [p for p in kept if p[1][sort] is None]
     return [item for item, _ in kept]
 
 
-def _facts(item: Overview) -> dict[str, Any]:
+def _filter_facts(item: Overview) -> dict[str, Any]:
     return {
         "run_id": item.run_id,
         "spec": item.name,
@@ -187,16 +187,16 @@ def fitting_columns(overviews: Sequence[Overview], columns: Sequence[str], width
     """The columns that fit the screen: the least informative are left out first; ids always stay."""
     kept = list(columns)
     for name in _GIVE_WAY:
-        if sum(_width(overviews, column) + _PADDING for column in kept) <= width:
+        if sum(_column_width(overviews, column) + _PADDING for column in kept) <= width:
             break
         kept = [column for column in kept if column != name]
     return kept
 
 
-def _width(overviews: Sequence[Overview], column: str) -> int:
+def _column_width(overviews: Sequence[Overview], column: str) -> int:
     if column in ("parent", "tags"):  # which wrap
         return len(column)
-    return max(len(_HEADERS.get(column, column)), *(_cell(item, column).cell_len for item in overviews))
+    return max(len(_HEADERS.get(column, column)), *(_make_cell(item, column).cell_len for item in overviews))
 
 
 def overview_table(overviews: Sequence[Overview], columns: Sequence[str]) -> Table:
@@ -209,11 +209,11 @@ def overview_table(overviews: Sequence[Overview], columns: Sequence[str]) -> Tab
         no_wrap = not gives_way and name != "run_id"
         table.add_column(_HEADERS.get(name, name), justify=justify, no_wrap=no_wrap, overflow=overflow)
     for item in overviews:
-        table.add_row(*(_cell(item, name) for name in columns))
+        table.add_row(*(_make_cell(item, name) for name in columns))
     return table
 
 
-def _cell(item: Overview, name: str) -> Text:
+def _make_cell(item: Overview, name: str) -> Text:
     match name:
         case "status":
             return Text(str(item.status), STATUS_STYLES[item.status])
@@ -226,7 +226,7 @@ def _cell(item: Overview, name: str) -> Text:
         case "tags":
             return Text(visible(" ".join(item.tags)))
         case _:
-            fact = _facts(item)[name]
+            fact = _filter_facts(item)[name]
             return Text("" if fact is None else visible(str(fact)))
 
 

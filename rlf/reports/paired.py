@@ -38,7 +38,7 @@ def tango_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: f
     """
     if num_pairs < 1 or min(num_gained, num_lost) < 0 or num_gained + num_lost > num_pairs:
         raise ValueError(f"got {num_gained} gained and {num_lost} lost of {num_pairs} pairs; expected n >= 1 of both")
-    return _limits(num_gained, num_lost, num_pairs, NormalDist().inv_cdf((1 + confidence) / 2))
+    return _find_limits(num_gained, num_lost, num_pairs, NormalDist().inv_cdf((1 + confidence) / 2))
 
 
 def flips_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: float = 0.95) -> Interval:
@@ -48,14 +48,14 @@ def flips_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: f
     only the factor would let it in, the interval is the plain one.
     """
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    found = _limits(num_gained, num_lost, num_pairs, z * math.sqrt(num_pairs / max(1, num_pairs - 1)))
+    found = _find_limits(num_gained, num_lost, num_pairs, z * math.sqrt(num_pairs / max(1, num_pairs - 1)))
     rejected = mcnemar(num_gained, num_lost) <= 1 - confidence + _ROUNDING
     if rejected and found.low <= 0 <= found.high:
-        return _limits(num_gained, num_lost, num_pairs, z)
+        return _find_limits(num_gained, num_lost, num_pairs, z)
     return found
 
 
-def _limits(gained: int, lost: int, n: int, z: float) -> Interval:
+def _find_limits(gained: int, lost: int, n: int, z: float) -> Interval:
     return Interval(-_upper_limit(lost, gained, n, z), _upper_limit(gained, lost, n, z))
 
 
@@ -64,14 +64,14 @@ def _upper_limit(gained: int, lost: int, n: int, z: float) -> float:
     low, high = (gained - lost) / n, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        if _score(gained, lost, n, middle) >= -z:
+        if _score_statistic(gained, lost, n, middle) >= -z:
             low = middle
         else:
             high = middle
     return high
 
 
-def _score(gained: int, lost: int, n: int, difference: float) -> float:
+def _score_statistic(gained: int, lost: int, n: int, difference: float) -> float:
     b = (2 * n - gained + lost) * difference - gained - lost
     c = -lost * difference * (1 - difference)
     share_lost = (math.sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)

@@ -56,14 +56,14 @@ class Progress:
     def after(self, event: RunEvent, now_s: float) -> Progress:
         """The state once `event` happened at `now_s`."""
         if isinstance(event, StepFinished | EvaluationFinished | Interrupted):
-            return self._after_spending(event)._after(event, now_s)
-        return self._after(event, now_s)
+            return self._after_spending(event)._advance_by(event, now_s)
+        return self._advance_by(event, now_s)
 
     def _after_spending(self, event: StepFinished | EvaluationFinished | Interrupted) -> Progress:
         spent = costs_by_name(event.trajectories)
         return replace(self, costs_usd=_add_costs(self.costs_usd, spent)) if spent else self
 
-    def _after(self, event: RunEvent, now_s: float) -> Progress:
+    def _advance_by(self, event: RunEvent, now_s: float) -> Progress:
         match event:
             case StepFinished():
                 return self._after_step(event, now_s)

@@ -94,8 +94,8 @@ def p_value(p: float) -> str:
 
 def visible(text: str) -> str:
     """Text that a model or a tool wrote, made harmless: control and direction characters show as `\\x1b`."""
-    return _UNSAFE.sub(lambda match: _escape(ord(match.group())), text)
+    return _UNSAFE.sub(lambda match: _escape_code(ord(match.group())), text)
 
 
-def _escape(code: int) -> str:
+def _escape_code(code: int) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

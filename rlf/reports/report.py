@@ -76,9 +76,9 @@ def read_report(reader: Reader, run_id: str) -> Report:
 
 def report_view(report: Report, options: str = "", opening: ReadOpening = no_opening) -> RenderableType:
     """Renders a report, its result first and what it was made from last; to be printed as `summary_view` says."""
-    parts: list[RenderableType] = [_title(report.run), _status(report.run), verdict_text(report.verdict)]
+    parts: list[RenderableType] = [_show_title(report.run), _show_status(report.run), verdict_text(report.verdict)]
     parts += [change_view(report.summary, report.verdict.line), Text()]
-    parts.append(_grid(_course(report)))
+    parts.append(_make_grid(_show_course(report)))
     if report.tools:
         parts += [Text(), plain_table(TOOL_COLUMNS, tool_rows(report.tools), left=("tool", "outcomes"))]
     if report.judges:
@@ -86,10 +86,10 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
     if report.costs:
         parts += [Text(), costs_table(report.costs)]
     parts += [*example_parts(report.summary, options, opening), Text()]
-    return Group(*parts, _grid(_origin(report.run, options)))
+    return Group(*parts, _make_grid(_show_origin(report.run, options)))
 
 
-def _grid(rows: Iterable[tuple[str, Text]]) -> Table:
+def _make_grid(rows: Iterable[tuple[str, Text]]) -> Table:
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
     grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
     grid.add_column(ratio=1)
@@ -98,11 +98,11 @@ def _grid(rows: Iterable[tuple[str, Text]]) -> Table:
     return grid
 
 
-def _title(run: Run) -> RenderableType:
+def _show_title(run: Run) -> RenderableType:
     return Rule(Text(f"{visible(run.record.name)} · {run.record.id}", "bold"), align="left", style="dim")
 
 
-def _status(run: Run) -> Text:
+def _show_status(run: Run) -> Text:
     """How far the run got, and what went wrong."""
     text = Text(visible(status_words(run)), overflow="fold")
     text.stylize(STATUS_STYLES[run.status], 0, len(run.status))
@@ -121,7 +121,7 @@ def run_elapsed_s(run: Run) -> float | None:
     return elapsed_s(run.record.started, run.finished, run.status, run.idle_s)
 
 
-def _origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:
+def _show_origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:
     """What the run was made from."""
     for label, words in origin_facts(run):
         yield label, Text(visible(words), overflow="fold")
@@ -142,12 +142,12 @@ def origin_facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "plan", record.plan_hash[:12]
 
 
-def _course(report: Report) -> Iterator[tuple[str, Text]]:
+def _show_course(report: Report) -> Iterator[tuple[str, Text]]:
     """How training went."""
     for label, name in (("success", "success"), ("reward", "reward/mean")):
         values = [step.metrics[name] for step in report.steps if name in step.metrics]
         if values:
-            yield label, _curve(values, unit=name == "success")
+            yield label, _show_curve(values, unit=name == "success")
     if report.checkpoints:
         newest = report.checkpoints[-1]
         yield "checkpoint", Text(f"step {newest.step}: {visible(newest.path)}", overflow="fold")
@@ -166,7 +166,7 @@ def shown_events(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
     return [event for event in events if "verdict" not in event.data and event not in diagnoses[:-1]]
 
 
-def _curve(values: Sequence[float], *, unit: bool) -> Text:
+def _show_curve(values: Sequence[float], *, unit: bool) -> Text:
     """First and last value of a curve around its drawing."""
     low, high = (0.0, 1.0) if unit else (None, None)
     first, last = (percent(value) if unit else decimal(value) for value in (values[0], values[-1]))

@@ -24,10 +24,10 @@ def sparkline(values: Sequence[float], width: int, low: float | None = None, hig
         return " " * len(shown)
     bottom = min(finite) if low is None else low
     top = max(finite) if high is None else high
-    return "".join(_level(value, bottom, top) for value in shown)
+    return "".join(_draw_level(value, bottom, top) for value in shown)
 
 
-def _level(value: float, low: float, high: float) -> str:
+def _draw_level(value: float, low: float, high: float) -> str:
     if not math.isfinite(value):
         return " "
     # Halves, because the difference of two huge values may overflow.
@@ -39,9 +39,9 @@ def _squeeze_values(values: Sequence[float], width: int) -> list[float]:
     if len(values) <= width:
         return list(values)
     edges = [len(values) * i // width for i in range(width + 1)]
-    return [_mean(values[start:end]) for start, end in pairwise(edges)]
+    return [_mean_of_finite(values[start:end]) for start, end in pairwise(edges)]
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean_of_finite(values: Sequence[float]) -> float:
     finite = [value for value in values if math.isfinite(value)]
     return sum(value / len(finite) for value in finite) if finite else math.nan

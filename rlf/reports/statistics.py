@@ -124,7 +124,7 @@ def welch_interval(
         cautious: Takes df = min(n1, n2) - 1, Hsu 1938, which never claims too often, where the sides differ in number
             and one has fewer than five values: there Welch's df finds a difference of nothing in up to 10 % of cases.
     """
-    found = _welch(left, right, cautious=cautious)
+    found = _welch_error(left, right, cautious=cautious)
     if found is None:
         return None
     error, freedom = found
@@ -135,11 +135,11 @@ def welch_interval(
 
 def welch_p(left: Sequence[float], right: Sequence[float], *, cautious: bool = False) -> float | None:
     """The two-sided p-value of Welch's test that two means are equal. None where nothing varies."""
-    found = _welch(left, right, cautious=cautious)
+    found = _welch_error(left, right, cautious=cautious)
     return None if found is None else student_p((fmean(right) - fmean(left)) / found[0], found[1])
 
 
-def _welch(left: Sequence[float], right: Sequence[float], *, cautious: bool) -> tuple[float, float] | None:
+def _welch_error(left: Sequence[float], right: Sequence[float], *, cautious: bool) -> tuple[float, float] | None:
     """Standard error of the difference and its degrees of freedom."""
     if len(left) < 2 or len(right) < 2:
         return None

@@ -78,37 +78,37 @@ def change_view(summary: Summary, verdict: str = "") -> RenderableType:
     parts: list[RenderableType] = [
         Text(words, "bold") for words in shift_lines(summary.changes, found) if words not in verdict
     ]
-    parts += [_table(summary.changes, found), Text("in brackets: 95 % confidence intervals", style="dim")]
+    parts += [_make_table(summary.changes, found), Text("in brackets: 95 % confidence intervals", style="dim")]
     return Group(*parts)
 
 
 def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Iterator[RenderableType]:
     """One question before and after, turn by turn; nothing where none was gained."""
     if summary.example is not None:
-        yield from _example(summary.example, f"rlf runs show {summary.run_id}{options}", opening)
+        yield from _show_example(summary.example, f"rlf runs show {summary.run_id}{options}", opening)
 
 
-def _table(changes: Sequence[Change], found: Sequence[Shift | None]) -> Table:
+def _make_table(changes: Sequence[Change], found: Sequence[Shift | None]) -> Table:
     first = "held-out success"
-    header = (first, _header("before", changes[0].before), _header("after", changes[0].after), "change")
+    header = (first, _column_header("before", changes[0].before), _column_header("after", changes[0].after), "change")
     table = plain_table(header, left=(first,), wraps=())
     for change, shift in zip(changes, found, strict=True):
         for name, before, after in rate_rows(change):
             whole = not name.startswith("  ")
-            style = _direction(shift) if whole else "none"
-            figures = (_rate(before), _rate(after), Text(difference_words(before.value, after.value), style))
+            style = _choose_colour(shift) if whole else "none"
+            figures = (_show_rate(before), _show_rate(after), Text(difference_words(before.value, after.value), style))
             table.add_row(Text(visible(name)), *figures, style="bold" if whole else None)
     return table
 
 
-def _direction(shift: Shift | None) -> str:
+def _choose_colour(shift: Shift | None) -> str:
     """Colour is a claim too: there is none where no change is shown."""
     if shift is None or not shift.finding.shown:
         return "none"
     return "green" if shift.finding.difference > 0 else "red"
 
 
-def _header(word: str, trial: Trial | None) -> str:
+def _column_header(word: str, trial: Trial | None) -> str:
     return word if trial is None else f"{word} (step {trial.evaluation.step})"
 
 
@@ -117,28 +117,30 @@ def rate_rows(change: Change) -> Iterator[tuple[str, Estimate, Estimate]]:
     before, after = change.before, change.after
     metrics = before.evaluation.metrics
     size = f", n = {metrics['num_questions']:.0f}" if "num_questions" in metrics else ""
-    yield change.mode + size, _overall(before), _overall(after)
+    yield change.mode + size, _overall_success(before), _overall_success(after)
     for kind in sorted(kinds_of(metrics)):
         yield f"  {kind}", _of_kind(before, kind), _of_kind(after, kind)
     for name in sorted(name for name in metrics if name.startswith("pass@")):
-        yield f"  {name}", Estimate(_metrics(before).get(name)), Estimate(_metrics(after).get(name))
+        yield f"  {name}", Estimate(_metrics_of(before).get(name)), Estimate(_metrics_of(after).get(name))
 
 
-def _overall(trial: Trial | None) -> Estimate:
-    return Estimate(_metrics(trial).get("success"), interval_of(_metrics(trial)))
+def _overall_success(trial: Trial | None) -> Estimate:
+    return Estimate(_metrics_of(trial).get("success"), interval_of(_metrics_of(trial)))
 
 
 def _of_kind(trial: Trial | None, kind: str) -> Estimate:
     return (
-        Estimate(None) if trial is None else Estimate(kinds_of(_metrics(trial)).get(kind), kind_interval(trial, kind))
+        Estimate(None)
+        if trial is None
+        else Estimate(kinds_of(_metrics_of(trial)).get(kind), kind_interval(trial, kind))
     )
 
 
-def _metrics(trial: Trial | None) -> Mapping[str, float]:
+def _metrics_of(trial: Trial | None) -> Mapping[str, float]:
     return {} if trial is None else trial.evaluation.metrics
 
 
-def _rate(rate: Estimate) -> Text:
+def _show_rate(rate: Estimate) -> Text:
     text = Text(percent(rate.value))
     return text if rate.interval is None else text.append(f" ({percent_range(*rate.interval)})", "not bold dim")
 
@@ -171,7 +173,7 @@ def _shift_words(shift: Shift, num_modes: int) -> str:
     return f"{words}, {p_value(found.p_adjusted)}{f' by Holm over {num_modes} modes' if num_modes > 1 else ''})"
 
 
-def _example(example: Example, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
+def _show_example(example: Example, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
     for title, stored in (("one held-out question, before", example.before), ("the same, after", example.after)):
         place = f"--phase {stored.summary.phase} --step {stored.summary.step} --trajectory {stored.summary.k}"
         yield Text()

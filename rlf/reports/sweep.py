@@ -61,11 +61,11 @@ def read_sweep(reader: Reader, run_id: str) -> SweepReport:
     members = [run for run in reversed(reader.list_runs()) if run.record.parent_id == sweep.record.id]
     run_by_hash = {run.record.plan_hash: run for run in members}
     planned = sweep.record.plan["members"]
-    rows = [_row(reader, tuple(item["overrides"]), run_by_hash.get(item["plan_hash"])) for item in planned]
+    rows = [_make_row(reader, tuple(item["overrides"]), run_by_hash.get(item["plan_hash"])) for item in planned]
     return SweepReport(sweep.record.id, sweep.record.name, sweep.status, sweep.error, tuple(rows))
 
 
-def _row(reader: Reader, overrides: tuple[str, ...], run: Run | None) -> SweepRow:
+def _make_row(reader: Reader, overrides: tuple[str, ...], run: Run | None) -> SweepRow:
     if run is None:
         return SweepRow(overrides, None, None, 0, None, None)
     evaluations = reader.evaluations(run.record.id)
@@ -79,7 +79,7 @@ def sweep_view(report: SweepReport) -> RenderableType:
     title = Text(f"{visible(report.name)} · {report.run_id} {report.status}", style="bold")
     if report.error is not None:
         title.append(f": {visible(report.error)}", "red")
-    return Group(title, _table(report.rows))
+    return Group(title, _make_table(report.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def member_rows(rows: Sequence[SweepRow]) -> Iterator[tuple[str, ...]]:
         yield visible(" ".join(row.overrides)), row.run_id or MISSING, str(row.status or "not started"), *figures
 
 
-def _table(rows: Sequence[SweepRow]) -> Table:
+def _make_table(rows: Sequence[SweepRow]) -> Table:
     table = plain_table(COLUMNS, left=COLUMNS[:3], wraps=COLUMNS[:1])
     for row, (member, run_id, status, *figures) in zip(rows, member_rows(rows), strict=True):
         style = "dim" if row.status is None else STATUS_STYLES[row.status]

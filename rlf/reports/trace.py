@@ -60,7 +60,7 @@ def find(
         stored = reader.whole(run_id, summary)
         if text is not None and (stored is None or text.lower() not in all_text(stored).lower()):
             continue
-        found.append(Match(summary, _question(stored)))
+        found.append(Match(summary, _read_question(stored)))
         if len(found) == limit:
             break
     return found
@@ -74,10 +74,10 @@ def find_flipped(reader: Reader, run_id: str, limit: int) -> list[Match]:
         for pair in pairs(change)
         if pair.before.success != pair.after.success
     ]
-    return [Match(summary, _question(reader.whole(run_id, summary))) for summary in flipped[:limit]]
+    return [Match(summary, _read_question(reader.whole(run_id, summary))) for summary in flipped[:limit]]
 
 
-def _question(stored: StoredTrajectory | None) -> str:
+def _read_question(stored: StoredTrajectory | None) -> str:
     messages = () if stored is None else stored.scored.trajectory.task.messages
     text = " ".join(messages[-1].content.split()) if messages else ""
     return _cut_text(text)

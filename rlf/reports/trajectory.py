@@ -47,9 +47,9 @@ def trajectory_view(
     texts = [_style_sampled(turn.text) for turn in scored.trajectory.turns] if sampled is None else sampled
     if opening:
         grid.add_row("system", Margin(_style_sampled(opening, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines))
-    for label, content in _rows(scored, max_lines, texts, with_system=not opening):
+    for label, content in _list_rows(scored, max_lines, texts, with_system=not opening):
         grid.add_row(label, content)
-    return Group(_heading(scored.trajectory), grid)
+    return Group(_show_heading(scored.trajectory), grid)
 
 
 def legend() -> Text:
@@ -59,12 +59,12 @@ def legend() -> Text:
     return text.append(FED_MARK, _FED_STYLE).append("observation, never in the loss", "dim")
 
 
-def _heading(trajectory: Trajectory) -> Text:
+def _show_heading(trajectory: Trajectory) -> Text:
     text = Text(visible(trajectory.id), style="bold", overflow="fold")
     return text if trajectory.task.kind is None else text.append(f" · {visible(trajectory.task.kind)}", "not bold dim")
 
 
-def _end(scored: Scored) -> Text:
+def _show_end(scored: Scored) -> Text:
     """How the trajectory ended, its size, its reward."""
     trajectory = scored.trajectory
     text = Text(f"{trajectory.stop} after {counted(len(trajectory.turns), 'turn')}")
@@ -73,7 +73,7 @@ def _end(scored: Scored) -> Text:
     return text.append(" · ", "dim").append(reward, "yellow" if scored.reward is None else "none")
 
 
-def _rows(
+def _list_rows(
     scored: Scored, max_lines: int | None, sampled: Sequence[Text], *, with_system: bool
 ) -> Iterator[tuple[str, RenderableType]]:
     """Every row after the opening, which holds the system message where there is one."""
@@ -88,17 +88,17 @@ def _rows(
         yield "world", Margin(_from_world(world.observation, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines)
     for number, turn in enumerate(trajectory.turns, start=1):
         yield f"turn {number}", Margin(sampled[number - 1], SAMPLED_MARK, _SAMPLED_STYLE, max_lines)
-        yield from _after(turn, max_lines)
+        yield from _rows_after(turn, max_lines)
         yield from _of_world(turn, max_lines)
-    yield "end", _end(scored)
+    yield "end", _show_end(scored)
     if world is not None and world.final_state is not None:
-        yield "final state", Text(visible(_plain(world.final_state)), style="dim", overflow="fold")
+        yield "final state", Text(visible(_to_text(world.final_state)), style="dim", overflow="fold")
     if trajectory.error:
         yield "broken", Text(visible(trajectory.error), style="red", overflow="fold")
     if trajectory.task.answer is not None:
-        yield "gold", Text(visible(_plain(trajectory.task.answer)), overflow="fold")
+        yield "gold", Text(visible(_to_text(trajectory.task.answer)), overflow="fold")
     for place, score in enumerate(scored.scores):
-        yield "" if place else "scores", _score(score)
+        yield "" if place else "scores", _show_score(score)
 
 
 def _style_sampled(text: str, style: str = _SAMPLED_STYLE) -> Text:
@@ -109,13 +109,13 @@ def _style_sampled(text: str, style: str = _SAMPLED_STYLE) -> Text:
     return shown
 
 
-def _after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
+def _rows_after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
     """What a turn led to: results and corrections, or calls and failures that ended the trajectory."""
     fed = turn.observation_end > turn.end
     label = "observation" if fed else "not seen"
     contents = [
-        *(_call(record, fed, max_lines) for record in turn.calls),
-        *(_failure(failure) for failure in turn.failures),
+        *(_show_call(record, fed, max_lines) for record in turn.calls),
+        *(_show_failure(failure) for failure in turn.failures),
     ]
     for content in contents:
         yield label, Margin(content, FED_MARK, _FED_STYLE if fed else _PROMPT_STYLE, max_lines)
@@ -140,18 +140,18 @@ def _from_world(text: str, style: str) -> Text:
     return Text(visible(text), style=style, overflow="fold")
 
 
-def _call(record: CallRecord, fed: bool, max_lines: int | None) -> RenderableType:
+def _show_call(record: CallRecord, fed: bool, max_lines: int | None) -> RenderableType:
     result = record.result
     arguments = json.dumps(dict(record.call.arguments), ensure_ascii=False, default=str)
     head = Text(visible(f"{record.call.name}({arguments}) → "), style="dim", overflow="fold")
     head.append(str(result.outcome), "dim" if result.outcome is Outcome.OK else "not dim red")
-    head.append("".join(f", {fact}" for fact in _circumstances(record)))
+    head.append("".join(f", {fact}" for fact in _list_circumstances(record)))
     style = _FED_STYLE if fed else _PROMPT_STYLE
-    inner = [] if max_lines is not None else [Margin(part, INNER_MARK, "dim", None) for part in _inside(result)]
+    inner = [] if max_lines is not None else [Margin(part, INNER_MARK, "dim", None) for part in _show_inner(result)]
     return Group(head, *inner, Text(visible(result.text), style=style, overflow="fold"))
 
 
-def _inside(result: ToolResult) -> Iterator[RenderableType]:
+def _show_inner(result: ToolResult) -> Iterator[RenderableType]:
     """The turns of an agent, each with its calls, which may be agents' again."""
     for number, turn in enumerate(result.inner, start=1):
         head = Text(f"inner turn {number}", "dim").append(f" ({turn.finish_reason})" if turn.finish_reason else "")
@@ -164,7 +164,7 @@ def _inside(result: ToolResult) -> Iterator[RenderableType]:
         for kind in turn.failures:
             yield Text(f"parse failure: {kind}", "red")
         for made in turn.calls:
-            yield _call(CallRecord(made.call, made.result), True, None)
+            yield _show_call(CallRecord(made.call, made.result), True, None)
 
 
 def _show_spent(usage: Mapping[str, float]) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _show_spent(usage: Mapping[str, float]) -> Iterator[str]:
         yield dollars(usage["cost_usd"])
 
 
-def _circumstances(record: CallRecord) -> Iterator[str]:
+def _list_circumstances(record: CallRecord) -> Iterator[str]:
     result = record.result
     if result.attempts:
         yield latency(result.queue_s + result.run_s)
@@ -188,12 +188,12 @@ def _circumstances(record: CallRecord) -> Iterator[str]:
         yield f"cut from {counted(result.size_bytes, 'byte')}"
 
 
-def _failure(failure: ParseFailure) -> RenderableType:
+def _show_failure(failure: ParseFailure) -> RenderableType:
     head = Text(f"parse failure: {failure.kind}", style="red")
     return Group(head, Text(visible(failure.message), style=_FED_STYLE, overflow="fold"))
 
 
-def _score(score: Score) -> Text:
+def _show_score(score: Score) -> Text:
     style = "yellow" if score.value is None else "bold"
     text = Text(visible(score.term), overflow="fold").append("  ")
     missing = "unscorable" if score.state is ScoreState.SCORED else str(score.state)
@@ -212,5 +212,5 @@ def _show_taken(usage: ScoreUsage) -> Iterator[str]:
         yield f"{usage.num_cached} of {usage.num_replies} replies cached"
 
 
-def _plain(answer: object) -> str:
+def _to_text(answer: object) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)

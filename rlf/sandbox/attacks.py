@@ -53,11 +53,11 @@ def called(name, *arguments):
 """
 
 
-def _outcomes(*outcomes: Outcome) -> frozenset[Outcome]:
+def _outcome_set(*outcomes: Outcome) -> frozenset[Outcome]:
     return frozenset(outcomes)
 
 
-_TIMEOUT = _outcomes(Outcome.TIMEOUT)
+_TIMEOUT = _outcome_set(Outcome.TIMEOUT)
 _PYTHON = (
     Attack("cpu loop", "while True: pass", _TIMEOUT, _LIMITED, wall_s=0.3),
     Attack(
@@ -83,14 +83,14 @@ _PYTHON = (
     Attack(
         "memory bomb",
         "hoard = []\nwhile True:\n    hoard.append(bytearray(1 << 20))",
-        _outcomes(Outcome.MEMORY),
+        _outcome_set(Outcome.MEMORY),
         _LIMITED,
     ),
     Attack(
         "memory bomb of many processes",
         "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        hoard = bytearray(30 << 20)\n"
         "        time.sleep(60)\ntime.sleep(60)",
-        _outcomes(Outcome.MEMORY, Outcome.ERROR),
+        _outcome_set(Outcome.MEMORY, Outcome.ERROR),
     ),
     Attack(
         "memory of no process",
@@ -100,26 +100,26 @@ _PYTHON = (
     Attack(
         "disk bomb",
         "number = 0\nwhile True:\n    number += 1\n    open(str(number), 'wb').write(bytes(1 << 20))",
-        _outcomes(Outcome.ERROR, Outcome.KILLED),
+        _outcome_set(Outcome.ERROR, Outcome.KILLED),
     ),
     Attack(
         "a bomb of empty files",
         "number = 0\nwhile True:\n    number += 1\n    open(str(number), 'wb').close()",
-        _outcomes(Outcome.ERROR, Outcome.KILLED),
+        _outcome_set(Outcome.ERROR, Outcome.KILLED),
     ),
-    Attack("output bomb", "while True: print('x' * 1000)", _outcomes(Outcome.OUTPUT_LIMIT), _LIMITED),
+    Attack("output bomb", "while True: print('x' * 1000)", _outcome_set(Outcome.OUTPUT_LIMIT), _LIMITED),
     Attack(
         "forged answer",
         "import json, os, struct\ntext = json.dumps({'outcome': 'infra', 'sizes': []}).encode()\n"
         "os.write(3, struct.pack('!II', len(text), 0) + text)\nos._exit(0)",
-        _outcomes(Outcome.KILLED),
+        _outcome_set(Outcome.KILLED),
         _LIMITED,
     ),
     Attack(
         "endless answer",
         "import os, struct\nos.write(3, struct.pack('!II', 1 << 31, 1 << 31))\nwhile True:\n"
         "    os.write(3, bytes(1 << 16))",
-        _outcomes(Outcome.KILLED, Outcome.TIMEOUT),
+        _outcome_set(Outcome.KILLED, Outcome.TIMEOUT),
         _LIMITED,
         wall_s=0.5,
     ),
@@ -133,7 +133,7 @@ _PYTHON = (
         "kill(parent) and others",
         _REFUSED + "import os\nfor victim in (os.getppid(), BYSTANDER, 0):\n    tried('', os.kill, victim, 9)\n"
         "tried('', os.killpg, BYSTANDER, 9)\n''",
-        _outcomes(Outcome.OK),
+        _outcome_set(Outcome.OK),
     ),
     Attack(
         "limits of others",
@@ -210,7 +210,7 @@ _PYTHON = (
     ),
     Attack("a link to a key as its file", "import os\nos.symlink(KEY_FILE, 'link')\n''"),
 )
-_ERROR = _outcomes(Outcome.ERROR)
+_ERROR = _outcome_set(Outcome.ERROR)
 _RECURSIVE = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 _JOIN = "t a, t b, t c, t d, t e WHERE a.x + b.x + c.x > d.x + e.x"
 _SQL = (
@@ -222,7 +222,7 @@ _SQL = (
     Attack("SQL PRAGMA", "PRAGMA writable_schema = 1", _ERROR, sql=True),
     Attack("SQL load_extension", "SELECT load_extension('/work/x.so')", _ERROR, sql=True),
     Attack("SQL printf bomb", "SELECT printf('%.*c', 900000000, 'x')", _TIMEOUT, sql=True, wall_s=0.3),
-    Attack("SQL memory bomb", f"{_RECURSIVE} SELECT x FROM n ORDER BY -x", _outcomes(Outcome.MEMORY), sql=True),
+    Attack("SQL memory bomb", f"{_RECURSIVE} SELECT x FROM n ORDER BY -x", _outcome_set(Outcome.MEMORY), sql=True),
     Attack("SQL endless rows", f"{_RECURSIVE} SELECT x FROM n", sql=True),
     Attack("SQL runaway join", f"SELECT count(*) FROM {_JOIN}", _TIMEOUT, sql=True, wall_s=0.3),
 )

@@ -52,12 +52,12 @@ class AttackResult:
 async def run_battery(level: Level, attacks: Sequence[Attack] = ATTACKS) -> AsyncIterator[AttackResult]:
     """Runs the attacks that a level says it stops, one after the other. Raises RlfError where it cannot be started."""
     spec = SandboxSpec(level=LevelChoice(level), limits=_LIMITS, allow_unsafe=level is Level.PROCESS)
-    with _host() as host:
+    with _open_host() as host:
         async with Sandbox(spec, databases=[host.database]) as sandbox:
             await sandbox.run(Request("1"))
             for attack in attacks:
                 if level in attack.levels:
-                    yield await _attack(sandbox, host, attack)
+                    yield await _try_attack(sandbox, host, attack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ class _Host:
             "a process of the host": self.bystander.poll(),
             "mounts of the host": Path("/proc/self/mounts").read_bytes(),
             "the server": sandbox.server_pid,
-            "processes of the sandbox": _processes(sandbox),
+            "processes of the sandbox": _list_processes(sandbox),
             "its working folders": sorted(path.name for path in sandbox.scratch.iterdir()),
         }
 
 
 @contextmanager
-def _host() -> Iterator[_Host]:
+def _open_host() -> Iterator[_Host]:
     secret = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="rlf-host-") as name, socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -120,19 +120,19 @@ def _host() -> Iterator[_Host]:
             bystander.wait()
 
 
-async def _attack(sandbox: Sandbox, host: _Host, attack: Attack) -> AttackResult:
+async def _try_attack(sandbox: Sandbox, host: _Host, attack: Attack) -> AttackResult:
     before, memory = host.state(sandbox), _memory_bytes(sandbox)
     started = perf_counter()
-    execution = await _run(sandbox, host, attack)
+    execution = await _run_attack(sandbox, host, attack)
     wall_s = perf_counter() - started
-    escaped = [*_check_execution(execution, host, attack), *await _after(sandbox, attack)]
+    escaped = [*_check_execution(execution, host, attack), *await _check_next_call(sandbox, attack)]
     escaped += await _find_changes(sandbox, host, before)
     if (growth := _memory_bytes(sandbox) - memory) > MAX_GROWTH_BYTES:
         escaped.append(f"{growth >> 20} MiB of memory stay in use")
     return AttackResult(attack.name, sandbox.level, execution.outcome, wall_s, tuple(escaped))
 
 
-async def _run(sandbox: Sandbox, host: _Host, attack: Attack) -> Execution:
+async def _run_attack(sandbox: Sandbox, host: _Host, attack: Attack) -> Execution:
     limits = _LIMITS.model_copy(update={"wall_s": attack.wall_s})
     if attack.sql:
         return await sandbox.sql(host.database, SqlRequest(attack.text, limits=limits))
@@ -155,7 +155,7 @@ def _check_execution(execution: Execution, host: _Host, attack: Attack) -> Itera
     yield "reached a port of the host"
 
 
-async def _after(sandbox: Sandbox, attack: Attack) -> list[str]:
+async def _check_next_call(sandbox: Sandbox, attack: Attack) -> list[str]:
     """What the next call finds."""
     following = await sandbox.run(Request(attack.after or "''"))
     if following.outcome is not Outcome.OK:
@@ -171,13 +171,17 @@ async def _find_changes(sandbox: Sandbox, host: _Host, before: dict[str, object]
     return [f"changed {name}" for name in before if after[name] != before[name]]
 
 
-def _processes(sandbox: Sandbox) -> list[int]:
+def _list_processes(sandbox: Sandbox) -> list[int]:
     """Processes of the server and its calls, wherever they have gone: the scratch folder is their last word."""
     tag = str(sandbox.scratch).encode()
-    return sorted(int(place.name) for place in Path("/proc").iterdir() if place.name.isdigit() and tag in _words(place))
+    return sorted(
+        int(place.name)
+        for place in Path("/proc").iterdir()
+        if place.name.isdigit() and tag in _read_command_line(place)
+    )
 
 
-def _words(place: Path) -> bytes:
+def _read_command_line(place: Path) -> bytes:
     try:
         return (place / "cmdline").read_bytes()
     except OSError:
@@ -185,4 +189,4 @@ def _words(place: Path) -> bytes:
 
 
 def _memory_bytes(sandbox: Sandbox) -> int:
-    return sum(processes.anonymous_bytes(pid) for pid in (os.getpid(), *_processes(sandbox)))
+    return sum(processes.anonymous_bytes(pid) for pid in (os.getpid(), *_list_processes(sandbox)))

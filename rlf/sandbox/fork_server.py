@@ -43,7 +43,7 @@ class ForkServer:
         self._processes: dict[int, SandboxedProcess] = {}
         self._next = 0
         self._gone = ""
-        self._loop.add_reader(control, self._listen)
+        self._loop.add_reader(control, self._read_packets)
 
     @classmethod
     async def start(cls, launch: Launch) -> ForkServer:
@@ -52,9 +52,9 @@ class ForkServer:
         scratch = Path(tempfile.mkdtemp(prefix="rlf-sandbox-"))
         with tempfile.TemporaryFile() as said, theirs:
             try:
-                popen = _spawn(launch, theirs, scratch, said)
+                popen = _spawn_server(launch, theirs, scratch, said)
                 theirs.close()
-                await _greet(ours, launch, popen, scratch, said)
+                await _send_settings(ours, launch, popen, scratch, said)
             except BaseException:
                 ours.close()
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -102,13 +102,13 @@ class ForkServer:
         if self._gone:
             return
         logger.warning("sandbox server %d given up: %s", self.pid, why)
-        self._disconnect(why)
+        self._mark_gone(why)
         self._popen.kill()
         self._end_all()
 
     async def close(self) -> None:
         """Ends the server and all that it has started, and waits until they are gone."""
-        self._disconnect("the sandbox was closed")
+        self._mark_gone("the sandbox was closed")
         try:
             await asyncio.to_thread(self._popen.wait, _CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -117,7 +117,7 @@ class ForkServer:
         self._end_all()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _disconnect(self, why: str) -> None:
+    def _mark_gone(self, why: str) -> None:
         if not self._gone:
             self._gone = why
             self._loop.remove_reader(self._control)
@@ -128,7 +128,7 @@ class ForkServer:
             process.end(Exit(failed=self._gone))
         self._processes.clear()
 
-    def _listen(self) -> None:
+    def _read_packets(self) -> None:
         while not self._gone:
             try:
                 packet = self._control.recv(_MAX_PACKET)
@@ -146,14 +146,14 @@ class ForkServer:
                 process.end(exit_of(told))
 
 
-def _spawn(launch: Launch, theirs: socket.socket, scratch: Path, said: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn_server(launch: Launch, theirs: socket.socket, scratch: Path, said: IO[bytes]) -> subprocess.Popen[bytes]:
     command = launch.command(theirs.fileno(), scratch)
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment(), pass_fds=(theirs.fileno(),)
     )
 
 
-async def _greet(
+async def _send_settings(
     control: socket.socket, launch: Launch, popen: subprocess.Popen[bytes], scratch: Path, said: IO[bytes]
 ) -> None:
     """Sends the settings and waits for the server to say that it is ready."""

@@ -67,8 +67,8 @@ class Launch:
         Raises LevelUnavailable where the machine plainly lacks what the level is made of.
         """
         _refuse_other_machines(self.level)
-        python = _python("/" if self.level is Level.NAMESPACES else str(_SANDBOX), control)
-        return [*(self._bubblewrap() if self.level is Level.NAMESPACES else ()), *python, str(scratch)]
+        python = _python_command("/" if self.level is Level.NAMESPACES else str(_SANDBOX), control)
+        return [*(self._bubblewrap_command() if self.level is Level.NAMESPACES else ()), *python, str(scratch)]
 
     def settings(self, scratch: Path) -> dict[str, Any]:
         """The first packet. `scratch`: the host's folder for calls that have no file system of their own."""
@@ -77,7 +77,7 @@ class Launch:
         return {
             "level": self.level,
             "scratch": str(scratch),
-            "readable": [] if inside else [str(path) for path in self._readable(scratch)],
+            "readable": [] if inside else [str(path) for path in self._readable_paths(scratch)],
             "first_user": _FIRST_USER,
             "num_users": _NUM_USERS,
             "environment": {**_ENVIRONMENT, "HOME": home, "TMPDIR": home},
@@ -85,12 +85,12 @@ class Launch:
             "imports": list(self.packages.imports),
         }
 
-    def _readable(self, scratch: Path) -> Iterator[Path]:
+    def _readable_paths(self, scratch: Path) -> Iterator[Path]:
         yield from map(Path, (*_SYSTEM, "/etc/ld.so.cache", *_DEVICES))
         yield from (_interpreter_root(), packages_folder(scratch))
         yield from (*self.packages.entries, *self.databases)
 
-    def _bubblewrap(self) -> list[str]:
+    def _bubblewrap_command(self) -> list[str]:
         program = shutil.which(BUBBLEWRAP)
         if program is None:
             raise LevelUnavailable(self.level, "bubblewrap is not installed.", f"Run `{INSTALL_BUBBLEWRAP}`.")
@@ -98,11 +98,11 @@ class Launch:
         if os.getuid() != 0:
             words += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
         words += ["--die-with-parent", "--new-session", "--hostname", "sandbox"]
-        words += [word for bind in self._tree() for word in bind]
+        words += [word for bind in self._mount_options() for word in bind]
         words += ["--proc", "/proc", "--remount-ro", "/", "--chdir", "/", "--clearenv"]
         return words + [word for item in _HASH_SEED.items() for word in ("--setenv", *item)]
 
-    def _tree(self) -> Iterator[tuple[str, ...]]:
+    def _mount_options(self) -> Iterator[tuple[str, ...]]:
         """The file system of the server, which only reads."""
         root = _interpreter_root()
         parents = [str(path) for path in reversed(root.parents[:-1])]
@@ -153,13 +153,13 @@ def _refuse_other_machines(level: Level) -> None:
         raise LevelUnavailable(level, "the kernel has no Landlock (Linux 5.13 or later, and `landlock` among `lsm=`).")
 
 
-def _python(folder: str, control: int) -> list[str]:
+def _python_command(folder: str, control: int) -> list[str]:
     """Starts `guest.server` by hand, since nothing else of rlf is there; `-S -s -P`: the standard library alone."""
     start = f"import sys; sys.path.insert(0, {folder!r}); import guest.server as s; del sys.path[0]; s.main({control})"
-    return [_interpreter(), "-S", "-s", "-P", "-B", "-c", start]
+    return [_interpreter_path(), "-S", "-s", "-P", "-B", "-c", start]
 
 
-def _interpreter() -> str:
+def _interpreter_path() -> str:
     """The real file: a virtual environment's link says nothing where the environment is not."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 

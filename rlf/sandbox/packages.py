@@ -28,40 +28,40 @@ def find_packages(names: Sequence[str]) -> Packages:
     wanted = [(name, True) for name in names]
     imports: list[str] = []
     for name, asked_for in wanted:
-        if _normal(name) in found:
+        if _normalize_name(name) in found:
             continue
-        package = _distribution(name)
-        found[_normal(name)] = package
+        package = _find_distribution(name)
+        found[_normalize_name(name)] = package
         if asked_for:
-            imports.extend(_modules(package))
+            imports.extend(_list_modules(package))
         required = [Requirement(text) for text in package.requires or ()]
         wanted += [(one.name, False) for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
-    entries = {entry for package in found.values() for entry in _entries(package)}
+    entries = {entry for package in found.values() for entry in _list_entries(package)}
     return Packages(tuple(sorted(entries)), tuple(imports))
 
 
-def _distribution(name: str) -> Distribution:
+def _find_distribution(name: str) -> Distribution:
     try:
         return distribution(name)
     except PackageNotFoundError as fault:
         raise RlfError(f"sandbox: package {name!r} is not installed; `pip install {name}`, or leave it out") from fault
 
 
-def _normal(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.lower().replace("_", "-").replace(".", "-")
 
 
-def _entries(package: Distribution) -> set[Path]:
+def _list_entries(package: Distribution) -> set[Path]:
     """What lies beside other packages; scripts and data outside of site-packages are left out."""
     tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}
     paths = {Path(str(package.locate_file(top))) for top in tops}
     return {path for path in paths if path.exists()}
 
 
-def _modules(package: Distribution) -> list[str]:
-    own = _normal(package.name).replace("-", "_")
+def _list_modules(package: Distribution) -> list[str]:
+    own = _normalize_name(package.name).replace("-", "_")
     return sorted(
         entry.stem
-        for entry in _entries(package)
+        for entry in _list_entries(package)
         if (entry / "__init__.py").is_file() or (entry.suffix == ".py" and entry.stem == own)
     )

@@ -100,13 +100,13 @@ class SandboxedProcess:
         timer = self._loop.call_later(limits.wall_s, time_up)
         try:
             await self._channel.send(frame)
-            await self._wait(once=once)
+            await self._wait_for_answer(once=once)
         except asyncio.CancelledError:
             self._kill()
             raise
         finally:
             timer.cancel()
-        return self._told(perf_counter() - started, timed_out=timed_out)
+        return self._take_answer(perf_counter() - started, timed_out=timed_out)
 
     def close(self) -> None:
         """Gives the descriptors back."""
@@ -127,13 +127,13 @@ class SandboxedProcess:
         finally:
             self.close()
 
-    async def _wait(self, *, once: bool) -> None:
+    async def _wait_for_answer(self, *, once: bool) -> None:
         if once:
             await asyncio.shield(self._ended)
         else:
             await asyncio.wait((self._answer, self._ended), return_when=asyncio.FIRST_COMPLETED)
 
-    def _told(self, wall_s: float, *, timed_out: bool) -> Answer:
+    def _take_answer(self, wall_s: float, *, timed_out: bool) -> Answer:
         self._channel.read()
         frame = self._answer.result() if self._answer.done() else None
         self._answer = self._loop.create_future()

@@ -84,8 +84,8 @@ class RemoteSandbox:
         limits = request.limits or self._limits
         started = perf_counter()
         try:
-            response = _Response.model_validate_json(await self._post(request, limits))
-            execution = _execution(response, limits)
+            response = _Response.model_validate_json(await self._post_request(request, limits))
+            execution = _make_execution(response, limits)
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as fault:
             error = f"{self._url}: {type(fault).__name__}: {fault}"
             execution = Execution(Outcome.INFRA, error=error[:_ERROR_CHARS], level=Level.REMOTE)
@@ -94,12 +94,12 @@ class RemoteSandbox:
     async def end_session(self, session: str) -> None:
         """Holds nothing."""
 
-    async def _post(self, request: Request, limits: SandboxLimits) -> bytes:
+    async def _post_request(self, request: Request, limits: SandboxLimits) -> bytes:
         """The answer's body. Raises what `run` reports as an infrastructure failure."""
         max_bytes = 2 * (limits.output_bytes + (limits.disk_mb << 20))
         body = bytearray()
         with within(limits.wall_s + _GRACE_S):
-            async with self._client.post(self._url, json=_body(request, limits)) as answer:
+            async with self._client.post(self._url, json=_make_body(request, limits)) as answer:
                 if answer.status != 200:
                     raise ValueError(f"status {answer.status}")
                 async for part in answer.content.iter_chunked(1 << 16):
@@ -109,7 +109,7 @@ class RemoteSandbox:
         return bytes(body)
 
 
-def _body(request: Request, limits: SandboxLimits) -> dict[str, Any]:
+def _make_body(request: Request, limits: SandboxLimits) -> dict[str, Any]:
     return {
         "code": request.source,
         "language": "python",
@@ -122,20 +122,20 @@ def _body(request: Request, limits: SandboxLimits) -> dict[str, Any]:
     }
 
 
-def _execution(response: _Response, limits: SandboxLimits) -> Execution:
+def _make_execution(response: _Response, limits: SandboxLimits) -> Execution:
     """What the service's answer means. Raises ValueError where it says that the service itself failed."""
     ran = response.run_result
     if response.status == "SandboxError" or ran is None:
         raise ValueError(f"{response.status}: {response.message}")
     files = {name: base64.b64decode(content, validate=True) for name, content in response.files.items()}
     stdout, stderr = (_limit_bytes(text or "", limits.output_bytes) for text in (ran.stdout, ran.stderr))
-    outcome, error = _outcome(ran, limits)
+    outcome, error = _read_outcome(ran, limits)
     if outcome is Outcome.OK and len(ran.stdout or "") + len(ran.stderr or "") > limits.output_bytes:
         outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
     return Execution(outcome, stdout, stderr, error=error, files=files, level=Level.REMOTE)
 
 
-def _outcome(ran: _RunResult, limits: SandboxLimits) -> tuple[Outcome, str | None]:
+def _read_outcome(ran: _RunResult, limits: SandboxLimits) -> tuple[Outcome, str | None]:
     if ran.status == "TimeLimitExceeded":
         return Outcome.TIMEOUT, f"no end within {limits.wall_s:g} s"
     if ran.status == "Finished" and ran.return_code == 0:

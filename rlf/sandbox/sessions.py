@@ -52,14 +52,14 @@ class Sessions:
         session = self._open.setdefault(name, _Session())
         self._open.move_to_end(name)
         async with session.lock:
-            return await self._cell(session, frame, limits)
+            return await self._run_cell(session, frame, limits)
 
     async def end(self, name: str) -> None:
         """Ends a session and all that it has started; one that never began is fine."""
         self._evicted.discard(name)
         session = self._open.pop(name, None)
         if session is not None:
-            await _end(session)
+            await _end_session(session)
 
     async def close(self) -> None:
         """Ends every session."""
@@ -72,30 +72,30 @@ class Sessions:
             assert idle is not None, f"{len(self._open)} sessions run at once, more than calls may"
             logger.warning("sandbox session %s ended to make room for %s", idle, name)
             self._evicted.add(idle)
-            await _end(self._open.pop(idle))
+            await _end_session(self._open.pop(idle))
 
-    async def _cell(self, session: _Session, frame: bytes, limits: SandboxLimits) -> Execution:
+    async def _run_cell(self, session: _Session, frame: bytes, limits: SandboxLimits) -> Execution:
         level = self._warm.launch.level
         try:
-            process, server = await self._process(session, limits)
+            process, server = await self._find_process(session, limits)
         except (ServerGone, LevelUnavailable) as fault:
             return Execution(Outcome.INFRA, error=str(fault), level=level)
         server.order(process.number, "resume")
         try:
             answer = await process.ask(frame, limits, once=False)
         except asyncio.CancelledError:
-            await _stop(session)
+            await _stop_process(session)
             raise
         execution = judge(answer, limits, level)
         if answer.exit is None and not answer.timed_out and not answer.flooded:
             server.order(process.number, "pause")
             return execution
-        await _stop(session)
+        await _stop_process(session)
         return replace(execution, error=f"{execution.error or 'the process has ended'}. {_STATE_IS_GONE}")
 
-    async def _process(self, session: _Session, limits: SandboxLimits) -> tuple[SandboxedProcess, ForkServer]:
+    async def _find_process(self, session: _Session, limits: SandboxLimits) -> tuple[SandboxedProcess, ForkServer]:
         if session.process is not None and not session.process.alive:
-            await _stop(session)
+            await _stop_process(session)
             raise ServerGone("the session's process is gone; its state is lost")
         if session.process is None or session.server is None:
             session.server = await self._warm.get()
@@ -103,14 +103,14 @@ class Sessions:
         return session.process, session.server
 
 
-async def _end(session: _Session) -> None:
+async def _end_session(session: _Session) -> None:
     if session.process is not None:
         await session.process.kill()
     async with session.lock:
-        await _stop(session)
+        await _stop_process(session)
 
 
-async def _stop(session: _Session) -> None:
+async def _stop_process(session: _Session) -> None:
     process, session.process = session.process, None
     if process is not None:
         await process.finish()

@@ -25,7 +25,7 @@ class Output:
         self._max_bytes = self._left = self._written = 0
         for descriptor in (out, err):
             os.set_blocking(descriptor, False)
-            self._loop.add_reader(descriptor, self._read, descriptor)
+            self._loop.add_reader(descriptor, self._read_stream, descriptor)
 
     def begin(self, max_bytes: int) -> None:
         """Forgets what was read and keeps at most so much of what follows."""
@@ -47,7 +47,7 @@ class Output:
     def texts(self) -> tuple[str, str]:
         """stdout and stderr, with what has been written until now."""
         for descriptor in list(self._open):
-            self._read(descriptor)
+            self._read_stream(descriptor)
         out, err = (b"".join(parts).decode(errors="replace") for parts in self._parts.values())
         return out, err
 
@@ -58,7 +58,7 @@ class Output:
             os.close(descriptor)
         self._open = []
 
-    def _read(self, descriptor: int) -> None:
+    def _read_stream(self, descriptor: int) -> None:
         while not self.flooded:
             try:
                 data = os.read(descriptor, _CHUNK)
@@ -66,7 +66,7 @@ class Output:
                 return
             if not data:
                 break
-            self._keep(descriptor, data)
+            self._keep_data(descriptor, data)
             if len(data) < _CHUNK:
                 return
         self._loop.remove_reader(descriptor)
@@ -75,7 +75,7 @@ class Output:
         if self.flooded:
             self._on_flood()
 
-    def _keep(self, descriptor: int, data: bytes) -> None:
+    def _keep_data(self, descriptor: int, data: bytes) -> None:
         self._written += len(data)
         kept = data[: self._left]
         self._left -= len(kept)
@@ -117,14 +117,14 @@ class Channel:
             except OSError:
                 data = b""
             if not data:
-                self._stop()
+                self._stop_reading()
                 return
             self._buffer += data
             self._pass_on()
 
     def close(self) -> None:
         """Gives the socket back."""
-        self._stop()
+        self._stop_reading()
         self._end.close()
 
     def _pass_on(self) -> None:
@@ -137,10 +137,10 @@ class Channel:
                 del self._buffer[:whole]
                 self._on_frame(frame)
         except BadFrame as fault:
-            self._stop()
+            self._stop_reading()
             self._on_frame(fault)
 
-    def _stop(self) -> None:
+    def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._end)

@@ -24,7 +24,7 @@ _UNSAID = (
 
 def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool = False) -> Execution:
     """What a call came to. `trusted`: the process ran no foreign code, so that its own word holds in all."""
-    outcome, error = _outcome(answer, limits, level)
+    outcome, error = _outside_outcome(answer, limits, level)
     told: Mapping[str, Any] = {}
     if outcome is None:
         assert isinstance(answer.frame, Frame)
@@ -38,7 +38,7 @@ def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool 
     return _with_result(execution, told, answer.frame.blobs) if isinstance(answer.frame, Frame) and told else execution
 
 
-def _outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
+def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
     """What was seen from outside; None when the process answered in time."""
     ending = answer.exit
     if ending is not None and ending.failed:

@@ -126,10 +126,10 @@ async def strongest(launches: Iterable[Launch]) -> WarmServer:
 
 async def probe() -> tuple[LevelReport, ...]:
     """What this machine offers, level by level, strongest first; starts and ends a server of each."""
-    return tuple([await _probe(level) for level in _BY_STRENGTH])
+    return tuple([await _probe_level(level) for level in _BY_STRENGTH])
 
 
-async def _probe(level: Level) -> LevelReport:
+async def _probe_level(level: Level) -> LevelReport:
     try:
         server = await proven_server(Launch(level, Packages((), ()), ()))
     except LevelUnavailable as fault:

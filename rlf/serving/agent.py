@@ -98,15 +98,15 @@ class Agent:
         tools = _Reporting(self._harness.tools, report)
         limits = self._harness.limits
         limits = replace(limits, max_new_tokens=min(max_tokens, limits.max_new_tokens or max_tokens))
-        setting = replace(self._harness.setting(host, self._sampling(asked)), tools=tools, limits=limits)
+        setting = replace(self._harness.setting(host, self._make_sampling(asked)), tools=tools, limits=limits)
         rollout = Rollout(f"{task.id}/{index}", task, index, seed)
         setting.open([rollout.id])
         trajectory = await play(rollout, setting)
         if trajectory.stop is StopReason.INFRA_FAILURE:
             raise Refusal(502, f"a tool failed: {trajectory.error}", code="tool_failed")
-        return _played(trajectory)
+        return _make_played(trajectory)
 
-    def _sampling(self, asked: ChatRequest) -> Sampling:
+    def _make_sampling(self, asked: ChatRequest) -> Sampling:
         """As in the spec's evaluations, but for what the request says."""
         own = {"temperature", "top_p", "top_k", "min_p"} & asked.model_fields_set
         changes = {key: max(0, value) for key, value in asked.model_dump(include=own).items()}
@@ -128,7 +128,7 @@ class _Reporting:
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
         """Runs one call."""
         result = await self._tools.invoke(call, trajectory_id=trajectory_id)
-        self._report({"calls": [_shown(CallRecord(call, result))]})
+        self._report({"calls": [_show_call(CallRecord(call, result))]})
         return result
 
     async def end_trajectory(self, trajectory_id: str) -> None:
@@ -136,7 +136,7 @@ class _Reporting:
         await self._tools.end_trajectory(trajectory_id)
 
 
-def _shown(record: CallRecord) -> Json:
+def _show_call(record: CallRecord) -> Json:
     result = record.result
     return {
         "name": record.call.name,
@@ -146,10 +146,10 @@ def _shown(record: CallRecord) -> Json:
     }
 
 
-def _played(trajectory: Trajectory) -> Played:
+def _make_played(trajectory: Trajectory) -> Played:
     start = trajectory.turns[0].start if trajectory.turns else len(trajectory.tokens)
     mask = list(map(bool, trajectory.action_mask[start:]))
-    calls = [{"turn": at, **_shown(r)} for at, turn in enumerate(trajectory.turns, 1) for r in turn.calls]
+    calls = [{"turn": at, **_show_call(r)} for at, turn in enumerate(trajectory.turns, 1) for r in turn.calls]
     report = {"stop": trajectory.stop.value, "turns": len(trajectory.turns), "calls": calls, "action_mask": mask}
     finish = "length" if trajectory.stop in _LENGTHS else "stop"
     logprobs = trajectory.rollout_logprobs[start:]

@@ -83,22 +83,22 @@ class Server:
 
     def app(self) -> web.Application:
         """The application, for visitors that come by one of the server's names or by an address."""
-        guards = [guard_visitors(self._settings.host), self._report, self._let_in]
+        guards = [guard_visitors(self._settings.host), self._report_request, self._let_in]
         app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=guards)
-        app.router.add_get("/health", self._health)
+        app.router.add_get("/health", self._answer_health)
         app.router.add_get("/metrics", self._show_metrics)
-        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models", self._answer_models)
         app.router.add_get("/v1/models/{name:.+}", self._show_model)
-        app.router.add_post("/tokenize", self._tokenize)
-        app.router.add_post("/detokenize", self._detokenize)
+        app.router.add_post("/tokenize", self._answer_tokenize)
+        app.router.add_post("/detokenize", self._answer_detokenize)
         for path, dialect in DIALECTS.items():
             if self._settings.strict and dialect not in JUDGES:
                 continue
-            app.router.add_post(path, self._answering(dialect))
+            app.router.add_post(path, self._make_handler(dialect))
         return app
 
     @web.middleware
-    async def _report(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _report_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Counts the request; what goes wrong becomes an answer in the form that the path's clients read."""
         started, status = time.perf_counter(), _CUT_OFF
         resource = request.match_info.route.resource
@@ -131,13 +131,13 @@ class Server:
                 raise Refusal(401, "this server wants its key: `Authorization: Bearer KEY`", code="invalid_api_key")
         return await handler(request)
 
-    async def _health(self, request: web.Request) -> web.Response:
+    async def _answer_health(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         return web.Response(text=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
-    def _described(self) -> dict[str, Any]:
+    def _describe_model(self) -> dict[str, Any]:
         return {
             "id": self._settings.name,
             "object": "model",
@@ -146,16 +146,16 @@ class Server:
             "max_model_len": self._model.max_tokens,
         }
 
-    async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [self._described()]})
+    async def _answer_models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [self._describe_model()]})
 
     async def _show_model(self, request: web.Request) -> web.Response:
         self._model.check_name(request.match_info["name"])
-        return web.json_response(self._described())
+        return web.json_response(self._describe_model())
 
-    async def _tokenize(self, request: web.Request) -> web.Response:
-        async with self._deadline():
-            asked = read_request(TokenizeRequest, read_json(await self._body(request)))
+    async def _answer_tokenize(self, request: web.Request) -> web.Response:
+        async with self._hold_deadline():
+            asked = read_request(TokenizeRequest, read_json(await self._read_body(request)))
         if (asked.prompt is None) == (asked.messages is None):
             raise Refusal(400, "expected either `prompt` or `messages`")
         if asked.messages is not None:
@@ -169,45 +169,45 @@ class Server:
             answer["token_strs"] = [token_text(self._tokenizer, token) for token in tokens]
         return web.json_response(answer)
 
-    async def _detokenize(self, request: web.Request) -> web.Response:
-        async with self._deadline():
-            asked = read_request(DetokenizeRequest, read_json(await self._body(request)))
+    async def _answer_detokenize(self, request: web.Request) -> web.Response:
+        async with self._hold_deadline():
+            asked = read_request(DetokenizeRequest, read_json(await self._read_body(request)))
         if any(not 0 <= token < len(self._tokenizer) for token in asked.tokens):
             raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")
         return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})
 
-    def _answering(self, dialect: type[Dialect]) -> Handler:
+    def _make_handler(self, dialect: type[Dialect]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
-            async with self._deadline():
-                asked = dialect.read(read_json(await self._body(request)), strict=self._settings.strict)
+            async with self._hold_deadline():
+                asked = dialect.read(read_json(await self._read_body(request)), strict=self._settings.strict)
             with self._gate.enter(asked.num_answers):
-                async with self._deadline():
+                async with self._hold_deadline():
                     answers = Answers(self._gate, await asked.prepare(self._model), live=asked.stream)
                     if not asked.stream:
                         return web.json_response(asked.whole(await answers.whole()))
-                return await self._stream(request, asked, answers)
+                return await self._stream_answers(request, asked, answers)
 
         return answer
 
-    async def _stream(self, request: web.Request, asked: Dialect, answers: Answers) -> web.StreamResponse:
+    async def _stream_answers(self, request: web.Request, asked: Dialect, answers: Answers) -> web.StreamResponse:
         """Sends chunks as they come. When the client goes away, writing fails or this task is cancelled."""
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
         await response.prepare(request)
         try:
-            async with self._deadline(), aclosing(answers.batches(*self._pace)) as batches:
-                await response.write(_events(asked.begin()))
+            async with self._hold_deadline(), aclosing(answers.batches(*self._pace)) as batches:
+                await response.write(_encode_events(asked.begin()))
                 async for batch in batches:
-                    data = _events(asked.chunks(batch)) if batch else b": keep-alive\n\n"
+                    data = _encode_events(asked.chunks(batch)) if batch else b": keep-alive\n\n"
                     if data:
                         await response.write(data)
-                await response.write(_events(asked.end()))
+                await response.write(_encode_events(asked.end()))
         except Refusal as refused:  # the status is sent already
-            await response.write(_events([asked.error(refused)]))
+            await response.write(_encode_events([asked.error(refused)]))
         await response.write_eof()
         return response
 
-    async def _body(self, request: web.Request) -> bytes:
+    async def _read_body(self, request: web.Request) -> bytes:
         try:
             async with asyncio.timeout(self._settings.body_s):
                 return await request.read()
@@ -215,7 +215,7 @@ class Server:
             raise Refusal(408, f"the body did not arrive within {self._settings.body_s:g} s") from error
 
     @asynccontextmanager
-    async def _deadline(self) -> AsyncIterator[None]:
+    async def _hold_deadline(self) -> AsyncIterator[None]:
         """Raises Refusal where a request takes longer than it may."""
         try:
             async with asyncio.timeout(self._settings.request_s):
@@ -237,7 +237,7 @@ def _error_response(request: web.Request, refused: Refusal) -> web.Response:
     return web.json_response((dialect or Dialect).error(refused), status=refused.status, headers=headers)
 
 
-def _events(items: Iterable[Any]) -> bytes:
+def _encode_events(items: Iterable[Any]) -> bytes:
     """Server-sent events: a mapping as JSON, named by its `type` where the dialect names events, or text as it is."""
     parts = []
     for item in items:

@@ -50,7 +50,7 @@ class Dialogue:
         self.tokenizer = tokenizer
         self.memory = Memory()
         try:
-            self._bound = lru_cache(maxsize=64)(partial(_bind, chat_format, tokenizer, thinking_tag))
+            self._bound = lru_cache(maxsize=64)(partial(_open_format, chat_format, tokenizer, thinking_tag))
             self._has_format = bool(self._bound("[]"))
         except RlfError:
             if chat_format != "auto":
@@ -74,8 +74,8 @@ class Dialogue:
                 400, "tools: the model's chat template is of no known chat format that calls them", key="tools"
             )
         try:
-            continued = self._continued(checked, tools)
-            return (self._rendered(checked, tools), False) if continued is None else (continued, True)
+            continued = self._continue_tokens(checked, tools)
+            return (self._render_tokens(checked, tools), False) if continued is None else (continued, True)
         except (RlfError, ValueError, RecursionError) as error:
             raise Refusal(400, f"messages: {error}", key="messages") from error
 
@@ -86,15 +86,15 @@ class Dialogue:
     def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: Sampled) -> None:
         """Keeps the tokens of a turn, for the conversation that continues from it."""
         checked = [checked_message(message, at) for at, message in enumerate([*messages, answer])]
-        self.memory.put(_key(checked, tools), sampled)
+        self.memory.put(_history_key(checked, tools), sampled)
 
-    def _continued(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
+    def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
         """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
         said = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=None)
         chat = self.chat(tools)
         if said is None or chat is None:
             return None
-        sampled = self.memory.get(_key(messages[: said + 1], tools))
+        sampled = self.memory.get(_history_key(messages[: said + 1], tools))
         after = messages[said + 1 :]
         if sampled is None or not after:
             return None
@@ -111,13 +111,13 @@ class Dialogue:
             return [*sampled.tokens, *chat.user_turn(after[0]["content"], closed=True, turn=sampled.text)]
         return None
 
-    def _rendered(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:
+    def _render_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:
         """A whole conversation by the template: a question as training renders it, or one with turns."""
         chat = self.chat(tools)
         if chat is not None and all(message["role"] in ("system", "user") for message in messages):
             return chat.prompt([Message(message["role"], message["content"]) for message in messages], tools)
-        written = [_written(message, at) for at, message in enumerate(messages)]
-        parts = _SENTINEL.split(self._render(written, tools))
+        written = [_with_sentinel(message, at) for at, message in enumerate(messages)]
+        parts = _SENTINEL.split(self._render_text(written, tools))
         if [int(at) for at in parts[1::2]] != [at for at, m in enumerate(messages) if m["role"] in _DATA_ROLES]:
             raise ValueError("the model's chat template does not keep each of them, once and in order")
         tokens: list[int] = []
@@ -128,7 +128,7 @@ class Dialogue:
                 tokens += encode_template(self.tokenizer, part, first=not place)
         return tokens
 
-    def _render(self, messages: list[dict[str, Any]], tools: Tools) -> str:
+    def _render_text(self, messages: list[dict[str, Any]], tools: Tools) -> str:
         from jinja2 import TemplateError
 
         try:
@@ -144,7 +144,9 @@ class Dialogue:
         return text
 
 
-def _bind(chat_format: str, tokenizer: PreTrainedTokenizerBase, thinking_tag: str | None, tools: str) -> ChatFormat:
+def _open_format(
+    chat_format: str, tokenizer: PreTrainedTokenizerBase, thinking_tag: str | None, tools: str
+) -> ChatFormat:
     described = [ToolDescription(*values) for values in json.loads(tools)]
     return open_format(chat_format, tokenizer, described, thinking_tag)
 
@@ -161,16 +163,16 @@ def checked_message(message: Mapping[str, Any], at: int) -> dict[str, Any]:
     role = _ROLES.get(role, role)
     if role not in ("system", "user", "assistant", "tool"):
         raise Refusal(400, f"{where}.role: got {role!r:.40}; expected system, user, assistant or tool", key="messages")
-    checked: dict[str, Any] = {"role": role, "content": _text(message.get("content"), where)}
+    checked: dict[str, Any] = {"role": role, "content": _read_text(message.get("content"), where)}
     if message.get("tool_calls") is not None:
-        checked["tool_calls"] = _calls(message["tool_calls"], where)
+        checked["tool_calls"] = _check_calls(message["tool_calls"], where)
     for key in ("name", "tool_call_id", "reasoning_content"):
         if isinstance(message.get(key), str):
             checked[key] = message[key]
     return checked
 
 
-def _text(content: Any, where: str) -> str:
+def _read_text(content: Any, where: str) -> str:
     if content is None:
         return ""
     if isinstance(content, list):
@@ -187,20 +189,20 @@ def _text(content: Any, where: str) -> str:
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
-def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
+def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
     """Calls with arguments as objects. Raises Refusal for what is none."""
     checked = []
     for call in calls if isinstance(calls, list) else [None]:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise Refusal(400, f"{where}.tool_calls: expected a function with a name in each", key="messages")
-        id_, arguments = call.get("id"), _arguments(function.get("arguments"), where)
+        id_, arguments = call.get("id"), _read_arguments(function.get("arguments"), where)
         described = {"name": function["name"], "arguments": arguments}
         checked.append({"id": id_ if isinstance(id_, str) else "", "type": "function", "function": described})
     return checked
 
 
-def _arguments(arguments: Any, where: str) -> dict[str, Any]:
+def _read_arguments(arguments: Any, where: str) -> dict[str, Any]:
     """Arguments as an object, in whichever form they come."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) and arguments.strip() else arguments or {}
@@ -211,7 +213,7 @@ def _arguments(arguments: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _written(message: Mapping[str, Any], at: int) -> dict[str, Any]:
+def _with_sentinel(message: Mapping[str, Any], at: int) -> dict[str, Any]:
     """A message as the template is given it: a sentinel in place of data."""
     return {**message, "content": f"@@rlf:{at}@@" if message["role"] in _DATA_ROLES else message["content"]}
 
@@ -223,7 +225,7 @@ def _in_order(said: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> 
     return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(results) == len(ids) else None
 
 
-def _key(messages: Messages, tools: Tools) -> str:
+def _history_key(messages: Messages, tools: Tools) -> str:
     """What a history says, whatever else stands in it."""
     said = [(m["role"], m["content"], m.get("tool_calls", ())) for m in messages]
     return json.dumps([said, _as_json(tools)], sort_keys=True)

@@ -42,24 +42,28 @@ async def choose_opening(
     host: Host, chat: ChatFormat, prompt: Sequence[int], tools: Sequence[ToolDescription], temperature: float, seed: int
 ) -> Opening:
     """The beginning of a call of one of the tools. Raises Refusal in a format whose calls cannot be begun."""
-    left = {tool.name: _opening(chat, tool) for tool in tools}
+    left = {tool.name: _common_tokens(chat, tool) for tool in tools}
     chosen: list[int] = []
     while len(left) > 1:
         tokens = {opening[len(chosen)] for opening in left.values() if len(opening) > len(chosen)}
         if not tokens:
             break  # nothing tells them apart
-        token = tokens.pop() if len(tokens) == 1 else await _draw(host, [*prompt, *chosen], tokens, temperature, seed)
+        token = (
+            tokens.pop() if len(tokens) == 1 else await _draw_token(host, [*prompt, *chosen], tokens, temperature, seed)
+        )
         chosen.append(token)
         left = {name: opening for name, opening in left.items() if list(opening[: len(chosen)]) == chosen}
     name, opening = next(iter(left.items()))
     return Opening(tuple(opening), chat.decode(opening), name)
 
 
-def _opening(chat: ChatFormat, tool: ToolDescription) -> list[int]:
+def _common_tokens(chat: ChatFormat, tool: ToolDescription) -> list[int]:
     """The tokens that every call of a tool begins with."""
     closing = chat.thinking_marks[1] if chat.begins_thinking else ""
     try:
-        texts = [chat.write_calls([ToolCall(tool.name, arguments)]) for arguments in _probes(tool.input_schema)]
+        texts = [
+            chat.write_calls([ToolCall(tool.name, arguments)]) for arguments in _probe_arguments(tool.input_schema)
+        ]
     except RlfError as error:
         raise Refusal(400, f"tool_choice: {error}", key="tool_choice") from error
     written = [encode_template(chat.tokenizer, closing + text) for text in texts]
@@ -71,7 +75,7 @@ def _opening(chat: ChatFormat, tool: ToolDescription) -> list[int]:
     return encode_template(chat.tokenizer, text)  # which may take longer tokens than the probes did
 
 
-def _probes(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _probe_arguments(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Arguments that differ wherever a model may choose: what their calls have in common is the same in every call."""
     properties, required = schema.get("properties"), schema.get("required")
     known = properties if isinstance(properties, dict) else {}
@@ -85,7 +89,7 @@ def _probes(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {name: value}
 
 
-async def _draw(host: Host, prompt: Sequence[int], tokens: set[int], temperature: float, seed: int) -> int:
+async def _draw_token(host: Host, prompt: Sequence[int], tokens: set[int], temperature: float, seed: int) -> int:
     """One of the tokens, as likely as the model finds it among them."""
     everything = Sampling(temperature=0.0, num_top=1 << 20)
     sample = await host.complete(prompt, 1, everything, seed)

@@ -122,7 +122,7 @@ class Answers:
             flush_s: least time between two.
             keep_alive_s: silence after which an empty one comes; None: any.
         """
-        tasks = [asyncio.create_task(self._sample(choice)) for choice in self._choices]
+        tasks = [asyncio.create_task(self._sample_choice(choice)) for choice in self._choices]
         sent_s = time.monotonic()
         try:
             while not all(choice.is_over for choice in self._choices):
@@ -140,15 +140,19 @@ class Answers:
             for task in tasks:
                 task.cancel()
 
-    async def _sample(self, choice: _Choice) -> None:
+    async def _sample_choice(self, choice: _Choice) -> None:
         asked = choice.asked
         try:
             if asked.play is not None:
-                choice.played = await asked.play(self._reports(choice))
+                choice.played = await asked.play(self._make_report(choice))
                 self._gate.metrics.count_tokens(len(asked.tokens), choice.played.num_sampled)
                 return
             choice.sample = await self._gate.host.complete(
-                asked.tokens, asked.max_tokens, asked.sampling, asked.seed, self._watch(choice) if self._live else None
+                asked.tokens,
+                asked.max_tokens,
+                asked.sampling,
+                asked.seed,
+                self._make_watch(choice) if self._live else None,
             )
             self._gate.metrics.count_tokens(len(asked.tokens), len(choice.sample.tokens))
         except RlfError as error:
@@ -157,7 +161,7 @@ class Answers:
             self._due.ring()
             self._ended.ring()
 
-    def _reports(self, choice: _Choice) -> Report:
+    def _make_report(self, choice: _Choice) -> Report:
         def report(what: Json) -> None:
             if self._live:
                 choice.reports.append(what)
@@ -165,7 +169,7 @@ class Answers:
 
         return report
 
-    def _watch(self, choice: _Choice) -> Callable[[Sample], None]:
+    def _make_watch(self, choice: _Choice) -> Callable[[Sample], None]:
         def watch(sample: Sample) -> None:
             choice.progress = sample
             if choice.num_new(sample) * _STREAMS_PER_TOKEN >= self._gate.num_running or not choice.num_taken:
@@ -185,14 +189,14 @@ class _Bell:
         """Ends the wait."""
         self._is_rung = True
         if self._waiting is not None:
-            _end(self._waiting)
+            _end_waiting(self._waiting)
 
     async def wait(self, limit_s: float | None) -> bool:
         """Whether it rang in time."""
         if not self._is_rung:
             loop = asyncio.get_running_loop()
             self._waiting = waiting = loop.create_future()
-            timer = None if limit_s is None else loop.call_later(limit_s, _end, waiting)
+            timer = None if limit_s is None else loop.call_later(limit_s, _end_waiting, waiting)
             try:
                 await waiting
             finally:
@@ -203,7 +207,7 @@ class _Bell:
         return is_rung
 
 
-def _end(waiting: asyncio.Future[None]) -> None:
+def _end_waiting(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
 
@@ -236,15 +240,15 @@ class _Choice:
         if self.played is not None:
             yield self._finish_play(self.played)
         elif self.sample is not None:
-            yield self._finish(self.sample)
+            yield self._last_delta(self.sample)
         elif self.progress is not None and self.num_new(self.progress):
-            yield self._grow(self.progress)
+            yield self._grow_delta(self.progress)
 
     def num_new(self, progress: Sample) -> int:
         """Tokens that were sampled and not taken yet."""
         return len(progress.logprobs) - self.num_taken
 
-    def _grow(self, progress: Sample) -> Delta:
+    def _grow_delta(self, progress: Sample) -> Delta:
         # The lists grow on another thread: a token is whole when its log-probability is there.
         start, end = self.num_taken, len(progress.logprobs)
         if self.asked.sampling.num_top is not None:
@@ -267,7 +271,7 @@ class _Choice:
             num_sampled=played.num_sampled,
         )
 
-    def _finish(self, sample: Sample) -> Delta:
+    def _last_delta(self, sample: Sample) -> Delta:
         start = self.num_taken
         text = self.asked.decode(sample.tokens)
         truncated = sample.finish is Finish.LENGTH

@@ -33,21 +33,21 @@ class Memory:
 
     def put(self, key: str, sampled: Sampled) -> None:
         """Remembers a conversation, and forgets the oldest where there is no room."""
-        digest = _digest(key)
-        self._forget(digest)
+        digest = _hash_key(key)
+        self._forget_history(digest)
         self._sampled[digest] = sampled
         self._num_tokens += len(sampled.tokens)
         while self._num_tokens > self._max_tokens:
-            self._forget(next(iter(self._sampled)))
+            self._forget_history(next(iter(self._sampled)))
 
     def get(self, key: str) -> Sampled | None:
         """A conversation; None where it was not sampled here, or is forgotten."""
-        return self._sampled.get(_digest(key))
+        return self._sampled.get(_hash_key(key))
 
-    def _forget(self, digest: bytes) -> None:
+    def _forget_history(self, digest: bytes) -> None:
         old = self._sampled.pop(digest, None)
         self._num_tokens -= len(old.tokens) if old is not None else 0
 
 
-def _digest(key: str) -> bytes:
+def _hash_key(key: str) -> bytes:
     return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -38,23 +38,23 @@ class Metrics:
 
     def text(self) -> str:
         """All of it."""
-        return "\n".join(self._lines()) + "\n"
+        return "\n".join(self._list_lines()) + "\n"
 
-    def _lines(self) -> Iterator[str]:
+    def _list_lines(self) -> Iterator[str]:
         requests = {f'path="{path}",status="{status}"': n for (path, status), n in sorted(self._requests.items())}
-        yield from _family("rlf_requests_total", "counter", "Requests that were answered.", requests)
-        yield from _family(
-            "rlf_tokens_total", "counter", "Tokens of prompts, and tokens sampled.", _labelled("kind", self._tokens)
+        yield from _show_family("rlf_requests_total", "counter", "Requests that were answered.", requests)
+        yield from _show_family(
+            "rlf_tokens_total", "counter", "Tokens of prompts, and tokens sampled.", _label_counts("kind", self._tokens)
         )
-        yield from _family(
+        yield from _show_family(
             "rlf_conversations_total",
             "counter",
             "Prompts with earlier turns: their tokens used again, or rendered by the template.",
-            _labelled("prompt", self._prompts),
+            _label_counts("prompt", self._prompts),
         )
         for name, (words, value) in self.gauges.items():
-            yield from _family(name, "gauge", words, {"": value()})
-        yield from _family("rlf_request_seconds", "histogram", "Time of a request, its answer included.", {})
+            yield from _show_family(name, "gauge", words, {"": value()})
+        yield from _show_family("rlf_request_seconds", "histogram", "Time of a request, its answer included.", {})
         for bound in _BOUNDS_S:
             yield f'rlf_request_seconds_bucket{{le="{bound}"}} {self._buckets[bound]}'
         yield f'rlf_request_seconds_bucket{{le="+Inf"}} {self._num_requests}'
@@ -62,11 +62,11 @@ class Metrics:
         yield f"rlf_request_seconds_count {self._num_requests}"
 
 
-def _labelled(label: str, counts: Mapping[str, int]) -> dict[str, float]:
+def _label_counts(label: str, counts: Mapping[str, int]) -> dict[str, float]:
     return {f'{label}="{value}"': number for value, number in sorted(counts.items())}
 
 
-def _family(name: str, kind: str, words: str, values: Mapping[str, float]) -> Iterator[str]:
+def _show_family(name: str, kind: str, words: str, values: Mapping[str, float]) -> Iterator[str]:
     yield f"# HELP {name} {words}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values.items():

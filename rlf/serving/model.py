@@ -61,12 +61,12 @@ class ServedModel:
             self.gate.metrics.count_prompt(is_continued=is_continued)
         chat = self.dialogue.chat(tools)
         chat = None if chat is None else chat.after(prompt)
-        seeds = self._seeds(asked)
-        self._room(asked, len(prompt))
-        opening = await self._force(asked, prompt, chat, seeds[0])
+        seeds = self._draw_seeds(asked)
+        self._find_room(asked, len(prompt))
+        opening = await self._force_call(asked, prompt, chat, seeds[0])
         tokens = [*prompt, *opening.tokens]
-        room = self._room(asked, len(tokens))
-        sampling = self._sampling(asked, chat, has_tools=bool(tools))
+        room = self._find_room(asked, len(tokens))
+        sampling = self._make_sampling(asked, chat, has_tools=bool(tools))
         decode = self.dialogue.text if chat is None else chat.decode
 
         def prepare(index: int, seed: int) -> Prepared:
@@ -90,14 +90,14 @@ class ServedModel:
     def _prepare_play(self, asked: ChatRequest, agent: Agent) -> list[Prepared]:
         task, host, sampling = agent.task(asked), self.gate.host, Sampling()
         tokens = agent.prompt(task)
-        room = self._room(asked, len(tokens))
+        room = self._find_room(asked, len(tokens))
 
         def prepare(index: int, seed: int) -> Prepared:
             reader, decode = TurnReader(None, calls=False), self.dialogue.text
             play = partial(agent.play, host, task, asked, room, index, seed)
             return Prepared(index, tokens, room, sampling, seed, reader, decode, play=play)
 
-        return [prepare(index, seed) for index, seed in enumerate(self._seeds(asked))]
+        return [prepare(index, seed) for index, seed in enumerate(self._draw_seeds(asked))]
 
     async def encode_chat(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
         """Tokens of a conversation, as `Dialogue.encode`."""
@@ -115,11 +115,11 @@ class ServedModel:
         prompts = [await self._tokens_of(prompt) for prompt in asked.prompts]
         if not prompts:
             raise Refusal(400, "prompt: expected at least one", key="prompt")
-        sampling = self._sampling(asked, None, has_tools=False)
+        sampling = self._make_sampling(asked, None, has_tools=False)
         prepared: list[Prepared] = []
         for tokens in prompts:
-            room = self._room(asked, len(tokens))
-            for seed in self._seeds(asked):
+            room = self._find_room(asked, len(tokens))
+            for seed in self._draw_seeds(asked):
                 reader = TurnReader(None, calls=False, stops=asked.stops)
                 prepared.append(Prepared(len(prepared), tokens, room, sampling, seed, reader, self.dialogue.text))
         return prepared
@@ -136,7 +136,7 @@ class ServedModel:
             raise Refusal(400, "prompt: expected some text; this model has no token for an empty one", key="prompt")
         return tokens
 
-    async def _force(self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int) -> Opening:
+    async def _force_call(self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int) -> Opening:
         """What the turn begins with, where the request demands a call."""
         choice, tools = asked.tool_choice, [tool.function.described for tool in asked.tools]
         if isinstance(choice, str) and choice != "required":
@@ -151,8 +151,8 @@ class ServedModel:
                 raise Refusal(400, words, key="tool_choice")
         return await choose_opening(self.gate.host, chat, prompt, tools, asked.temperature, seed)
 
-    def _sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
-        ends = self._ends if chat is None else tuple(dict.fromkeys((*chat.stop_token_ids, *self._ends)))
+    def _make_sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
+        ends = self._end_tokens if chat is None else tuple(dict.fromkeys((*chat.stop_token_ids, *self._end_tokens)))
         stops = [*asked.stops, *(chat.stop_strings if chat is not None else ())]
         if chat is not None and has_tools and isinstance(asked, ChatRequest) and not asked.parallel_tool_calls:
             stops += chat.call_ends  # a format without them has one call a turn anyway
@@ -167,10 +167,10 @@ class ServedModel:
         )
 
     @cached_property
-    def _ends(self) -> tuple[int, ...]:
+    def _end_tokens(self) -> tuple[int, ...]:
         return self.gate.host.end_tokens(self.tokenizer)
 
-    def _room(self, asked: SampledRequest, num_prompt: int) -> int:
+    def _find_room(self, asked: SampledRequest, num_prompt: int) -> int:
         """Tokens that may be sampled. Raises Refusal where there is no room for them."""
         room, limit = self.max_tokens - num_prompt, asked.limit
         if room < 1 or (self.settings.strict and limit is not None and room < limit):
@@ -178,7 +178,7 @@ class ServedModel:
             raise Refusal(400, words, key="messages", code="context_length_exceeded")
         return min(room, limit or room)
 
-    def _seeds(self, asked: SampledRequest) -> list[int]:
+    def _draw_seeds(self, asked: SampledRequest) -> list[int]:
         """One for each answer: the first has the request's own."""
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
         return [derive_seed(seed, "choice", index) if index else seed for index in range(asked.n)]

@@ -231,7 +231,7 @@ def _is_empty(key: str, value: Any, kind: type[StrictModel]) -> bool:
     if key not in NEUTRAL:
         return False
     why = _WHY.get(key, "this server does not have it")
-    raise Refusal(400, f"{key}: {_short(value)} cannot be honoured: {why}. Leave the key out.", key=key)
+    raise Refusal(400, f"{key}: {_shorten_value(value)} cannot be honoured: {why}. Leave the key out.", key=key)
 
 
 def _refuse_unstrict(wanted: Mapping[str, Any]) -> None:
@@ -249,7 +249,7 @@ def _refusal_of(error: ValidationError, kind: type[StrictModel], wanted: Mapping
     fault = error.errors()[0]
     key = ".".join(map(str, fault["loc"])) or "body"
     if fault["type"] != "extra_forbidden":
-        found = "" if fault["type"] == "missing" else f" (got {_short(fault['input'])})"
+        found = "" if fault["type"] == "missing" else f" (got {_shorten_value(fault['input'])})"
         return Refusal(400, f"{key}: {fault['msg']}{found}", key=key)
     known = [*kind.model_fields, *WITHOUT_EFFECT, *NEUTRAL]
     near = difflib.get_close_matches(str(fault["loc"][-1]), known, 1)
@@ -257,5 +257,5 @@ def _refusal_of(error: ValidationError, kind: type[StrictModel], wanted: Mapping
     return Refusal(400, f"{key}: this server does not know the key{meant} Leave it out.", key=key)
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     return f"{value!r:.60}"

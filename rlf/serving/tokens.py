@@ -64,7 +64,7 @@ def show_logprobs(
     def show(token: int, value: float) -> dict[str, Any]:
         data = list(token_bytes(tokenizer, token))
         text = f"token_id:{token}" if as_ids else token_text(tokenizer, token)
-        return {"token": text, "token_id": token, "logprob": _finite(value), "bytes": data}
+        return {"token": text, "token_id": token, "logprob": _to_finite(value), "bytes": data}
 
     shown = []
     for token, value, top in zip(tokens, logprobs, tops, strict=True):
@@ -76,6 +76,6 @@ def show_logprobs(
     return shown
 
 
-def _finite(value: float) -> float:
+def _to_finite(value: float) -> float:
     """JSON has no infinity; no probability is as small."""
     return value if math.isfinite(value) else -9999.0

@@ -79,9 +79,9 @@ class TurnReader:
 
     def advance(self, sampled: str) -> Piece:
         """What an unfinished turn says so far."""
-        text = self._settled(self._opening + cut(sampled, self._stops))
+        text = self._settled_text(self._opening + cut(sampled, self._stops))
         if self._chat is None or self._is_plain(text):
-            return self._grow(text.strip() if self._chat else text, "")
+            return self._grow_piece(text.strip() if self._chat else text, "")
         if self._is_held or self._chat.by_name:
             return Piece()
         start = max(0, len(self._said) - _LOOK_BACK)  # a call that begins in what was shown long ago was no call
@@ -91,17 +91,17 @@ class TurnReader:
             place = min(found.start(), len(text) if place is None else place)
         self._is_held = place is not None
         parsed = self._chat.parse(text[:place], truncated=False)
-        return self._grow(parsed.answer or "", parsed.thinking)
+        return self._grow_piece(parsed.answer or "", parsed.thinking)
 
     def finish(self, sampled: str, *, truncated: bool) -> tuple[Piece, Parsed | None]:
         """The rest of what a turn says, and how it was parsed; None where its format is not known."""
         text = self._opening + cut(sampled, self._stops)
         if self._chat is None:
-            return self._grow(text, ""), None
+            return self._grow_piece(text, ""), None
         parsed = self._chat.parse(text, truncated=truncated)
         if parsed.calls and self._calls:
             before = self._chat.parse(text[: self._chat.find_call(text)], truncated=False).answer
-            piece = self._grow(before or "", parsed.thinking)
+            piece = self._grow_piece(before or "", parsed.thinking)
             calls = tuple(RequestedCall(new_call_id(), c.name, json.dumps(c.arguments)) for c in parsed.calls)
             return Piece(piece.text, piece.reasoning, calls), parsed
         if self._name is not None:  # the call that was demanded: its arguments are for the client to check
@@ -109,15 +109,15 @@ class TurnReader:
             return Piece("", "", (RequestedCall(new_call_id(), self._name, written),)), parsed
         whole = self._chat.parse(text, truncated=False)  # what was cut off is shown as far as it goes
         if whole.answer is not None:
-            return self._grow(whole.answer, whole.thinking), parsed
+            return self._grow_piece(whole.answer, whole.thinking), parsed
         only_thought = any(failure.kind is FailureClass.UNCLOSED_THINKING for failure in whole.failures)
-        return self._grow("" if only_thought else self._without_end(text), whole.thinking), parsed
+        return self._grow_piece("" if only_thought else self._without_end(text), whole.thinking), parsed
 
     def stop_of(self, sampled: str) -> str | None:
         """The stop string that ended the turn; None where none did."""
         return min((stop for stop in self._stops if stop in sampled), key=sampled.find, default=None)
 
-    def _grow(self, text: str, reasoning: str) -> Piece:
+    def _grow_piece(self, text: str, reasoning: str) -> Piece:
         """What is new; what was shown otherwise stays as it was shown."""
         said = text[len(self._said) :] if text.startswith(self._said) else ""
         thought = reasoning[len(self._thought) :] if reasoning.startswith(self._thought) else ""
@@ -137,9 +137,9 @@ class TurnReader:
         self._num_read = len(text)
         return self._reads_text
 
-    def _settled(self, text: str) -> str:
+    def _settled_text(self, text: str) -> str:
         """A text without its end, as far as that may become something else."""
-        text = text[: len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)]
+        text = text[: len(text) - max((_measure_overlap(text, stop) for stop in self._stops), default=0)]
         found = _UNSETTLED.search(text, max(text.rfind(" "), text.rfind("\n"), 0))
         return text if found is None else text[: found.start()]
 
@@ -166,6 +166,6 @@ def new_call_id() -> str:
     return secrets.token_hex(5)[:9]
 
 
-def _overlap(text: str, stop: str) -> int:
+def _measure_overlap(text: str, stop: str) -> int:
     """How much of a text's end a stop string may begin with."""
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

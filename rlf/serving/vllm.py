@@ -21,7 +21,7 @@ def has_vllm() -> bool:
 def vllm_server(path: str, name: str, host: str, port: int, arguments: Sequence[str] = ()) -> list[str]:
     """The command that serves a model as `name`."""
     named = ["--served-model-name", name, "--host", host, "--port", str(port)]
-    return [sys.executable, "-m", *_program(path), *named, *_GUARDED, *arguments]
+    return [sys.executable, "-m", *_program_words(path), *named, *_GUARDED, *arguments]
 
 
 def as_trained(parser: str, *, num_slots: int) -> list[str]:
@@ -36,7 +36,7 @@ def as_trained(parser: str, *, num_slots: int) -> list[str]:
     return [*tools, *exact, "--generation-config", "vllm", "--max-num-seqs", str(num_slots)]
 
 
-def _program(path: str) -> list[str]:
+def _program_words(path: str) -> list[str]:
     """`vllm serve PATH`, or what it starts: vLLM's command line asks for a package `vllm`, which CPUs have not."""
     try:
         importlib.metadata.version("vllm")

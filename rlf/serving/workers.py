@@ -39,10 +39,10 @@ async def run_workers(workers: Sequence[Worker], stopped: asyncio.Event, tell: C
             await stack.enter_async_context(worker.running())
         ends = [asyncio.ensure_future(worker.well()) for worker in workers]
         stop = asyncio.ensure_future(stopped.wait())
-        await _first(stop, asyncio.gather(*ends))
+        await _wait_for_first(stop, asyncio.gather(*ends))
         if not stop.done():
             tell()
-            await _first(stop, *(asyncio.ensure_future(worker.ended()) for worker in workers))
+            await _wait_for_first(stop, *(asyncio.ensure_future(worker.ended()) for worker in workers))
         stop.cancel()
 
 
@@ -84,7 +84,7 @@ class Worker:
             try:
                 yield self
             finally:
-                await self._end()
+                await self._end_process()
 
     async def well(self) -> None:
         """Waits until it answers. Raises RunError where it ends first, or time is up."""
@@ -100,15 +100,15 @@ class Worker:
                                 return
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as fault:
-            raise RunError(f"{self.model} is not served after {self._start_s:g} s: {self._said()}") from fault
-        raise RunError(f"{self.model} cannot be served: {self._said()}")
+            raise RunError(f"{self.model} is not served after {self._start_s:g} s: {self._last_words()}") from fault
+        raise RunError(f"{self.model} cannot be served: {self._last_words()}")
 
     async def ended(self) -> None:
         """Waits for its end, which should not come. Raises RunError."""
         await self._process.wait()
-        raise RunError(f"the server of {self.model} at {self.url} has ended: {self._said()}")
+        raise RunError(f"the server of {self.model} at {self.url} has ended: {self._last_words()}")
 
-    async def _end(self) -> None:
+    async def _end_process(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         waiting = asyncio.ensure_future(self._process.wait())
@@ -118,7 +118,7 @@ class Worker:
                 self._process.kill()
             await waiting
 
-    def _said(self) -> str:
+    def _last_words(self) -> str:
         """The last line of its log, after the first error there: of several processes, what the others died of."""
         self._log.seek(0)
         said = _LOG_PREFIX.sub("", self._log.read().decode("utf-8", "replace")).strip()
@@ -128,7 +128,7 @@ class Worker:
         return last[:_MAX_SAID_CHARS] if last else "it printed nothing"
 
 
-async def _first(*waiting: asyncio.Future[Any]) -> None:
+async def _wait_for_first(*waiting: asyncio.Future[Any]) -> None:
     """Waits for the first to end, and raises what it raises; the others but the first are given up."""
     try:
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -55,7 +55,7 @@ class LoadedSpec:
 
     def is_sound(self, *keys: KeyPath) -> bool:
         """Whether no key, nor anything around or below it, has a fault; `tools` and `rewards` are whole lists."""
-        return not any(_meet(key, path) for key in keys for path in self.broken)
+        return not any(_is_affected(key, path) for key in keys for path in self.broken)
 
     def only(self, keys: tuple[KeyPath, ...]) -> LoadedSpec:
         """The same with nothing in `spec` but some keys: reading another one is an error in the check that does."""
@@ -65,12 +65,12 @@ class LoadedSpec:
         """What the files and overrides say at a path; None where they say nothing."""
         declared = self.declared is None or any(path[: len(key)] == key for key in self.declared)
         assert declared, f"a check reads {dotted(path)}, which it does not declare"
-        node, depth = find(self.tree, self._written(path))
+        node, depth = find(self.tree, self._written_path(path))
         return plain(node) if depth == len(path) else None
 
     def fault(self, path: KeyPath, message: str) -> Fault:
         """A fault of the value at a path, or of the nearest mapping around it where the value is a default."""
-        path = self._written(path)
+        path = self._written_path(path)
         node, depth = find(self.tree, path)
         if depth == len(path):
             return node.fault(message)
@@ -79,12 +79,12 @@ class LoadedSpec:
 
     def item_fault(self, path: KeyPath, message: str) -> Fault:
         """A fault of a list's item as a member of the list: where the spec says it, not in the file it names."""
-        path = self._written(path)
+        path = self._written_path(path)
         node, depth = find(self.tree, path)
         assert depth == len(path), f"no item at {path}"
         return Fault(node.key_place, dotted(path), message)
 
-    def _written(self, path: KeyPath) -> KeyPath:
+    def _written_path(self, path: KeyPath) -> KeyPath:
         """The path of a value as it is written, for one in `spec`."""
         match path:
             case (str() as key, int() as place, *rest) if key in self.kept:
@@ -92,7 +92,7 @@ class LoadedSpec:
         return path
 
 
-def _meet(key: KeyPath, broken: KeyPath) -> bool:
+def _is_affected(key: KeyPath, broken: KeyPath) -> bool:
     """Whether a declared key cannot be read for a broken one. Items that stand in a list are sound."""
     if broken and broken[0] in ITEM_LISTS:
         return key == broken
@@ -140,7 +140,7 @@ def load_spec(
     if spec is None or reading.faults:
         faults = _first_at_each_place(reading.faults)
         specs = {OVERRIDE, *(file.path for file in reading.files.values() if file.role == "spec")}
-        part = valid_part(root, {key for fault in faults if fault.place.file in specs and (key := _key(fault))})
+        part = valid_part(root, {key for fault in faults if fault.place.file in specs and (key := _fault_key(fault))})
         if part is None:
             raise SpecError(faults)
         raise PartlyWrong(faults, LoadedSpec(part.spec, tuple(reading.files.values()), root, part.kept, part.broken))
@@ -158,7 +158,7 @@ def change_spec(loaded: LoadedSpec, overrides: Sequence[str]) -> LoadedSpec:
     return replace(loaded, spec=spec, tree=root)
 
 
-def _key(fault: Fault) -> KeyPath:
+def _fault_key(fault: Fault) -> KeyPath:
     """The key that a fault of the spec is about; of an override that is no path, the one that it sets."""
     text = fault.path.partition("=")[0].lstrip("+~")
     return tuple(int(key) if key.isdecimal() else key for key in re.split(r"[.\[\]]+", text) if key)

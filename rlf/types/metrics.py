@@ -21,11 +21,11 @@ class Metric:
 
 def find_metric(name: str) -> Metric | None:
     """The metric that a run's name is of; None for a name that is not known."""
-    return next((metric for metric in METRICS if _pattern(metric.name).fullmatch(name)), None)
+    return next((metric for metric in METRICS if _name_pattern(metric.name).fullmatch(name)), None)
 
 
 @cache
-def _pattern(name: str) -> re.Pattern[str]:
+def _name_pattern(name: str) -> re.Pattern[str]:
     parts = re.split(r"<\w+>", name)
     return re.compile("[^/]+".join(map(re.escape, parts)))
 

@@ -39,7 +39,7 @@ def write(noun: Any, *, without: Any = None) -> Any:
     if isinstance(noun, tuple | list):
         return [write(item, without=without) for item in noun]
     kind: Any = type(noun)
-    values = _adapter(kind).dump_python(noun, exclude=without, exclude_defaults=True)
+    values = _type_adapter(kind).dump_python(noun, exclude=without, exclude_defaults=True)
     for result in find_results(values):
         for image in result.get("images", ()):
             image["data"] = base64.b64encode(image["data"]).decode()
@@ -53,9 +53,9 @@ def read(kind: type[T], values: Any) -> T:
         ValueError: they are no such noun.
     """
     for result in find_results(values):
-        _renew(result)
+        _update_result(result)
     key: Any = kind
-    found: T = _adapter(key).validate_python(values)
+    found: T = _type_adapter(key).validate_python(values)
     return found
 
 
@@ -89,16 +89,16 @@ def find_results(values: Any) -> Iterator[dict[str, Any]]:
             yield from find_results(item)
 
 
-def _renew(result: dict[str, Any]) -> None:
+def _update_result(result: dict[str, Any]) -> None:
     """Brings a result that was read from JSON to today's form, its images to bytes."""
-    result["attempts"] = [_named(_ATTEMPT, attempt) for attempt in result.get("attempts", ())]
-    images = [_named(_IMAGE, image) for image in result.get("images", ())]
+    result["attempts"] = [_name_values(_ATTEMPT, attempt) for attempt in result.get("attempts", ())]
+    images = [_name_values(_IMAGE, image) for image in result.get("images", ())]
     result["images"] = [image | {"data": base64.b64decode(image["data"])} for image in images]
     for turn in result.get("inner", ()):
         turn["calls"] = [_with_call(made) for made in turn.get("calls", ())]
 
 
-def _named(names: tuple[str, ...], values: Any) -> Any:
+def _name_values(names: tuple[str, ...], values: Any) -> Any:
     return values if isinstance(values, dict) else dict(zip(names, values, strict=False))
 
 
@@ -109,5 +109,5 @@ def _with_call(made: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)

@@ -74,7 +74,7 @@ def script_of(status: RunStatus, error: str | None = None) -> Callable[[], Seque
 @pytest.fixture(autouse=True)
 def _every_line_of_json_has_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a command prints with `--json` in these tests is held against the schema of that command."""
-    write = envelope._print
+    write = envelope._print_json
 
     def check(line: dict[str, Any]) -> None:
         plain = envelope.as_json(line)
@@ -83,7 +83,7 @@ def _every_line_of_json_has_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
         assert error is None, f"{name}: {error.json_path}: {error.message}"
         write(line)
 
-    monkeypatch.setattr(envelope, "_print", check)
+    monkeypatch.setattr(envelope, "_print_json", check)
 
 
 @functools.cache

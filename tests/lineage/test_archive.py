@@ -66,7 +66,7 @@ def test_an_archive_that_is_cut_off_between_two_runs_is_refused(source, tmp_path
         return transfer.copy_run(origin, target, run_id)
 
     monkeypatch.setattr(archive, "copy_run", copy_first)
-    monkeypatch.setattr("rlf.core.publish._remove", lambda path: None)
+    monkeypatch.setattr("rlf.core.publish._remove_path", lambda path: None)
     with pytest.raises(Killed):
         write_archive(source, RUNS, tmp_path / "two.db")
     (left,) = tmp_path.iterdir()
@@ -131,7 +131,7 @@ def test_tables_for_other_tools_have_a_manifest_and_appear_whole(source, tmp_pat
     def die(*_):
         raise Killed
 
-    monkeypatch.setattr("rlf.lineage.export._trajectory", die)
+    monkeypatch.setattr("rlf.lineage.export._trajectory_row", die)
     with pytest.raises(Killed):
         write_tables(reader, RUNS, tmp_path / "more", parquet=False)
     assert not (tmp_path / "more").exists()

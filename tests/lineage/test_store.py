@@ -227,13 +227,13 @@ def test_a_full_disk_is_named_and_leaves_the_database_whole(store, path, run_id,
 
 
 def test_a_full_disk_at_the_start_leaves_nothing(tmp_path, monkeypatch):
-    configure = store_module._configure
+    configure = store_module._configure_connection
 
     def full(connection, record):
         configure(connection, record)
         connection.execute("PRAGMA max_page_count=5")
 
-    monkeypatch.setattr(store_module, "_configure", full)
+    monkeypatch.setattr(store_module, "_configure_connection", full)
     with pytest.raises(RunError, match="the disk is full"):
         open_store(tmp_path / "rlf.db")
     monkeypatch.undo()

@@ -34,7 +34,7 @@ def test_an_error_in_a_check_is_a_traceback(where, overrides, tmp_path, monkeypa
     if where == "plan":
         monkeypatch.setattr(checks, "CHECKS", (*checks.CHECKS, misspells))
     else:
-        monkeypatch.setattr(inputs, "_context", misspells)
+        monkeypatch.setattr(inputs, "_check_context", misspells)
     with pytest.raises(AttributeError, match="num_generatons"):
         check_spec([write_project(tmp_path)], overrides)
 

@@ -51,23 +51,23 @@ class Gae(Estimator):
         actions_BT = batch.action_mask_BT
         rewards_BT = token_rewards(at_least_float32(batch.rewards_B), batch)
         values_BT = keep_actions(at_least_float32(batch.values_BT), actions_BT)
-        advantages_BT = keep_actions(self._raw(rewards_BT, values_BT, actions_BT), actions_BT)
+        advantages_BT = keep_actions(self._raw_advantages(rewards_BT, values_BT, actions_BT), actions_BT)
         return AdvantageOutput(
             advantages_BT=whiten(advantages_BT, actions_BT, std_norm=self.std_norm),
             returns_BT=keep_actions(advantages_BT + values_BT, actions_BT),
             rewards_B=rewards_BT.sum(1),
         )
 
-    def _raw(self, rewards_BT: Tensor, values_BT: Tensor, actions_BT: Tensor) -> Tensor:
+    def _raw_advantages(self, rewards_BT: Tensor, values_BT: Tensor, actions_BT: Tensor) -> Tensor:
         """A_t before whitening; any number on observations."""
         if self.observations is Observations.SKIP:
-            return self._skipping(rewards_BT, values_BT, actions_BT)
+            return self._skip_observations(rewards_BT, values_BT, actions_BT)
         next_values_BT = values_BT.roll(-1, 1)
         next_values_BT[:, -1:] = 0.0
         delta_BT = rewards_BT + self.gamma * next_values_BT - values_BT
         return discounted_sum(delta_BT, self.gamma * self.lam)
 
-    def _skipping(self, rewards_BT: Tensor, values_BT: Tensor, actions_BT: Tensor) -> Tensor:
+    def _skip_observations(self, rewards_BT: Tensor, values_BT: Tensor, actions_BT: Tensor) -> Tensor:
         """A_t where t + 1 is the next sampled token of the row."""
         advantages_BT = values_BT.new_zeros(values_BT.shape)
         next_value_B = running_B = values_BT.new_zeros(len(values_BT))

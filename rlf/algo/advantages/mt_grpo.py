@@ -48,17 +48,17 @@ class MtGrpo(Estimator):
         """
         turns = batch.turns
         rewards_B = at_least_float32(batch.rewards_B if turns is None else turns.outcome_B)
-        output = from_returns(self._normal(rewards_B, batch.group_B), batch)
+        output = from_returns(self._normalize_values(rewards_B, batch.group_B), batch)
         if turns is None:
             return output
-        by_turn_BK = self.turn_coef * self._turns(turns, batch.group_B)
+        by_turn_BK = self.turn_coef * self._turn_advantages(turns, batch.group_B)
         if batch.reward_clip is not None:
             by_turn_BK = by_turn_BK.clamp(*batch.reward_clip)
         by_token_BT = keep_actions(by_turn_BK.gather(1, turns.turn_BT), batch.action_mask_BT)
         advantages_BT = output.advantages_BT + by_token_BT
         return replace(output, advantages_BT=advantages_BT, returns_BT=advantages_BT)
 
-    def _turns(self, turns: TurnRewards, group_B: Tensor) -> Tensor:
+    def _turn_advantages(self, turns: TurnRewards, group_B: Tensor) -> Tensor:
         """N_k(G_ik) as [B, K]; 0 where there is no turn k."""
         rewards_BK = at_least_float32(turns.rewards_BK)
         is_there_BK = rewards_BK.new_ones(rewards_BK.shape).cumsum(1) <= turns.num_turns_B.unsqueeze(1)
@@ -66,9 +66,9 @@ class MtGrpo(Estimator):
         normal_BK = rewards_BK.new_zeros(rewards_BK.shape)
         for turn in range(rewards_BK.shape[1]):
             there_B = is_there_BK[:, turn]
-            normal_BK[there_B, turn] = self._normal(to_go_BK[there_B, turn], group_B[there_B])
+            normal_BK[there_B, turn] = self._normalize_values(to_go_BK[there_B, turn], group_B[there_B])
         return normal_BK
 
-    def _normal(self, values_B: Tensor, group_B: Tensor) -> Tensor:
+    def _normalize_values(self, values_B: Tensor, group_B: Tensor) -> Tensor:
         deviation_B = group_deviation(values_B, group_B)
         return deviation_B / (group_std(values_B, group_B) + 1e-9) if self.std_norm else deviation_B

@@ -77,7 +77,7 @@ def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]
     Raises:
         RlfError: a run is not there, one is named twice, or there are fewer arms than `least`.
     """
-    groups = [group for name in names for group in _groups(reader, name)]
+    groups = [group for name in names for group in _find_groups(reader, name)]
     ids = [run.record.id for _, runs in groups for run in runs]
     repeated = [run_id for run_id in ids if ids.count(run_id) > 1]
     if repeated:
@@ -90,12 +90,12 @@ def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]
     if len(groups) > len(_LETTERS):
         raise RlfError(f"got {len(groups)} arms; expected at most {len(_LETTERS)}. Name fewer runs.")
     return [
-        Arm(letter, label, tuple(_member(reader, run) for run in runs))
+        Arm(letter, label, tuple(_read_member(reader, run) for run in runs))
         for letter, (label, runs) in zip(_LETTERS, groups, strict=False)
     ]
 
 
-def _groups(reader: Reader, name: str) -> list[tuple[str, list[Run]]]:
+def _find_groups(reader: Reader, name: str) -> list[tuple[str, list[Run]]]:
     """Label and runs of each arm that one word of the command names."""
     runs = [reader.get_run(part) for part in name.split(",") if part]
     if len(runs) == 1 and is_sweep(runs[0]):
@@ -121,7 +121,7 @@ def _sweep_groups(reader: Reader, sweep: Run) -> list[tuple[str, list[Run]]]:
     return list(groups.items())
 
 
-def _member(reader: Reader, run: Run) -> Member:
+def _read_member(reader: Reader, run: Run) -> Member:
     run_id = run.record.id
     evaluations = reader.evaluations(run_id)
     last_step_by_mode = {found.mode: found.step for found in evaluations}

@@ -71,11 +71,11 @@ def compare(arms: Sequence[Arm], mode: str | None = None, threshold: float | Non
         outcomes=tuple(outcome(arm, chosen or "", level) for arm in arms),
         contrasts=found,
         verdicts=tuple(verdict(arms[0], arm, one) for arm, one in zip(arms[1:], found, strict=True)),
-        power=_power(found),
+        power=_find_power(found),
     )
 
 
-def _power(found: Sequence[Contrast | None]) -> Power | None:
+def _find_power(found: Sequence[Contrast | None]) -> Power | None:
     paired = [one for one in found if one is not None and one.binary]
     if not paired or len(paired) < len(found):
         return None
@@ -93,11 +93,14 @@ def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
     if found is None:
         sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: they share no evaluation."]
     else:
-        sentences = [f"{_finding(baseline, arm, found)}; {_where(told)}.", *_reservations(baseline, arm, found)]
+        sentences = [
+            f"{_describe_finding(baseline, arm, found)}; {_describe_differences(told)}.",
+            *_list_reservations(baseline, arm, found),
+        ]
     return " ".join([*sentences, *_note_unfinished(baseline, arm)])
 
 
-def _finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
+def _describe_finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
     size = points(abs(found.difference))
     if found.interval is None:
         words = f"is {'above' if found.difference > 0 else 'below'} {baseline.letter} by {size}"
@@ -109,14 +112,14 @@ def _finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
         if same:
             words = f"{arm.letter} and {baseline.letter} agree on each of {found.num_questions} questions"
             return f"{words} ({level(found.confidence)} CI {points_range(low, high)} points)"
-        span = f"{points(found.difference, signed=True)}, {_evidence(found, low, high)}"
+        span = f"{points(found.difference, signed=True)}, {_describe_evidence(found, low, high)}"
         return f"No difference between {arm.letter} and {baseline.letter} is shown ({span})"
     ends = (low, high) if found.difference > 0 else (-high, -low)
     word = "better" if found.difference > 0 else "worse"
-    return f"{arm.letter} is {word} than {baseline.letter} by {size} ({_evidence(found, *ends)})"
+    return f"{arm.letter} is {word} than {baseline.letter} by {size} ({_describe_evidence(found, *ends)})"
 
 
-def _evidence(found: Contrast, low: float, high: float) -> str:
+def _describe_evidence(found: Contrast, low: float, high: float) -> str:
     parts = [f"{level(found.confidence)} CI {points_range(low, high)}"]
     match found.basis:
         case Basis.SEEDS:
@@ -132,7 +135,7 @@ def _evidence(found: Contrast, low: float, high: float) -> str:
     return ", ".join(parts)
 
 
-def _where(told: Sequence[Difference]) -> str:
+def _describe_differences(told: Sequence[Difference]) -> str:
     """Where two arms differ, in words."""
     named = {cause: [item.what for item in told if item.cause is cause] for cause in Cause}
     parts = [_PHRASES[cause].format(_list_names(what)) for cause, what in named.items() if what]
@@ -160,7 +163,7 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
+def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
     said = []
     if found.basis is Basis.UNPAIRED:
         said.append("They were asked different questions.")

@@ -52,13 +52,16 @@ def differences(arms: Sequence[Arm]) -> list[Difference]:
     """Everything that differs between the first runs of the arms. Seeds count where each arm is one run."""
     members = [arm.members[0] for arm in arms]
     with_seed = all(len(arm.members) == 1 for arm in arms)
-    facts = [dict([*_facts(member.run.record, with_seed=with_seed), *_changes(member.changes)]) for member in members]
+    facts = [
+        dict([*_list_facts(member.run.record, with_seed=with_seed), *_list_changes(member.changes)])
+        for member in members
+    ]
     keys = list(dict.fromkeys(key for found in facts for key in found))
     rows = [(key, tuple(found.get(key) for found in facts)) for key in keys]
     return [Difference(cause, what, values) for (cause, what), values in rows if len(set(values)) > 1]
 
 
-def _facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[Cause, str], str]]:
+def _list_facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[Cause, str], str]]:
     spec = {key: value for key, value in record.plan.get("spec", {}).items() if key not in _LABELS}
     if not with_seed:
         spec.pop("seed", None)
@@ -77,7 +80,7 @@ def _facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[Cause,
         yield (Cause.MACHINE, name), str(record.host.get(name))
 
 
-def _changes(changes: Sequence[Change]) -> Iterator[tuple[tuple[Cause, str], str]]:
+def _list_changes(changes: Sequence[Change]) -> Iterator[tuple[tuple[Cause, str], str]]:
     for change in changes:
         yield (Cause.CHANGE, f"{change.role} {change.path} after step {change.step}"), change.sha256[:12] or "absent"
 

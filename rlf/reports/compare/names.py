@@ -25,19 +25,19 @@ def named_by_difference(arms: Sequence[Arm]) -> list[Arm]:
     settings = [item for item in found if item.cause is Cause.PLAN]
     others = [item for item in found if item.cause is not Cause.PLAN]
     names = [arm.label if len({each.label for each in arms}) > 1 else "" for arm in arms]
-    labels = [_join_words([name, *_parts(settings, place)]) for place, name in enumerate(names)]
+    labels = [_join_words([name, *_name_parts(settings, place)]) for place, name in enumerate(names)]
     if len(set(labels)) < len(arms):
-        labels = [_join_words([label, *_parts(others, place)]) for place, label in enumerate(labels)]
+        labels = [_join_words([label, *_name_parts(others, place)]) for place, label in enumerate(labels)]
     return [
         arm if "=" in arm.label else replace(arm, label=visible(label or arm.label))  # settings name a sweep's arms
         for arm, label in zip(arms, labels, strict=True)
     ]
 
 
-def _parts(found: Sequence[Difference], place: int) -> list[str]:
+def _name_parts(found: Sequence[Difference], place: int) -> list[str]:
     """The first few differences, as one arm has them."""
     keys = [item.what for item in found]
-    parts = list(dict.fromkeys(word for item in found if (word := _part(item, place, keys))))
+    parts = list(dict.fromkeys(word for item in found if (word := _name_difference(item, place, keys))))
     return [*parts[:_NAMED], *([f"and {len(parts) - _NAMED} more"] if len(parts) > _NAMED else [])]
 
 
@@ -45,12 +45,12 @@ def _join_words(words: Sequence[str]) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _part(item: Difference, place: int, keys: Sequence[str]) -> str:
+def _name_difference(item: Difference, place: int, keys: Sequence[str]) -> str:
     """What one difference says of one arm; empty where it says nothing short."""
     value = item.values[place]
     match item.cause:
         case Cause.PLAN:
-            return _setting(item, value, keys)
+            return _name_setting(item, value, keys)
         case Cause.CODE | Cause.PACKAGE:
             return f"{item.what} {value or 'absent'}"
         case Cause.MACHINE:
@@ -59,16 +59,16 @@ def _part(item: Difference, place: int, keys: Sequence[str]) -> str:
             return f"{item.what.rsplit('/', 1)[-1]} {'absent' if value is None else value[:6]}"
 
 
-def _setting(item: Difference, value: str | None, keys: Sequence[str]) -> str:
+def _name_setting(item: Difference, value: str | None, keys: Sequence[str]) -> str:
     head, *rest = item.what.split(".")
     if head in _LISTS and rest and any(other is None for other in item.values):
         return f"{head[:-1]} {rest[0]}" if value is not None else f"no {head[:-1]} {rest[0]}"
-    key = _short(item.what, keys)
+    key = _shorten_key(item.what, keys)
     text = "absent" if value is None else value.strip('"')
     return f"{key}={text}" if len(text) <= _MAX_VALUE else ""
 
 
-def _short(key: str, keys: Sequence[str]) -> str:
+def _shorten_key(key: str, keys: Sequence[str]) -> str:
     """The key's last word, with as many before it as distinguish it from the other keys."""
     words = key.split(".")
     for count in range(1, len(words)):

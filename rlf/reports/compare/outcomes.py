@@ -147,14 +147,14 @@ def default_threshold(arms: Sequence[Arm], mode: str) -> float:
 
 
 def _find_reached(arm: Arm, mode: str, threshold: float) -> Reached | None:
-    found = [item for item in (_cost(member, mode, threshold) for member in arm.members) if item is not None]
+    found = [item for item in (_cost_to_reach(member, mode, threshold) for member in arm.members) if item is not None]
     if not found:
         return None
     steps, tokens, calls, walls = zip(*found, strict=True)
     return Reached(len(found), fmean(steps), fmean(tokens), fmean(calls), fmean(walls))
 
 
-def _cost(member: Member, mode: str, threshold: float) -> tuple[int, int, int, float] | None:
+def _cost_to_reach(member: Member, mode: str, threshold: float) -> tuple[int, int, int, float] | None:
     step = next((e.step for e in member.curve(mode) if e.metrics["success"] >= threshold), None)
     if step is None:
         return None
@@ -177,7 +177,7 @@ def _tail_of(member: Member) -> dict[str, float]:
 
 def contrasts(arms: Sequence[Arm], mode: str) -> tuple[Contrast | None, ...]:
     """Each arm after the first against it, all as one report. None where a side was not evaluated in the mode."""
-    matches = [_match(arms[0], arm, mode) for arm in arms[1:]]
+    matches = [_match_arms(arms[0], arm, mode) for arm in arms[1:]]
     findings = judge([None if match is None else match[1] for match in matches])
     num_compared = sum(finding is not None for finding in findings)
     return tuple(
@@ -208,7 +208,7 @@ def contrast(left: Arm, right: Arm, mode: str) -> Contrast | None:
 Side = list[dict[str, float]]
 
 
-def _match(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | None] | None:
+def _match_arms(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | None] | None:
     """Two arms brought together, before it is known how many others there are."""
     sides = [[success_by_task(member.last_tries.get(mode, ())) for member in arm.members] for arm in (left, right)]
     if not all(found for side in sides for found in side):
@@ -217,10 +217,10 @@ def _match(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | None]
     shared = set.intersection(*asked)
     single = all(len(side) == 1 for side in sides)
     binary = single and all(value in (0.0, 1.0) for side in sides for value in side[0].values())
-    evidence, basis = _evidence(sides, shared, binary=binary)
-    flips = _flips(left.members[0], right.members[0], mode)
+    evidence, basis = _find_evidence(sides, shared, binary=binary)
+    flips = _find_flips(left.members[0], right.members[0], mode)
     contrast = Contrast(
-        difference=_difference(sides, shared) if evidence is None else evidence.difference,
+        difference=_mean_difference(sides, shared) if evidence is None else evidence.difference,
         interval=None,
         confidence=0.95,
         basis=basis,
@@ -239,29 +239,29 @@ def _match(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | None]
     return contrast, evidence
 
 
-def _evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
+def _find_evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
     left, right = ([fmean(found.values()) for found in side] for side in sides)
     over_seeds = seeds_evidence(left, right)
     if over_seeds is not None:
         return over_seeds, Basis.SEEDS
     if shared:
-        means = [_means(side, shared) for side in sides]
+        means = [_mean_by_question(side, shared) for side in sides]
         return paired_evidence(means[0], means[1], binary=binary), Basis.QUESTIONS
     one, other = (list(side[0].values()) for side in sides)
     return unpaired_evidence(one, other), Basis.UNPAIRED
 
 
-def _means(side: Side, shared: set[str]) -> dict[str, float]:
+def _mean_by_question(side: Side, shared: set[str]) -> dict[str, float]:
     """Each shared question's mean success over the runs of a side."""
     return {task: fmean(run[task] for run in side) for task in shared}
 
 
-def _difference(sides: list[Side], shared: set[str]) -> float:
-    left, right = (fmean(_means(side, shared).values()) for side in sides)
+def _mean_difference(sides: list[Side], shared: set[str]) -> float:
+    left, right = (fmean(_mean_by_question(side, shared).values()) for side in sides)
     return right - left
 
 
-def _flips(left: Member, right: Member, mode: str) -> list[Flip]:
+def _find_flips(left: Member, right: Member, mode: str) -> list[Flip]:
     """Questions whose first samples came out differently."""
     sides = [first_samples(member.last_tries.get(mode, ())) for member in (left, right)]
     shared = [task for task in sides[0] if task in sides[1]]

@@ -56,7 +56,7 @@ def page_values(
         openings: Reads what an arm's policy saw before the question, by the arm's letter.
     """
     tables = sheets(found)
-    flips = list(_flips(examples, openings or {}))
+    flips = list(_make_flips(examples, openings or {}))
     num_flips = sum(len(contrast.flips) for contrast in found.contrasts if contrast is not None)
     return {
         "title": title_of(found),
@@ -74,15 +74,15 @@ def page_values(
     }
 
 
-def _flips(examples: Sequence[Example], openings: Mapping[str, ReadOpening]) -> Iterator[_Flip]:
+def _make_flips(examples: Sequence[Example], openings: Mapping[str, ReadOpening]) -> Iterator[_Flip]:
     num_shown: dict[str, int] = {}
     for example in examples:
         num_shown[example.right_letter] = num_shown.get(example.right_letter, 0) + 1
         if num_shown[example.right_letter] <= _MAX_FLIPS:
-            yield _flip(example, openings)
+            yield _make_flip(example, openings)
 
 
-def _flip(example: Example, openings: Mapping[str, ReadOpening]) -> _Flip:
+def _make_flip(example: Example, openings: Mapping[str, ReadOpening]) -> _Flip:
     left, right = (
         side(letter, stored, openings.get(letter, no_opening)(stored.scored.trajectory))
         for letter, stored in ((example.left_letter, example.left), (example.right_letter, example.right))

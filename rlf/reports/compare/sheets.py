@@ -58,20 +58,20 @@ def sheets(found: Comparison) -> Sheets:
     letters = tuple(arm.letter for arm in found.arms)
     over = "in brackets: 95 % confidence intervals, over seeds where there are several, else over questions"
     figures = [
-        (f"held-out success, {found.mode}", over, _results),
-        ("training", "means over the last tenth of the steps", _metrics),
-        ("tools", "over training and evaluations", _tools),
-        ("judges", "over training and evaluations, mean of the runs", _judges),
+        (f"held-out success, {found.mode}", over, _result_rows),
+        ("training", "means over the last tenth of the steps", _metric_rows),
+        ("tools", "over training and evaluations", _tool_rows),
+        ("judges", "over training and evaluations, mean of the runs", _judge_rows),
     ]
     results = [Sheet(title, note, ("", *letters), tuple(rows(found)), figures=True) for title, note, rows in figures]
     origins = [
-        Sheet("what differs", "", ("cause", "what", *letters), tuple(_differences(found))),
-        Sheet("arms", "", ("", "name", "seeds", "runs", "status", "steps"), tuple(_arms(found))),
+        Sheet("what differs", "", ("cause", "what", *letters), tuple(_difference_rows(found))),
+        Sheet("arms", "", ("", "name", "seeds", "runs", "status", "steps"), tuple(_arm_rows(found))),
     ]
     return Sheets([sheet for sheet in results if sheet.rows], [sheet for sheet in origins if sheet.rows])
 
 
-def _arms(found: Comparison) -> Iterator[tuple[str, ...]]:
+def _arm_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     for arm in found.arms:
         records = [member.run.record for member in arm.members]
         yield (
@@ -79,57 +79,59 @@ def _arms(found: Comparison) -> Iterator[tuple[str, ...]]:
             visible(arm.label),
             " ".join(str(record.seed) for record in records),
             " ".join(record.id for record in records),
-            _distinct(str(member.run.status) for member in arm.members),
-            _distinct(str(member.run.last_step) for member in arm.members),
+            _join_distinct(str(member.run.status) for member in arm.members),
+            _join_distinct(str(member.run.last_step) for member in arm.members),
         )
 
 
-def _distinct(words: Iterator[str]) -> str:
+def _join_distinct(words: Iterator[str]) -> str:
     return " ".join(dict.fromkeys(words))
 
 
-def _differences(found: Comparison) -> Iterator[tuple[str, ...]]:
+def _difference_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     for item in found.differences:
         yield item.cause, visible(item.what), *(MISSING if value is None else visible(value) for value in item.values)
 
 
-def _results(found: Comparison) -> Iterator[tuple[str, ...]]:
+def _result_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     if found.mode is None:
         return
     outcomes = found.outcomes
-    yield "at the end", *(_figure(item.final) for item in outcomes)
-    yield "best", *(_figure(item.best) for item in outcomes)
-    yield "area under the curve", *(_figure(item.area) for item in outcomes)
+    yield "at the end", *(_show_figure(item.final) for item in outcomes)
+    yield "best", *(_show_figure(item.best) for item in outcomes)
+    yield "area under the curve", *(_show_figure(item.area) for item in outcomes)
     level = percent(found.threshold)
     reached = [item.reached for item in outcomes]
     runs = [len(arm.members) for arm in found.arms]
-    yield f"steps to {level}", *(_steps(item, n) for item, n in zip(reached, runs, strict=True))
+    yield f"steps to {level}", *(_show_steps(item, n) for item, n in zip(reached, runs, strict=True))
     yield f"tokens to {level}", *(MISSING if item is None else count(item.tokens) for item in reached)
     yield f"tool calls to {level}", *(MISSING if item is None else count(item.tool_calls) for item in reached)
     yield f"time to {level}", *(MISSING if item is None else duration(item.wall_s) for item in reached)
 
 
-def _figure(figure: Estimate | None) -> str:
+def _show_figure(figure: Estimate | None) -> str:
     return MISSING if figure is None else rate(figure.value, figure.interval)
 
 
-def _steps(reached: Reached | None, num_runs: int) -> str:
+def _show_steps(reached: Reached | None, num_runs: int) -> str:
     if reached is None:
         return "never"
     whole = f"{reached.step:.0f}" if reached.step == int(reached.step) else f"{reached.step:.1f}"
     return whole if reached.num_runs == num_runs else f"{whole} ({reached.num_runs} of {num_runs} runs)"
 
 
-def _metrics(found: Comparison) -> Iterator[tuple[str, ...]]:
+def _metric_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     by_arm = [item.metrics for item in found.outcomes]
     present = list(dict.fromkeys(name for metrics in by_arm for name in metrics))
     named = [(name, label) for name, label in _METRICS if name in present]
-    named += [(name, _label(name, family)) for family in _FAMILIES for name in present if name.startswith(family)]
+    named += [
+        (name, _metric_label(name, family)) for family in _FAMILIES for name in present if name.startswith(family)
+    ]
     for name, label in named:
         yield visible(label), *(decimal(metrics.get(name)) for metrics in by_arm)
 
 
-def _label(metric: str, family: str) -> str:
+def _metric_label(metric: str, family: str) -> str:
     """A metric of a family in words: `rewards/right/mean` is "reward right, mean"."""
     name = metric.removeprefix(family)
     if family != "rewards/":
@@ -138,7 +140,7 @@ def _label(metric: str, family: str) -> str:
     return f"{_FAMILIES[family]} {term}, {_OF_TERMS.get(figure, figure)}"
 
 
-def _tools(found: Comparison) -> Iterator[tuple[str, ...]]:
+def _tool_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     totals = [{tool.name: tool for member in arm.members for tool in member.tools} for arm in found.arms]
     for name in dict.fromkeys(name for tools in totals for name in tools):
         calls = [sum(t.num_calls for m in arm.members for t in m.tools if t.name == name) for arm in found.arms]
@@ -146,7 +148,7 @@ def _tools(found: Comparison) -> Iterator[tuple[str, ...]]:
         yield f"{visible(name)}: mean time", *(latency(t[name].mean_run_s) if name in t else MISSING for t in totals)
 
 
-def _judges(found: Comparison) -> Iterator[tuple[str, ...]]:
+def _judge_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     runs = [[judge_totals(member.steps, member.evaluations) for member in arm.members] for arm in found.arms]
     judges = [[judge for member in members for judge in member] for members in runs]
     for term in dict.fromkeys(judge.term for arm in judges for judge in arm):

@@ -51,13 +51,13 @@ def comparison_view(
         parts.append(Text(power_words(found.power), "dim"))
     parts.append(Text())
     for sheet in tables.results:
-        parts += [_table(sheet), Text()]
-    parts += _curves(found)
-    parts += _questions(found, examples)
+        parts += [_show_table(sheet), Text()]
+    parts += _show_curves(found)
+    parts += _show_questions(found, examples)
     for example in _first_of_each(examples, num_shown):
-        parts += [_example(example, openings or {}), Text()]
+        parts += [_show_example(example, openings or {}), Text()]
     for sheet in tables.origins:
-        parts += [_table(sheet), Text()]
+        parts += [_show_table(sheet), Text()]
     return Group(*parts[:-1])
 
 
@@ -69,7 +69,7 @@ def _first_of_each(examples: Sequence[Example], number: int) -> Iterator[Example
             yield example
 
 
-def _questions(found: Comparison, examples: Sequence[Example]) -> Iterator[RenderableType]:
+def _show_questions(found: Comparison, examples: Sequence[Example]) -> Iterator[RenderableType]:
     """The flips by kind, then by question; nothing where there are none."""
     kinds = [one for one in flip_matrix(found, examples) if any((*one.gained, *one.lost))]
     if not kinds:
@@ -105,7 +105,7 @@ def _row_cells(row: FlipRow) -> Iterator[Text]:
     yield Text(", ".join(dict.fromkeys(f"turn {turn}" for turn in row.turns if turn is not None)))
 
 
-def _table(sheet: Sheet) -> RenderableType:
+def _show_table(sheet: Sheet) -> RenderableType:
     left = sheet.header[:1] if sheet.figures else sheet.header
     rows = ((Text(_shorten_cell(cell)) for cell in row) for row in sheet.rows)
     table = plain_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
@@ -119,15 +119,15 @@ def _shorten_cell(cell: str) -> str:
     return cell if len(cell) <= _MAX_CELL else f"{cell[: _MAX_CELL - 1]}…"
 
 
-def _curves(found: Comparison) -> Iterator[RenderableType]:
-    lines = [line for arm in found.arms for line in _curve(arm, "success")]
+def _show_curves(found: Comparison) -> Iterator[RenderableType]:
+    lines = [line for arm in found.arms for line in _show_curve(arm, "success")]
     if lines:
         yield Text("success in training, from 0 to 1", "bold")
         yield from lines
         yield Text()
 
 
-def _curve(arm: Arm, name: str) -> Iterator[Text]:
+def _show_curve(arm: Arm, name: str) -> Iterator[Text]:
     for member in arm.members:
         values = [step.metrics[name] for step in member.steps if name in step.metrics]
         if values:
@@ -136,15 +136,15 @@ def _curve(arm: Arm, name: str) -> Iterator[Text]:
             yield text.append(f" {percent(values[-1])}", "bold").append(f"  seed {member.run.record.seed}", "dim")
 
 
-def _example(example: Example, openings: Mapping[str, ReadOpening]) -> RenderableType:
+def _show_example(example: Example, openings: Mapping[str, ReadOpening]) -> RenderableType:
     sides = ((example.left_letter, example.left), (example.right_letter, example.right))
     pair = Table.grid(padding=(0, 1), expand=True)
     for _ in sides:
         pair.add_column(ratio=1)
-    pair.add_row(*(_panel(letter, stored, openings.get(letter, no_opening)) for letter, stored in sides))
+    pair.add_row(*(_show_panel(letter, stored, openings.get(letter, no_opening)) for letter, stored in sides))
     return pair
 
 
-def _panel(letter: str, stored: StoredTrajectory, opening: ReadOpening) -> Panel:
+def _show_panel(letter: str, stored: StoredTrajectory, opening: ReadOpening) -> Panel:
     view = trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening(stored.scored.trajectory))
     return Panel(view, title=letter, title_align="left", border_style="dim")

@@ -69,7 +69,7 @@ class Drawn:
 def draw(chart: Chart) -> Drawn:
     """A chart as geometry. The lines have points."""
     xs = [x for line in chart.lines for x, _ in line.points]
-    heights = [y for line in chart.lines for y in _heights(line)]
+    heights = [y for line in chart.lines for y in _list_heights(line)]
     low, high = (0.0, 1.0) if chart.share else _widen_range(min(heights), max(heights))
     first, last = min(xs), max(xs)
 
@@ -86,7 +86,7 @@ def draw(chart: Chart) -> Drawn:
         title=chart.title,
         lines=tuple(_draw_line(line, across, down) for line in chart.lines),
         x_ticks=tuple((across(x), f"{x:g}") for x in ticks(first, last) if x == int(x)),
-        y_ticks=tuple((down(y), _tick(y, share=chart.share)) for y in ticks(low, high)),
+        y_ticks=tuple((down(y), _show_tick(y, share=chart.share)) for y in ticks(low, high)),
         values=json.dumps(readout),
         summary="; ".join(
             f"{line.name} {words(line.points[0][1])} at step {line.points[0][0]:g}, "
@@ -96,7 +96,7 @@ def draw(chart: Chart) -> Drawn:
     )
 
 
-def _heights(line: Line) -> list[float]:
+def _list_heights(line: Line) -> list[float]:
     return [*(y for _, y in line.points), *(y for _, *ends in line.band for y in ends)]
 
 
@@ -104,7 +104,7 @@ def _widen_range(low: float, high: float) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _tick(value: float, *, share: bool) -> str:
+def _show_tick(value: float, *, share: bool) -> str:
     if share:
         return f"{100 * value:.0f} %"
     return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.0e}"
@@ -123,13 +123,13 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _draw_line(line: Line, across: Place, down: Place) -> DrawnLine:
-    path = _path([(across(x), down(y)) for x, y in line.points])
+    path = _draw_path([(across(x), down(y)) for x, y in line.points])
     upper = [(across(x), down(high)) for x, _, high in line.band]
     lower = [(across(x), down(low)) for x, low, _ in reversed(line.band)]
     last = line.points[-1]
-    band = f"{_path([*upper, *lower])}Z" if len(line.band) > 1 else ""
+    band = f"{_draw_path([*upper, *lower])}Z" if len(line.band) > 1 else ""
     return DrawnLine(line.name, line.colour, path, band, (across(last[0]), down(last[1])))
 
 
-def _path(places: Sequence[tuple[float, float]]) -> str:
+def _draw_path(places: Sequence[tuple[float, float]]) -> str:
     return "".join(f"{'L' if place else 'M'}{x} {y}" for place, (x, y) in enumerate(places))

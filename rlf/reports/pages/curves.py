@@ -70,7 +70,7 @@ def _chart_evaluations(courses: Sequence[Course], mode: str) -> Chart:
     for place, course in enumerate(courses):
         runs = [found(run) for run in course.evaluations]
         values = [{step: e.metrics["success"] for step, e in run.items()} for run in runs]
-        lines += _lines(course.name, place, values, _over_questions(runs[0]) if len(runs) == 1 else None)
+        lines += _mean_lines(course.name, place, values, _over_questions(runs[0]) if len(runs) == 1 else None)
     return Chart(f"held-out success, {mode}", tuple(lines), share=True)
 
 
@@ -82,11 +82,11 @@ def _chart_training(courses: Sequence[Course], name: str, title: str) -> Chart:
     lines: list[Line] = []
     for place, course in enumerate(courses):
         values = [{s.step: s.metrics[name] for s in run if name in s.metrics} for run in course.steps]
-        lines += _lines(course.name, place, values, None)
+        lines += _mean_lines(course.name, place, values, None)
     return Chart(title, tuple(lines), share=name in _SHARES)
 
 
-def _lines(
+def _mean_lines(
     name: str,
     colour: int,
     runs: Sequence[Mapping[int, float]],

@@ -17,20 +17,24 @@ if TYPE_CHECKING:
 def render(template: str, **values: object) -> str:
     """A template of this folder as one page that loads nothing: its style and its script stand in it."""
     # Both are files of this package, without any text of a run.
-    style, script = (Markup(_text(name)) for name in ("report.css", "report.js"))
-    return _environment().get_template(template).render(layout="base.html", style=style, script=script, **values)
+    style, script = (Markup(_read_text(name)) for name in ("report.css", "report.js"))
+    return _make_environment().get_template(template).render(layout="base.html", style=style, script=script, **values)
 
 
-def _text(name: str) -> str:
+def _read_text(name: str) -> str:
     return files("rlf.reports.pages").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(
-        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_read_text),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["visible"] = visible
     return environment

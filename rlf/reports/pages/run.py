@@ -34,21 +34,21 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
         status=status_words(report.run),
         notices=[f"{event.level}: {event.text}" for event in shown_events(report.events)[-_NUM_NOTICES:]]
         + [f"note: {note.text}" for note in report.notes],
-        results=[sheet for sheet in _sheets(report) if sheet.rows],
+        results=[sheet for sheet in _make_sheets(report) if sheet.rows],
         charts=main_charts(courses),
         more_charts=further_charts(courses),
-        example=_example(report, opening),
+        example=_make_example(report, opening),
         facts=list(origin_facts(report.run)),
-        files=Sheet("files", "", ("role", "path", "sha256"), tuple(_files(report))),
+        files=Sheet("files", "", ("role", "path", "sha256"), tuple(_file_rows(report))),
     )
 
 
-def _sheets(report: Report) -> Iterator[Sheet]:
+def _make_sheets(report: Report) -> Iterator[Sheet]:
     yield Sheet(
         "held-out success",
         "in brackets: 95 % confidence intervals",
         ("", "before", "after", "change"),
-        tuple(row for change in report.summary.changes for row in _rates(change)),
+        tuple(row for change in report.summary.changes for row in _rate_cells(change)),
         figures=True,
     )
     tables = (
@@ -60,7 +60,7 @@ def _sheets(report: Report) -> Iterator[Sheet]:
         yield Sheet(title, note, header, tuple(rows), figures=True)
 
 
-def _rates(change: Change) -> Iterator[tuple[str, ...]]:
+def _rate_cells(change: Change) -> Iterator[tuple[str, ...]]:
     for name, before, after in rate_rows(change):
         yield (
             visible(name.replace("  ", "\u2003")),
@@ -70,7 +70,7 @@ def _rates(change: Change) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _example(report: Report, opening: ReadOpening) -> object:
+def _make_example(report: Report, opening: ReadOpening) -> object:
     found = report.summary.example
     if found is None:
         return None
@@ -79,6 +79,6 @@ def _example(report: Report, opening: ReadOpening) -> object:
     return beside(left, right)
 
 
-def _files(report: Report) -> Iterator[tuple[str, ...]]:
+def _file_rows(report: Report) -> Iterator[tuple[str, ...]]:
     for file in report.run.record.files:
         yield file.role, visible(file.path), file.sha256[:12]

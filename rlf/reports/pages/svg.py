@@ -21,13 +21,13 @@ def charts_svg(charts: Sequence[Drawn]) -> str:
         'font-family="sans-serif" font-size="10" role="img">',
         f"<title>{words}</title>",
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
-        *(part for place, chart in enumerate(charts) for part in _chart(chart, place * WIDTH)),
+        *(part for place, chart in enumerate(charts) for part in _draw_chart(chart, place * WIDTH)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _chart(chart: Drawn, left: int) -> Iterator[str]:
+def _draw_chart(chart: Drawn, left: int) -> Iterator[str]:
     yield f'<g transform="translate({left} {_TITLE})">'
     yield f'<text x="{WIDTH / 2}" y="-8" text-anchor="middle" font-size="12">{escape(chart.title)}</text>'
     for y, text in chart.y_ticks:

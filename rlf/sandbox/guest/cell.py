@@ -43,18 +43,22 @@ class Interpreter:
         self._names.append(name)
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
-            value = self._execute(source, name)
+            value = self._execute_source(source, name)
             return Ended(
-                "ok", None if value is None else _cut_text(repr(value), self._max_value_chars), None, _figures()
+                "ok", None if value is None else _cut_text(repr(value), self._max_value_chars), None, _take_figures()
             )
         except SystemExit as leave:
-            return Ended("ok") if leave.code is None or leave.code == 0 else Ended("error", None, self._told(leave))
+            return (
+                Ended("ok")
+                if leave.code is None or leave.code == 0
+                else Ended("error", None, self._format_error(leave))
+            )
         except MemoryError as fault:
-            return Ended("memory", None, self._told(fault))
+            return Ended("memory", None, self._format_error(fault))
         except BaseException as fault:  # noqa: BLE001 - foreign code may raise anything
-            return Ended("error", None, self._told(fault))
+            return Ended("error", None, self._format_error(fault))
 
-    def _execute(self, source: str, name: str) -> Any:
+    def _execute_source(self, source: str, name: str) -> Any:
         tree = ast.parse(source, name)
         last = tree.body[-1] if tree.body else None
         if not isinstance(last, ast.Expr):
@@ -64,7 +68,7 @@ class Interpreter:
         exec(compile(tree, name, "exec"), self.scope)
         return eval(compile(ast.Expression(last.value), name, "eval"), self.scope)
 
-    def _told(self, fault: BaseException) -> str:
+    def _format_error(self, fault: BaseException) -> str:
         try:
             told = traceback.TracebackException.from_exception(fault)
             for part in _walk_causes(told, set()):
@@ -90,7 +94,7 @@ def _cut_text(text: str, max_chars: int, *, keep_end: bool = False) -> str:
     return "…" + text[1 - max_chars :] if keep_end else text[: max_chars - 1] + "…"
 
 
-def _figures() -> tuple[bytes, ...]:
+def _take_figures() -> tuple[bytes, ...]:
     """Open figures of matplotlib, which are closed; none where the cell did not plot."""
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:

@@ -49,7 +49,7 @@ def confine(to: Confinement) -> None:
     """Confines this process for ever. Raises OSError where the kernel refuses."""
     address_space = _address_space_bytes() + (to.limits["memory_mb"] << 20)
     if to.level == "namespaces":
-        _enter(to)
+        _enter_namespaces(to)
     os.chdir(to.work)
     _set_limits(to, address_space)
     if to.level == "process":
@@ -72,11 +72,11 @@ def _leave_root(to: Confinement) -> None:
     kernel.die_with_parent(parent)  # which a change of user takes back
 
 
-def _enter(to: Confinement) -> None:
+def _enter_namespaces(to: Confinement) -> None:
     """Becomes an ordinary user of the new namespaces, with an empty /proc and a file system of its own to write to."""
     kernel.set_dumpable()
-    for name, text in (("setgroups", "deny"), ("uid_map", _map(to.user)), ("gid_map", _map(to.user))):
-        _write(f"/proc/self/{name}", text)
+    for name, text in (("setgroups", "deny"), ("uid_map", _id_map(to.user)), ("gid_map", _id_map(to.user))):
+        _write_file(f"/proc/self/{name}", text)
     os.setresgid(_INSIDE, _INSIDE, _INSIDE)
     os.setresuid(_INSIDE, _INSIDE, _INSIDE)
     disk_mb = to.limits["disk_mb"]
@@ -85,11 +85,11 @@ def _enter(to: Confinement) -> None:
     kernel.mount(_EMPTY, "/proc", None, kernel.MS_BIND, None)
 
 
-def _map(outside: int) -> str:
+def _id_map(outside: int) -> str:
     return f"{_INSIDE} {outside} 1"
 
 
-def _write(path: str, text: str) -> None:
+def _write_file(path: str, text: str) -> None:
     file = os.open(path, os.O_WRONLY)
     try:
         os.write(file, text.encode())

@@ -22,18 +22,18 @@ def serve(channel: int, *, once: bool) -> None:
     """Answers until the channel ends; after the first request where `once`."""
     random.seed(0)
     interpreter: Interpreter | None = None
-    _write(channel, pack({"ready": True}))
+    _write_all(channel, pack({"ready": True}))
     while (frame := read_frame(lambda size: os.read(channel, size), _MAX_REQUEST_BYTES)) is not None:
         head = frame.head
         if head["job"] == "python":
-            interpreter = interpreter or Interpreter(head["max_value_chars"], _module(head))
+            interpreter = interpreter or Interpreter(head["max_value_chars"], _module_name(head))
             answer = _run_cell(interpreter, frame, once=once)
         elif head["job"] == "sqlite":
             answer = pack(sqlite.query(head["place"], head["query"], head["max_rows"], head["max_bytes"]))
         else:
             timeout_s = head["timeout_s"]
             answer = pack(postgres.query(head["place"], head["query"], head["max_rows"], head["max_bytes"], timeout_s))
-        _write(channel, answer)
+        _write_all(channel, answer)
         if once:
             os._exit(0)
 
@@ -49,12 +49,12 @@ def _run_cell(interpreter: Interpreter, frame: Frame, *, once: bool) -> bytes:
         ended = _run_source(interpreter, head)
         if once:
             threading._shutdown()  # type: ignore[attr-defined]  # what a Python program does at its end
-        files = _files(head["fetch"])
+        files = _read_files(head["fetch"])
     except MemoryError:
         ended, files = Ended("memory", None, "MemoryError"), {}
     except OSError as fault:
         ended, files = Ended("error", None, f"{type(fault).__name__}: {fault}"), {}
-    _flush()
+    _flush_output()
     told = {"outcome": ended.outcome, "value": ended.value, "error": ended.error, "files": list(files)}
     return pack(told, [*files.values(), *ended.images])
 
@@ -72,7 +72,7 @@ def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> Ended:
     return ended
 
 
-def _module(head: dict[str, Any]) -> str:
+def _module_name(head: dict[str, Any]) -> str:
     """What the code finds as `__name__`: a program under test is imported, not started."""
     return "program" if head.get("part") == "program" else "__main__"
 
@@ -90,13 +90,13 @@ def _set_streams(stdin: bytes) -> None:
         setattr(sys, name, io.TextIOWrapper(binary, "utf-8", "backslashreplace", line_buffering=True))
 
 
-def _flush() -> None:
+def _flush_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
 
 
-def _files(patterns: list[str]) -> dict[str, bytes]:
+def _read_files(patterns: list[str]) -> dict[str, bytes]:
     """Regular files of the working folder that match; what a name points to elsewhere is left out."""
     found: dict[str, bytes] = {}
     for pattern in patterns:
@@ -106,7 +106,7 @@ def _files(patterns: list[str]) -> dict[str, bytes]:
     return found
 
 
-def _write(channel: int, answer: bytes) -> None:
+def _write_all(channel: int, answer: bytes) -> None:
     rest: Any = memoryview(answer)
     while rest:
         rest = rest[os.write(channel, rest) :]

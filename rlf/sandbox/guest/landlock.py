@@ -45,15 +45,15 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
     ruleset = checked("landlock_create_ruleset", libc.syscall(_CREATE, attributes, len(attributes), 0))
     try:
         for path in readable:
-            _allow(ruleset, path, _READ)
+            _allow_path(ruleset, path, _READ)
         for path in writable:
-            _allow(ruleset, path, handled & ~_EXECUTE)
+            _allow_path(ruleset, path, handled & ~_EXECUTE)
         checked("landlock_restrict_self", libc.syscall(_RESTRICT, ruleset, 0))
     finally:
         os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _allow_path(ruleset: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -14,14 +14,14 @@ def tree(root: int) -> list[int]:
     children = defaultdict(list)
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
-            children[_parent(place)].append(int(place.name))
+            children[_parent_pid(place)].append(int(place.name))
     found = [root]
     for pid in found:
         found.extend(children[pid])
     return found
 
 
-def _parent(place: Path) -> int:
+def _parent_pid(place: Path) -> int:
     try:
         return int((place / "stat").read_bytes().rpartition(b")")[2].split()[1])
     except OSError:

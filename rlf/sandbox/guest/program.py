@@ -105,15 +105,15 @@ class Remote:
         return operator.index(self.__ask("len", self.__number))
 
     def __str__(self) -> str:
-        return _text(self.__ask("str", self.__number))
+        return _require_text(self.__ask("str", self.__number))
 
     def __repr__(self) -> str:
         return "<object of the program>"
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse_comparison(self, *_: Any) -> NoReturn:
         raise ProgramFault("an object of the program is compared; a test compares plain values, such as its attributes")
 
-    __eq__ = __ne__ = __bool__ = __hash__ = _refuse
+    __eq__ = __ne__ = __bool__ = __hash__ = _refuse_comparison
 
 
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
@@ -143,74 +143,78 @@ class _Peer:
 
     def ask(self, what: str, number: int, *arguments: Any, **keywords: Any) -> Any:
         """What an operation on an object of the other process gives. Raises what it raises there, or ProgramFault."""
-        packed = [self._packed(each) for each in arguments], {k: self._packed(v) for k, v in keywords.items()}
+        packed = [self._pack_value(each) for each in arguments], {k: self._pack_value(v) for k, v in keywords.items()}
         given = (*arguments, *keywords.values())
         marked = any(map(_is_marked, given))
         with self._one_at_a_time:
-            self._send({"do": what, "on": number, "arguments": packed[0], "keywords": packed[1], "in_place": marked})
-            while "do" in (reply := self._receive()):
-                self._answer(reply)
+            self._send_message(
+                {"do": what, "on": number, "arguments": packed[0], "keywords": packed[1], "in_place": marked}
+            )
+            while "do" in (reply := self._receive_message()):
+                self._answer_message(reply)
         if self._failed is not None:
             raise self._failed
         if "value" not in reply:
-            raise self._raised(reply)
+            raise self._make_exception(reply)
         if isinstance(reply.get("arguments"), list):
             for argument, changed in zip(given, reply["arguments"], strict=False):
                 if reply["value"] is None or _is_marked(argument):
-                    _take_over(argument, self._unpacked(changed))
-        return self._unpacked(reply["value"])
+                    _take_over(argument, self._unpack_value(changed))
+        return self._unpack_value(reply["value"])
 
     def serve(self, scope: Mapping[str, Any], failed: str | None) -> None:
         """Reports what a program has defined, or why it failed, and answers until the test has ended."""
         names = {name: value for name, value in scope.items() if not name.startswith("__")}
         self._objects.append(sys.modules[scope["__name__"]])
-        self._send({"failed": failed, "names": {name: self._offered(value) for name, value in names.items()}})
+        self._send_message(
+            {"failed": failed, "names": {name: self._pack_offered(value) for name, value in names.items()}}
+        )
         while (message := self._receive_or_end()) is not None:
-            self._answer(message)
+            self._answer_message(message)
 
     def meet(self) -> dict[str, Any]:
         """The names that a test finds: those of its program but built-in ones and modules, and `program` itself."""
-        told = self._receive()
+        told = self._receive_message()
         if told["failed"] is not None:
             raise ProgramFault(f"the program fails: {told['failed']}")
         kept = told["names"].keys() - dir(builtins) - sys.stdlib_module_names
-        found = {name: self._defined(name, told["names"][name]) for name in sorted(kept)}
+        found = {name: self._unpack_offered(name, told["names"][name]) for name in sorted(kept)}
         sys.modules["program"] = found["program"] = Remote(self.ask, 0)  # type: ignore[assignment]
         found["in_place"] = in_place  # last: a program of the same name must not decide what its test reads
         return found
 
-    def _offered(self, value: Any) -> Any:
+    def _pack_offered(self, value: Any) -> Any:
         if isinstance(value, type) and issubclass(value, Exception):
-            return {"exception": _names(value)}
-        return self._packed(value)
+            return {"exception": _ancestor_names(value)}
+        return self._pack_value(value)
 
-    def _defined(self, name: str, told: Any) -> Any:
+    def _unpack_offered(self, name: str, told: Any) -> Any:
         if isinstance(told, dict) and "exception" in told:
             base = _find_exception(told["exception"], {})
             self._exceptions[name] = type(name, (base if base is not None else Exception,), {})
             return self._exceptions[name]
-        return self._unpacked(told)
+        return self._unpack_value(told)
 
-    def _answer(self, message: Mapping[str, Any]) -> None:
+    def _answer_message(self, message: Mapping[str, Any]) -> None:
         try:
             target = self._objects[message["on"]]
             if not self._is_program and message["do"] != "call":
                 raise TypeError("a program may only call what its test hands to it")
-            arguments = [self._unpacked(each) for each in message["arguments"]]
-            keywords = {name: self._unpacked(each) for name, each in message["keywords"].items()}
+            arguments = [self._unpack_value(each) for each in message["arguments"]]
+            keywords = {name: self._unpack_value(each) for name, each in message["keywords"].items()}
             value = _OPERATIONS[message["do"]](target, *arguments, **keywords)
-            reply = {"value": self._packed(value)}
+            reply = {"value": self._pack_value(value)}
             if self._is_program and message["do"] == "call" and (value is None or message.get("in_place")):
-                reply["arguments"] = [self._packed(each) for each in (*arguments, *keywords.values())]
+                reply["arguments"] = [self._pack_value(each) for each in (*arguments, *keywords.values())]
         except ProgramFault:
             raise
         except BaseException as error:  # noqa: BLE001 - raised again on the other side
             if isinstance(error, AssertionError) and not self._is_program:
                 self._failed = error
-            reply = {"raised": _names(type(error)), "arguments": _plain_arguments(error)}
-        self._send(reply)
+            reply = {"raised": _ancestor_names(type(error)), "arguments": _plain_arguments(error)}
+        self._send_message(reply)
 
-    def _raised(self, reply: Mapping[str, Any]) -> BaseException:
+    def _make_exception(self, reply: Mapping[str, Any]) -> BaseException:
         names, arguments = reply.get("raised"), reply.get("arguments")
         found = _find_exception(names, self._exceptions)
         if found is None or not isinstance(arguments, list):
@@ -220,7 +224,7 @@ class _Peer:
         except TypeError:  # one that is made of something else
             return ProgramFault(f"the program raised {names}: {arguments}")
 
-    def _packed(self, value: Any) -> Any:
+    def _pack_value(self, value: Any) -> Any:
         """A value as JSON; an instance of a subclass as the plain value that it holds."""
         if value is None or isinstance(value, bool):
             return value
@@ -231,12 +235,12 @@ class _Peer:
         if isinstance(value, int):
             return int(value) if abs(value) < 1 << 53 else {"int": hex(value)}
         if isinstance(value, list):
-            return [self._packed(each) for each in value]
+            return [self._pack_value(each) for each in value]
         for kind in (tuple, set, frozenset):
             if isinstance(value, kind):
-                return {kind.__name__: [self._packed(each) for each in value]}
+                return {kind.__name__: [self._pack_value(each) for each in value]}
         if isinstance(value, dict):
-            return {"dict": [[self._packed(key), self._packed(each)] for key, each in value.items()]}
+            return {"dict": [[self._pack_value(key), self._pack_value(each)] for key, each in value.items()]}
         if isinstance(value, bytes | bytearray):
             return {"bytes": value.hex()}
         if isinstance(value, complex):
@@ -247,15 +251,15 @@ class _Peer:
         if isinstance(value, Remote):
             return {"yours": object.__getattribute__(value, "_Remote__number")}
         if self._is_program and callable(getattr(type(value), "tolist", None)):  # arrays and numbers of NumPy
-            return self._packed(value.tolist())
+            return self._pack_value(value.tolist())
         if not self._is_program and not callable(value):
             raise TypeError(f"a test hands plain values and functions to its program, no {type(value).__name__}")
         self._objects.append(value)
         return {"object": len(self._objects) - 1}
 
-    def _unpacked(self, told: Any) -> Any:
+    def _unpack_value(self, told: Any) -> Any:
         if isinstance(told, list):
-            return [self._unpacked(each) for each in told]
+            return [self._unpack_value(each) for each in told]
         if not isinstance(told, dict):
             return told
         ((kind, content),) = told.items()
@@ -263,9 +267,9 @@ class _Peer:
             return Remote(self.ask, operator.index(content))
         if kind == "yours":
             return self._objects[content]
-        return _KINDS[kind](self._unpacked(content))
+        return _KINDS[kind](self._unpack_value(content))
 
-    def _send(self, message: Mapping[str, Any]) -> None:
+    def _send_message(self, message: Mapping[str, Any]) -> None:
         rest: Any = memoryview(pack(dict(message)))
         try:
             while rest:
@@ -273,7 +277,7 @@ class _Peer:
         except OSError as gone:
             raise ProgramFault("the program has ended") from gone
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive_message(self) -> dict[str, Any]:
         message = self._receive_or_end()
         if message is None:
             raise ProgramFault("the program has ended")
@@ -312,7 +316,7 @@ def serve_program(scope: Mapping[str, Any], failed: str | None) -> None:
     _Peer(is_program=True).serve(scope, failed)
 
 
-def _names(kind: type) -> list[str]:
+def _ancestor_names(kind: type) -> list[str]:
     return [each.__name__ for each in kind.__mro__]
 
 
@@ -333,7 +337,7 @@ def _plain_arguments(error: BaseException) -> list[Any]:
     return list(error.args)
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if type(value) is not str:
         raise TypeError("the program's text is no text")
     return value

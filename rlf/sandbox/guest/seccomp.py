@@ -110,56 +110,56 @@ def _pack_instructions(instructions: Iterator[_Instruction]) -> bytes:
 
 
 def _for_server(machine: _Machine, alone: bool) -> Iterator[_Instruction]:
-    named = _numbers(_LOOKED_AT, machine)
+    named = _read_numbers(_LOOKED_AT, machine)
     yield _LOAD, 0, 0, _ARCH
     yield _EQUAL, 1, 0, machine.audit_arch
     yield _RETURN, 0, 0, _KILL_PROCESS
     yield _LOAD, 0, 0, _NUMBER
     yield from _new_calls(machine)
-    yield from _answers(_DENIED, machine, _REFUSE)
+    yield from _answer_calls(_DENIED, machine, _REFUSE)
     if alone:
-        yield from _answers(_DENIED_ALONE, machine, _REFUSE)
-        yield from _answers(_IGNORED_ALONE, machine, _ERRNO)
-        yield from _where(named["fcntl"], 1, [(_EQUAL, value) for value in _SET_OWNER], _REFUSE, _ALLOW)
-    yield from _where(named["ioctl"], 1, [(_EQUAL, value) for value in _IOCTLS], _REFUSE, _ALLOW)
-    yield from _where(named["prlimit64"], 0, [(_EQUAL, 0)], _ALLOW, _REFUSE)
+        yield from _answer_calls(_DENIED_ALONE, machine, _REFUSE)
+        yield from _answer_calls(_IGNORED_ALONE, machine, _ERRNO)
+        yield from _answer_by_argument(named["fcntl"], 1, [(_EQUAL, value) for value in _SET_OWNER], _REFUSE, _ALLOW)
+    yield from _answer_by_argument(named["ioctl"], 1, [(_EQUAL, value) for value in _IOCTLS], _REFUSE, _ALLOW)
+    yield from _answer_by_argument(named["prlimit64"], 0, [(_EQUAL, 0)], _ALLOW, _REFUSE)
     yield _RETURN, 0, 0, _ALLOW
 
 
 def _for_call(machine: _Machine, own_pid: int, alone: bool) -> Iterator[_Instruction]:
-    named = _numbers(_LOOKED_AT, machine)
+    named = _read_numbers(_LOOKED_AT, machine)
     yield _LOAD, 0, 0, _NUMBER
-    yield from _answers(_DENIED_LAST, machine, _REFUSE)
+    yield from _answer_calls(_DENIED_LAST, machine, _REFUSE)
     yield from _without_pointer(named["prlimit64"], 2)
     if alone:
-        yield from _answers(_DENIED_LAST_ALONE, machine, _REFUSE)
+        yield from _answer_calls(_DENIED_LAST_ALONE, machine, _REFUSE)
         for name, signal_at in (("kill", 1), ("tgkill", 2), ("rt_sigqueueinfo", 1), ("rt_tgsigqueueinfo", 2)):
             yield from _to_itself(named[name], own_pid, signal_at)
-        yield from _where(named["prctl"], 0, [(_EQUAL, _SET_DEATH_SIGNAL)], _REFUSE, _ALLOW)
-        yield from _where(named["clone"], 0, [(_ANY_BIT, _THREAD)], _ALLOW, _REFUSE)
+        yield from _answer_by_argument(named["prctl"], 0, [(_EQUAL, _SET_DEATH_SIGNAL)], _REFUSE, _ALLOW)
+        yield from _answer_by_argument(named["clone"], 0, [(_ANY_BIT, _THREAD)], _ALLOW, _REFUSE)
     else:
-        yield from _where(named["clone"], 0, [(_ANY_BIT, _NEW_NAMESPACES)], _REFUSE, _ALLOW)
+        yield from _answer_by_argument(named["clone"], 0, [(_ANY_BIT, _NEW_NAMESPACES)], _REFUSE, _ALLOW)
     yield _RETURN, 0, 0, _ALLOW
 
 
-def _answers(table: str, machine: _Machine, answer: int) -> Iterator[_Instruction]:
-    for number in _numbers(table, machine).values():
-        yield from _answer(number, answer)
+def _answer_calls(table: str, machine: _Machine, answer: int) -> Iterator[_Instruction]:
+    for number in _read_numbers(table, machine).values():
+        yield from _answer_call(number, answer)
 
 
 def _new_calls(machine: _Machine) -> Iterator[_Instruction]:
-    block = [instruction for number in _NEW_CALLS for instruction in _answer(number, _ALLOW)]
+    block = [instruction for number in _NEW_CALLS for instruction in _answer_call(number, _ALLOW)]
     yield _ABOVE, 0, len(block) + 1, machine.last_old_call
     yield from block
     yield _RETURN, 0, 0, _ERRNO | errno.ENOSYS
 
 
-def _answer(number: int, answer: int) -> Iterator[_Instruction]:
+def _answer_call(number: int, answer: int) -> Iterator[_Instruction]:
     yield _EQUAL, 0, 1, number
     yield _RETURN, 0, 0, answer
 
 
-def _where(
+def _answer_by_argument(
     number: int, argument: int, tests: list[tuple[int, int]], answer: int, otherwise: int
 ) -> Iterator[_Instruction]:
     """`answer` to a call whose argument (its low 32 bits) passes any test, `otherwise` to the rest of its calls."""
@@ -194,6 +194,6 @@ def _without_pointer(number: int, argument: int) -> Iterator[_Instruction]:
     yield _RETURN, 0, 0, _REFUSE
 
 
-def _numbers(table: str, machine: _Machine) -> dict[str, int]:
+def _read_numbers(table: str, machine: _Machine) -> dict[str, int]:
     rows = (row.split() for row in table.split(","))
     return {name: int(numbers[machine.column]) for name, *numbers in rows if numbers[machine.column] != "-"}

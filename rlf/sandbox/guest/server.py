@@ -80,27 +80,27 @@ class Server:
         while True:
             for descriptor, _ in self._poll.poll(_TICK_S * 1000 if self._calls else None):
                 if descriptor != self._control.fileno():
-                    self._reap(self._calls[descriptor])
-                elif not self._obey():
-                    return self._leave()
+                    self._reap_call(self._calls[descriptor])
+                elif not self._obey_order():
+                    return self._end_all()
             if self._calls and time.monotonic() - watched > _TICK_S:
-                self._watch()
+                self._watch_limits()
                 watched = time.monotonic()
 
-    def _obey(self) -> bool:
+    def _obey_order(self) -> bool:
         packet, descriptors, _, _ = socket.recv_fds(self._control, _MAX_PACKET, _STARTED_WITH)
         if not packet:
             return False
         order = json.loads(packet)
         if order["do"] == "start":
-            self._start(order, descriptors)
+            self._start_call(order, descriptors)
             return True
         call = next((call for call in self._calls.values() if call.id == order["id"]), None)
         if call is not None:
-            {"kill": self._kill, "pause": self._pause, "resume": self._resume}[order["do"]](call)
+            {"kill": self._kill_call, "pause": self._pause_call, "resume": self._resume_call}[order["do"]](call)
         return True
 
-    def _start(self, order: dict[str, Any], descriptors: list[int]) -> None:
+    def _start_call(self, order: dict[str, Any], descriptors: list[int]) -> None:
         own_pid, now = os.getpid(), time.monotonic()
         user = self._users.pop() if self._is_root else os.getuid()
         work = WORK
@@ -110,15 +110,15 @@ class Server:
             if self._is_root:
                 os.chown(work, user, user)
         try:
-            pid = self._fork(user)
+            pid = self._fork_child(user)
         except OSError as fault:
-            self._tell({"id": order["id"], "failed": str(fault)})
+            self._send_report({"id": order["id"], "failed": str(fault)})
             self._give_back(user, work)
         else:
             if pid == 0:
                 limits = order["limits"]
                 confinement = Confinement(self._level, limits, work, user, self._readable, self._hidden)
-                self._become(descriptors, confinement, order, own_pid)
+                self._become_call(descriptors, confinement, order, own_pid)
             pidfd = os.pidfd_open(pid)
             self._calls[pidfd] = _Call(order["id"], pid, pidfd, user, work, order["limits"], now)
             self._poll.register(pidfd, select.POLLIN)
@@ -126,7 +126,7 @@ class Server:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _fork(self, user: int) -> int:
+    def _fork_child(self, user: int) -> int:
         if self._level != "namespaces":
             return os.fork()
         if not self._is_root:
@@ -144,10 +144,12 @@ class Server:
             raise OSError("the kernel refuses new namespaces")
         return pid
 
-    def _become(self, descriptors: list[int], confinement: Confinement, order: dict[str, Any], parent: int) -> None:
+    def _become_call(
+        self, descriptors: list[int], confinement: Confinement, order: dict[str, Any], parent: int
+    ) -> None:
         """Turns the forked child into the call; never returns."""
         try:
-            self._take(descriptors)
+            self._take_descriptors(descriptors)
             os.setsid()  # kill(0) reaches a process group, across namespaces
             if self._level != "namespaces":
                 die_with_parent(parent)
@@ -160,7 +162,7 @@ class Server:
         finally:
             os._exit(1)
 
-    def _take(self, descriptors: list[int]) -> None:
+    def _take_descriptors(self, descriptors: list[int]) -> None:
         """Leaves 0 to 3 open, /dev/null as the server has it, stdout, stderr, the channel; and the end of a test's."""
         sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors]
         targets = (_CHANNEL, 1, 2, DESCRIPTOR)[: len(sources)]
@@ -168,7 +170,7 @@ class Server:
             os.dup2(source, target)
         os.closerange(max(targets) + 1, _MAX_DESCRIPTOR)
 
-    def _reap(self, call: _Call) -> None:
+    def _reap_call(self, call: _Call) -> None:
         _, status, usage = os.wait4(call.pid, 0)
         if self._level == "process":
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -178,7 +180,7 @@ class Server:
         del self._calls[call.pidfd]
         self._give_back(call.user, call.work)
         told = {"cpu_s": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss << 10, "why": call.why}
-        self._tell({"id": call.id, "status": status, **told})
+        self._send_report({"id": call.id, "status": status, **told})
 
     def _give_back(self, user: int, work: str) -> None:
         if self._is_root:
@@ -186,52 +188,52 @@ class Server:
         if work != WORK:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _tell(self, what: dict[str, Any]) -> None:
+    def _send_report(self, what: dict[str, Any]) -> None:
         self._control.send(json.dumps(what).encode())
 
-    def _watch(self) -> None:
+    def _watch_limits(self) -> None:
         """Kills what has more memory or disk than it may; the kernel holds each process alone to its limit."""
         grown = time.monotonic() - _TICK_S
         for call in (call for call in self._calls.values() if call.started < grown):
             limits = call.limits
-            tree = self._tree(call)
+            tree = self._process_tree(call)
             memory = sum(max(processes.anonymous_bytes(pid) - self._own_bytes, 0) for pid in tree)
             if len(tree) > 1 and memory > limits["memory_mb"] << 20:
                 call.why = "memory"
             elif call.work != WORK and processes.folder_exceeds(call.work, limits["disk_mb"] << 20):
                 call.why = "disk"
             if call.why:
-                self._kill(call)
+                self._kill_call(call)
 
-    def _tree(self, call: _Call) -> list[int]:
+    def _process_tree(self, call: _Call) -> list[int]:
         """The processes of a call; only where they are in namespaces can there be several to look for."""
         return processes.tree(call.pid) if self._level == "namespaces" else [call.pid]
 
-    def _kill(self, call: _Call) -> None:
+    def _kill_call(self, call: _Call) -> None:
         """In namespaces the first process takes all others with it."""
         signal.pidfd_send_signal(call.pidfd, signal.SIGKILL)
         if self._level == "process":
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(call.pid, signal.SIGKILL)
 
-    def _pause(self, call: _Call) -> None:
+    def _pause_call(self, call: _Call) -> None:
         """Stops a session between its cells, with all that it has started."""
         stopped: set[int] = set()
-        while fresh := set(self._tree(call)) - stopped:
-            self._signal(fresh, signal.SIGSTOP)
+        while fresh := set(self._process_tree(call)) - stopped:
+            self._signal_all(fresh, signal.SIGSTOP)
             stopped |= fresh
 
-    def _resume(self, call: _Call) -> None:
-        self._signal(set(self._tree(call)), signal.SIGCONT)
+    def _resume_call(self, call: _Call) -> None:
+        self._signal_all(set(self._process_tree(call)), signal.SIGCONT)
 
-    def _signal(self, pids: set[int], number: signal.Signals) -> None:
+    def _signal_all(self, pids: set[int], number: signal.Signals) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def _leave(self) -> None:
+    def _end_all(self) -> None:
         for call in self._calls.values():
-            self._kill(call)
+            self._kill_call(call)
         if self._level != "namespaces":
             shutil.rmtree(self._scratch, ignore_errors=True)
 

@@ -26,15 +26,15 @@ def query(path: str, sql: str, max_rows: int, max_bytes: int) -> dict[str, Any]:
     try:
         connection = sqlite3.connect(place, uri=True, isolation_level=None)
         connection.execute("PRAGMA temp_store = MEMORY")  # what a query sorts counts as its memory
-        _restrain(connection, max_bytes, refusals)
-        return _read(connection, sql, max_rows, max_bytes)
+        _limit_connection(connection, max_bytes, refusals)
+        return _run_query(connection, sql, max_rows, max_bytes)
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, UnicodeError) as fault:
         return {"outcome": "error", "error": "; ".join([str(fault), *dict.fromkeys(refusals)])}
     except MemoryError:
         return {"outcome": "memory", "error": "the query needs more memory than it may use"}
 
 
-def _restrain(connection: sqlite3.Connection, max_bytes: int, refusals: list[str]) -> None:
+def _limit_connection(connection: sqlite3.Connection, max_bytes: int, refusals: list[str]) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(max_bytes, _MAX_SQL_BYTES))
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MAX_SQL_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -46,13 +46,13 @@ def _restrain(connection: sqlite3.Connection, max_bytes: int, refusals: list[str
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS:
             return sqlite3.SQLITE_OK
-        refusals.append(_refusal(action, first, second))
+        refusals.append(_explain_refusal(action, first, second))
         return sqlite3.SQLITE_DENY
 
     connection.set_authorizer(authorise)
 
 
-def _refusal(action: int, first: str | None, second: str | None) -> str:
+def _explain_refusal(action: int, first: str | None, second: str | None) -> str:
     if action == sqlite3.SQLITE_PRAGMA:
         return f"PRAGMA {first} is refused; those that describe the schema are allowed: {', '.join(sorted(_PRAGMAS))}"
     if action == sqlite3.SQLITE_FUNCTION:
@@ -60,7 +60,7 @@ def _refusal(action: int, first: str | None, second: str | None) -> str:
     return "the database may only be read: SELECT, and nothing else"
 
 
-def _read(connection: sqlite3.Connection, sql: str, max_rows: int, max_bytes: int) -> dict[str, Any]:
+def _run_query(connection: sqlite3.Connection, sql: str, max_rows: int, max_bytes: int) -> dict[str, Any]:
     cursor = connection.execute(sql)
     columns = [column[0] for column in cursor.description or ()]
     return {"outcome": "ok", "columns": columns, **read_rows(cursor, max_rows, max_bytes)}
@@ -71,7 +71,7 @@ def read_rows(found: Iterable[Iterable[Any]], max_rows: int, max_bytes: int) -> 
     rows: list[list[Any]] = []
     size = 0
     for row in found:
-        values = [_plain(value) for value in row]
+        values = [_to_plain(value) for value in row]
         size += sum(len(value) if isinstance(value, str) else 8 for value in values)
         if len(rows) == max_rows or size > max_bytes:
             return {"rows": rows, "truncated": True}
@@ -79,7 +79,7 @@ def read_rows(found: Iterable[Iterable[Any]], max_rows: int, max_bytes: int) -> 
     return {"rows": rows, "truncated": False}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, bytes | memoryview):
         return f"<{len(bytes(value))} bytes>"
     is_number = isinstance(value, float) and value - value == 0

@@ -60,14 +60,14 @@ def unpack(frame: bytes) -> Frame:
 
 def read_frame(read: Callable[[int], bytes], max_bytes: int) -> Frame | None:
     """The next frame of a blocking stream; None at its end."""
-    header = _exactly(read, HEADER_BYTES)
+    header = _read_exactly(read, HEADER_BYTES)
     if header is None:
         return None
-    body = _exactly(read, body_bytes(header, max_bytes))
+    body = _read_exactly(read, body_bytes(header, max_bytes))
     return None if body is None else unpack(header + body)
 
 
-def _exactly(read: Callable[[int], bytes], size: int) -> bytes | None:
+def _read_exactly(read: Callable[[int], bytes], size: int) -> bytes | None:
     parts: list[bytes] = []
     while size:
         part = read(min(size, 1 << 20))

@@ -62,8 +62,10 @@ class MessagesRequest(StrictModel):
 
     def as_chat(self) -> ChatRequest:
         """The same in OpenAI's words. Raises Refusal for what has none."""
-        system = [{"role": "system", "content": _text(self.system, "system")}] if self.system else []
-        messages = [said for at, message in enumerate(self.messages) for said in _messages(message, f"messages.{at}")]
+        system = [{"role": "system", "content": _read_text(self.system, "system")}] if self.system else []
+        messages = [
+            said for at, message in enumerate(self.messages) for said in _to_openai_messages(message, f"messages.{at}")
+        ]
         tools = [
             {"function": {"name": t.name, "description": t.description, "parameters": t.input_schema}}
             for t in self.tools
@@ -106,43 +108,49 @@ class Messages(Dialect):
 
     def whole(self, deltas: Sequence[Delta]) -> Json:
         """The answer."""
-        for _ in self._feed(deltas):
+        for _ in self._feed_deltas(deltas):
             pass
-        content = [{**_begun(block), **_finished(block)} for block in self._blocks.all]
-        return {**self._message(), "content": content, **self._end_of_turn(), "usage": self._usage()}
+        content = [{**_opened_block(block), **_finished_block(block)} for block in self._blocks.all]
+        return {**self._begin_message(), "content": content, **self._end_of_turn(), "usage": self._show_usage()}
 
     def begin(self) -> Iterator[Event]:
         """The message without content."""
-        message = {**self._message(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": self._usage()}
-        yield _event("message_start", message=message)
+        message = {
+            **self._begin_message(),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": self._show_usage(),
+        }
+        yield _make_event("message_start", message=message)
 
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
         """Blocks as they open, grow and close."""
-        for stage, block, new in self._feed(deltas):
+        for stage, block, new in self._feed_deltas(deltas):
             if stage is Stage.OPENED:
-                yield _event("content_block_start", index=block.index, content_block=_begun(block))
+                yield _make_event("content_block_start", index=block.index, content_block=_opened_block(block))
             elif stage is Stage.GROWN:
                 kind, key = _DELTAS[block.kind]
-                yield _event("content_block_delta", index=block.index, delta={"type": kind, key: new})
+                yield _make_event("content_block_delta", index=block.index, delta={"type": kind, key: new})
             else:
-                yield _event("content_block_stop", index=block.index)
+                yield _make_event("content_block_stop", index=block.index)
 
     def end(self) -> Iterator[Event]:
         """Why it ended."""
-        yield _event("message_delta", delta=self._end_of_turn(), usage=self._usage())
-        yield _event("message_stop")
+        yield _make_event("message_delta", delta=self._end_of_turn(), usage=self._show_usage())
+        yield _make_event("message_stop")
 
     @staticmethod
     def error(refused: Refusal) -> Json:
         """Why there is no answer."""
         return {"type": "error", "error": {"type": refused.kind, "message": str(refused)}}
 
-    def _feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
+    def _feed_deltas(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
         self.count(deltas)
         self._last = deltas[-1]
         return self._blocks.feed(deltas)
 
-    def _message(self) -> Json:
+    def _begin_message(self) -> Json:
         return {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": self.asked.model}
 
     def _end_of_turn(self) -> Json:
@@ -150,7 +158,7 @@ class Messages(Dialect):
         stop = self._last.stop
         return {"stop_reason": "stop_sequence" if stop else _STOPS[self._last.finish], "stop_sequence": stop}
 
-    def _usage(self) -> Json:
+    def _show_usage(self) -> Json:
         return {"input_tokens": len(self.prepared[0].tokens), "output_tokens": self.num_sampled}
 
 
@@ -161,11 +169,11 @@ _DELTAS = {
 }
 
 
-def _event(kind: str, **values: Any) -> Event:
+def _make_event(kind: str, **values: Any) -> Event:
     return kind, {"type": kind, **values}
 
 
-def _begun(block: Block) -> Json:
+def _opened_block(block: Block) -> Json:
     """A block when it opens."""
     if block.call is not None:
         return {"type": "tool_use", "id": block.call.id, "name": block.call.name, "input": {}}
@@ -176,7 +184,7 @@ def _begun(block: Block) -> Json:
     )
 
 
-def _finished(block: Block) -> Json:
+def _finished_block(block: Block) -> Json:
     """What a whole block has in place of that."""
     if block.call is None:
         return {block.kind.value if block.kind is Kind.TEXT else "thinking": block.text}
@@ -187,7 +195,7 @@ def _finished(block: Block) -> Json:
     return {"input": value if isinstance(value, dict) else {"_raw": block.text}}
 
 
-def _messages(message: Mapping[str, Any], where: str) -> Iterator[Json]:
+def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json]:
     """A message as those of OpenAI: the results of calls are messages of their own. Raises Refusal."""
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant"):
@@ -199,9 +207,9 @@ def _messages(message: Mapping[str, Any], where: str) -> Iterator[Json]:
     calls = [block for block in blocks if block.get("type") == "tool_use"]
     rest = [block for block in blocks if block.get("type") not in ("tool_result", "tool_use", "thinking")]
     for block in results:
-        text = _text(block.get("content") or "", f"{where}.content")
+        text = _read_text(block.get("content") or "", f"{where}.content")
         yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
-    text = _text(tuple(rest), f"{where}.content")
+    text = _read_text(tuple(rest), f"{where}.content")
     if role == "assistant":
         asked = [{"id": c.get("id"), "function": {"name": c.get("name"), "arguments": c.get("input")}} for c in calls]
         yield {"role": role, "content": text, **({"tool_calls": asked} if asked else {})}
@@ -209,7 +217,7 @@ def _messages(message: Mapping[str, Any], where: str) -> Iterator[Json]:
         yield {"role": role, "content": text}
 
 
-def _text(content: Any, where: str) -> str:
+def _read_text(content: Any, where: str) -> str:
     """The text of a content, or of its blocks. Raises Refusal for other blocks."""
     if isinstance(content, str):
         return content

@@ -49,27 +49,27 @@ class Blocks:
         for delta in deltas:
             for kind, text in ((Kind.REASONING, delta.reasoning), (Kind.TEXT, delta.text)):
                 if text:
-                    yield from self._open(kind)
-                    yield self._grow(text)
+                    yield from self._open_block(kind)
+                    yield self._grow_block(text)
             for call in delta.calls:
-                yield from self._open(Kind.CALL, call)
-                yield self._grow(call.arguments)
+                yield from self._open_block(Kind.CALL, call)
+                yield self._grow_block(call.arguments)
             if delta.finish is not None:
-                yield from self._close()
+                yield from self._close_block()
 
-    def _open(self, kind: Kind, call: RequestedCall | None = None) -> Iterator[tuple[Stage, Block, str]]:
+    def _open_block(self, kind: Kind, call: RequestedCall | None = None) -> Iterator[tuple[Stage, Block, str]]:
         if self._is_open and call is None and self.all[-1].kind is kind:
             return
-        yield from self._close()
+        yield from self._close_block()
         self.all.append(Block(len(self.all), kind, call=call))
         self._is_open = True
         yield Stage.OPENED, self.all[-1], ""
 
-    def _grow(self, text: str) -> tuple[Stage, Block, str]:
+    def _grow_block(self, text: str) -> tuple[Stage, Block, str]:
         self.all[-1].text += text
         return Stage.GROWN, self.all[-1], text
 
-    def _close(self) -> Iterator[tuple[Stage, Block, str]]:
+    def _close_block(self) -> Iterator[tuple[Stage, Block, str]]:
         if self._is_open:
             self._is_open = False
             yield Stage.CLOSED, self.all[-1], ""

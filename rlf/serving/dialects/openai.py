@@ -27,14 +27,14 @@ class _OpenAi(Dialect):
 
     async def prepare(self, model: ServedModel) -> list[Prepared]:
         """What is to be sampled. Raises Refusal."""
-        self.prepared = await self._prepare(model)
+        self.prepared = await self._prepare_prompts(model)
         self._tokenizer = model.tokenizer
         self._temperature = None if model.settings.strict else self.asked.temperature
         id_ = f"{self.prefix}-{secrets.token_hex(12)}"
         self._head = {"id": id_, "created": int(time.time()), "model": self.asked.model}
         return self.prepared
 
-    async def _prepare(self, model: ServedModel) -> list[Prepared]:
+    async def _prepare_prompts(self, model: ServedModel) -> list[Prepared]:
         raise NotImplementedError
 
     def whole(self, deltas: Sequence[Delta]) -> Json:
@@ -43,8 +43,8 @@ class _OpenAi(Dialect):
         return {
             **self._head,
             "object": self.kind,
-            "choices": [self._choice(delta) for delta in deltas],
-            "usage": self._usage(),
+            "choices": [self._make_choice(delta) for delta in deltas],
+            "usage": self._show_usage(),
             **self._prompt_ids(),
         }
 
@@ -58,10 +58,10 @@ class _OpenAi(Dialect):
     def end(self) -> Iterator[Event]:
         """What comes when all is over."""
         if self.asked.stream_options.include_usage:
-            yield {**self._head, "object": self.chunk_kind, "choices": [], "usage": self._usage()}
+            yield {**self._head, "object": self.chunk_kind, "choices": [], "usage": self._show_usage()}
         yield "[DONE]"
 
-    def _usage(self) -> Json:
+    def _show_usage(self) -> Json:
         num_prompt = sum(len(each.tokens) for each in self.prepared) // self.asked.n
         return {
             "prompt_tokens": num_prompt,
@@ -77,13 +77,13 @@ class _OpenAi(Dialect):
         ids = {"token_ids": list(delta.tokens)} if self.asked.return_token_ids else {}
         return ids if delta.report is None else {**ids, "agent": delta.report}
 
-    def _shown(self, delta: Delta) -> list[Json]:
+    def _show_logprobs(self, delta: Delta) -> list[Json]:
         asked = self.asked
         sampled = delta.tokens, delta.logprobs, delta.tops
         as_ids = asked.return_tokens_as_token_ids
         return show_logprobs(self._tokenizer, *sampled, asked.num_top, self._temperature, as_ids=as_ids)
 
-    def _choice(self, delta: Delta) -> Json:
+    def _make_choice(self, delta: Delta) -> Json:
         raise NotImplementedError
 
     def _chunk_choices(self, delta: Delta) -> Iterator[Json]:
@@ -99,7 +99,7 @@ class Chat(_OpenAi):
     request = ChatRequest
     asked: ChatRequest
 
-    async def _prepare(self, model: ServedModel) -> list[Prepared]:
+    async def _prepare_prompts(self, model: ServedModel) -> list[Prepared]:
         return await model.prepare_chat(self.asked)
 
     def begin(self) -> Iterator[Event]:
@@ -108,13 +108,13 @@ class Chat(_OpenAi):
             choice = {"index": each.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
             yield {**self._head, "object": self.chunk_kind, "choices": [choice], **self._prompt_ids()}
 
-    def _choice(self, delta: Delta) -> Json:
+    def _make_choice(self, delta: Delta) -> Json:
         message: Json = {"role": "assistant", "content": delta.text or (None if delta.calls else "")}
         if delta.calls:
             message["tool_calls"] = calls_of(delta.calls)
         if delta.reasoning:
             message["reasoning_content"] = delta.reasoning
-        logprobs = {"content": self._shown(delta)} if self.asked.logprobs else None
+        logprobs = {"content": self._show_logprobs(delta)} if self.asked.logprobs else None
         return {
             "index": delta.index,
             "message": message,
@@ -129,7 +129,7 @@ class Chat(_OpenAi):
         if delta.reasoning:
             said["reasoning_content"] = delta.reasoning
         extra = self._token_ids(delta) if delta.tokens or delta.report else {}
-        logprobs = {"content": self._shown(delta)} if self.asked.logprobs and delta.tokens else None
+        logprobs = {"content": self._show_logprobs(delta)} if self.asked.logprobs and delta.tokens else None
         if said or extra or logprobs:
             yield {"index": delta.index, "delta": said, "finish_reason": None, "logprobs": logprobs, **extra}
         for at, call in enumerate(calls_of(delta.calls)):
@@ -154,13 +154,13 @@ class Completions(_OpenAi):
         """How many are sampled for it."""
         return self.asked.n * len(self.asked.prompts)
 
-    async def _prepare(self, model: ServedModel) -> list[Prepared]:
+    async def _prepare_prompts(self, model: ServedModel) -> list[Prepared]:
         return await model.prepare_completion(self.asked)
 
-    def _choice(self, delta: Delta) -> Json:
+    def _make_choice(self, delta: Delta) -> Json:
         logprobs: Json | None = None
         if self.asked.logprobs is not None:
-            shown = self._shown(delta)
+            shown = self._show_logprobs(delta)
             logprobs = {
                 "tokens": [item["token"] for item in shown],
                 "token_logprobs": [item["logprob"] for item in shown],
@@ -180,4 +180,4 @@ class Completions(_OpenAi):
 
     def _chunk_choices(self, delta: Delta) -> Iterator[Json]:
         if delta.text or delta.tokens or delta.finish:
-            yield self._choice(delta)
+            yield self._make_choice(delta)

@@ -80,7 +80,9 @@ class ResponsesRequest(StrictModel):
     def as_chat(self) -> ChatRequest:
         """The same as a conversation. Raises Refusal for what has no place in one."""
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        items = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else list(_joined(self.input))
+        items = (
+            [{"role": "user", "content": self.input}] if isinstance(self.input, str) else list(_join_items(self.input))
+        )
         tools = [
             {"function": {"name": t.name, "description": t.description, "parameters": t.parameters}} for t in self.tools
         ]
@@ -124,51 +126,53 @@ class Responses(Dialect):
 
     def whole(self, deltas: Sequence[Delta]) -> Json:
         """The answer."""
-        for _ in self._feed(deltas):
+        for _ in self._feed_deltas(deltas):
             pass
-        return self._response()
+        return self._show_response()
 
     def begin(self) -> Iterator[Event]:
         """The answer without content."""
-        yield self._event("response.created", response=self._response())
-        yield self._event("response.in_progress", response=self._response())
+        yield self._make_event("response.created", response=self._show_response())
+        yield self._make_event("response.in_progress", response=self._show_response())
 
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
         """Items as they open, grow and close."""
-        for stage, block, new in self._feed(deltas):
+        for stage, block, new in self._feed_deltas(deltas):
             if stage is Stage.OPENED:
-                yield self._event("response.output_item.added", output_index=block.index, item=self._item(block))
+                yield self._make_event(
+                    "response.output_item.added", output_index=block.index, item=self._show_item(block)
+                )
             where = {"output_index": block.index, "item_id": self._ids[block.index]}
-            yield from self._inside(stage, block, new, where)
+            yield from self._part_events(stage, block, new, where)
             if stage is Stage.CLOSED:
-                item = self._item(block, done=True)
-                yield self._event("response.output_item.done", output_index=block.index, item=item)
+                item = self._show_item(block, done=True)
+                yield self._make_event("response.output_item.done", output_index=block.index, item=item)
 
     def end(self) -> Iterator[Event]:
         """The whole answer."""
         kind = "response.incomplete" if self._finish == "length" else "response.completed"
-        yield self._event(kind, response=self._response())
+        yield self._make_event(kind, response=self._show_response())
 
-    def _inside(self, stage: Stage, block: Block, new: str, where: Json) -> Iterator[Event]:
+    def _part_events(self, stage: Stage, block: Block, new: str, where: Json) -> Iterator[Event]:
         """What is reported of the part of an item that grows."""
         if block.kind is Kind.CALL:
             if stage is Stage.GROWN:
-                yield self._event("response.function_call_arguments.delta", **where, delta=new)
+                yield self._make_event("response.function_call_arguments.delta", **where, delta=new)
             elif stage is Stage.CLOSED:
-                yield self._event("response.function_call_arguments.done", **where, arguments=block.text)
+                yield self._make_event("response.function_call_arguments.done", **where, arguments=block.text)
             return
         where, said = {**where, "content_index": 0}, block.kind is Kind.TEXT
         name = "response.output_text" if said else "response.reasoning_text"
         extra: Json = {"logprobs": []} if said else {}
         if stage is Stage.OPENED:
-            yield self._event("response.content_part.added", **where, part=_part(block, ""))
+            yield self._make_event("response.content_part.added", **where, part=_show_part(block, ""))
         elif stage is Stage.GROWN:
-            yield self._event(f"{name}.delta", **where, delta=new, **extra)
+            yield self._make_event(f"{name}.delta", **where, delta=new, **extra)
         else:
-            yield self._event(f"{name}.done", **where, text=block.text, **extra)
-            yield self._event("response.content_part.done", **where, part=_part(block, block.text))
+            yield self._make_event(f"{name}.done", **where, text=block.text, **extra)
+            yield self._make_event("response.content_part.done", **where, part=_show_part(block, block.text))
 
-    def _feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
+    def _feed_deltas(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
         self.count(deltas)
         for delta in deltas:
             self._finish = delta.finish or self._finish
@@ -177,22 +181,22 @@ class Responses(Dialect):
                 self._ids.append(f"{_PREFIXES[block.kind]}_{secrets.token_hex(12)}")
             yield stage, block, new
 
-    def _event(self, kind: str, **values: Any) -> Event:
+    def _make_event(self, kind: str, **values: Any) -> Event:
         self._number += 1
         return kind, {"type": kind, "sequence_number": self._number - 1, **values}
 
-    def _item(self, block: Block, *, done: bool = False) -> Json:
+    def _show_item(self, block: Block, *, done: bool = False) -> Json:
         item: Json = {"id": self._ids[block.index], "status": "completed" if done else "in_progress"}
         if block.call is not None:
             arguments = block.text if done else ""
             call = {"call_id": block.call.id, "name": block.call.name, "arguments": arguments}
             return {**item, "type": "function_call", **call}
-        content = [_part(block, block.text)] if done else []
+        content = [_show_part(block, block.text)] if done else []
         if block.kind is Kind.REASONING:
             return {**item, "type": "reasoning", "summary": [], "content": content}
         return {**item, "type": "message", "role": "assistant", "content": content}
 
-    def _response(self) -> Json:
+    def _show_response(self) -> Json:
         asked, cut = self.asked, self._finish == "length"
         num_prompt = len(self.prepared[0].tokens)
         usage = {
@@ -211,7 +215,7 @@ class Responses(Dialect):
             "status": "in_progress" if self._finish is None else "incomplete" if cut else "completed",
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-            "output": [self._item(block, done=True) for block in self._blocks.all],
+            "output": [self._show_item(block, done=True) for block in self._blocks.all],
             "previous_response_id": None,
             "store": False,
             "metadata": {},
@@ -222,13 +226,13 @@ class Responses(Dialect):
 _PREFIXES = {Kind.TEXT: "msg", Kind.REASONING: "rs", Kind.CALL: "fc"}
 
 
-def _part(block: Block, text: str) -> Json:
+def _show_part(block: Block, text: str) -> Json:
     if block.kind is Kind.REASONING:
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _joined(items: Sequence[Json]) -> Iterator[Json]:
+def _join_items(items: Sequence[Json]) -> Iterator[Json]:
     """Items as messages; a model's text and the calls it made with it are one. Raises Refusal."""
     said: Json | None = None
     for at, item in enumerate(items):

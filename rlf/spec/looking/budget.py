@@ -93,7 +93,7 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
         shown = [tool for tool in tools if may_use is None or tool.name in may_use]
         return len(chat.prompt([Message(role, content) for role, content in messages], shown))
 
-    spread, shortest, written = recall(_sample, tasks)
+    spread, shortest, written = recall(_sample_tasks, tasks)
     sizes = [num_tokens(asked) for asked in spread]
     least = min(*sizes, *map(num_tokens, shortest))
     needed = any(term.needs_answer for term in spec.rewards)
@@ -110,7 +110,7 @@ _Asked: TypeAlias = tuple[Sequence[tuple[str, str]], Sequence[str] | None]
 """Roles and contents of a task's messages, and the tools that it may use."""
 
 
-def _sample(tasks: Sequence[Task]) -> tuple[list[_Asked], list[_Asked], list[list[str]]]:
+def _sample_tasks(tasks: Sequence[Task]) -> tuple[list[_Asked], list[_Asked], list[list[str]]]:
     """Prompts and gold answers spread evenly over the tasks, and between them the prompts of the fewest characters."""
 
     def asked(task: Task) -> _Asked:

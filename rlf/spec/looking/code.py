@@ -19,7 +19,7 @@ _STDLIB = sys.stdlib_module_names
 
 def project_code(declarations: Any) -> list[Path]:
     """Every file of the project that the callables of declarations lead to, sorted."""
-    wanted = [file for name in _callables(declarations) for file in _files_of(name)]
+    wanted = [file for name in _list_callables(declarations) for file in _files_of(name)]
     found: dict[Path, None] = {}
     while wanted and len(found) < _MAX_FILES:
         file = wanted.pop()
@@ -30,17 +30,17 @@ def project_code(declarations: Any) -> list[Path]:
     return sorted(found)
 
 
-def _callables(value: Any) -> Iterator[str]:
+def _list_callables(value: Any) -> Iterator[str]:
     """What stands under `callable`, or reads like `/path/file.py:name`, anywhere in declarations."""
     if isinstance(value, dict):
         for key, child in value.items():
             if key == "callable" and isinstance(child, str):
                 yield child
             else:
-                yield from _callables(child)
+                yield from _list_callables(child)
     elif isinstance(value, list):
         for child in value:
-            yield from _callables(child)
+            yield from _list_callables(child)
     elif isinstance(value, str) and value.rpartition(":")[0].endswith(".py"):
         yield value
 
@@ -77,18 +77,18 @@ def _list_imports(file: Path) -> Iterator[Path]:
                 for alias in node.names:
                     yield from _module_files(alias.name, roots)
             case ast.ImportFrom(level=0, module=str() as module):
-                yield from _from(module, node, roots)
+                yield from _files_of_from(module, node, roots)
             case ast.ImportFrom(level=level) if level:
                 folder = file.parents[level - 1] if level <= len(file.parents) else file.parent
-                yield from _relative(folder, node)
+                yield from _files_of_relative(folder, node)
 
 
-def _from(module: str, node: ast.ImportFrom, roots: Sequence[Path]) -> Iterator[Path]:
+def _files_of_from(module: str, node: ast.ImportFrom, roots: Sequence[Path]) -> Iterator[Path]:
     for name in (module, *(f"{module}.{alias.name}" for alias in node.names)):
         yield from _module_files(name, roots)
 
 
-def _relative(folder: Path, node: ast.ImportFrom) -> Iterator[Path]:
+def _files_of_relative(folder: Path, node: ast.ImportFrom) -> Iterator[Path]:
     parts = node.module.split(".") if node.module else []
     for names in (parts, *([*parts, alias.name] for alias in node.names)):
         place = folder.joinpath(*names)

@@ -65,21 +65,34 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
     """
     faults: list[Fault] = []
     read = {} if read is None else read
-    train = _tasks(loaded, "train", read, faults)
-    evaluation = _tasks(loaded, "eval", read, faults)
-    about_model = [*_model(loaded)] or [*_sight(loaded)] or [*_chat(loaded)]
+    train = _read_tasks(loaded, "train", read, faults)
+    evaluation = _read_tasks(loaded, "eval", read, faults)
+    about_model = [*_check_model(loaded)] or [*_check_sight(loaded)] or [*_check_chat(loaded)]
     sizes = None
     if not about_model and train and loaded.is_sound(*MEASURED):
         about_model, sizes = check_budget(loaded, train)
     faults += about_model
-    for check in (_context, _adapted_modules, _trackers, _tool_files, _env_files, _foreign, _world, _keys):
+    for check in (
+        _check_context,
+        _adapted_modules,
+        _check_trackers,
+        _tool_files,
+        _env_files,
+        _check_items,
+        _check_world,
+        _check_keys,
+    ):
         faults += check(loaded)
     for name, tasks in (("train", train), ("eval", evaluation)):
-        faults += [*_columns(loaded, name, tasks), *_world_columns(loaded, name, tasks), *_images(loaded, name, tasks)]
+        faults += [
+            *_check_columns(loaded, name, tasks),
+            *_world_columns(loaded, name, tasks),
+            *_check_images(loaded, name, tasks),
+        ]
     return LookedAt(sorted(faults), train, evaluation, sizes)
 
 
-def _tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -> Sequence[Task]:
+def _read_tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -> Sequence[Task]:
     """The rows of one dataset; none where there is no such dataset or it has faults."""
     here = ("data", name)
     source: DataSource | None = getattr(loaded.spec.data, name) if loaded.is_sound(here) else None
@@ -121,7 +134,7 @@ def _about_data(loaded: LoadedSpec, name: str, fault: Fault) -> Fault:
 
 
 @reads("model.path")
-def _model(loaded: LoadedSpec) -> list[Fault]:
+def _check_model(loaded: LoadedSpec) -> list[Fault]:
     path: KeyPath = ("model", "path")
     folder = named_folder(loaded.spec.model.path)
     if folder is None:
@@ -138,7 +151,7 @@ def _model(loaded: LoadedSpec) -> list[Fault]:
 
 
 @reads("model.path", "rollout.max_images")
-def _sight(loaded: LoadedSpec) -> list[Fault]:
+def _check_sight(loaded: LoadedSpec) -> list[Fault]:
     """What a model that does not see cannot be asked for."""
     folder, max_images = named_folder(loaded.spec.model.path), loaded.spec.rollout.max_images
     if folder is not None and max_images > 0 and "vision_config" not in read_config(folder):
@@ -148,7 +161,7 @@ def _sight(loaded: LoadedSpec) -> list[Fault]:
 
 
 @reads("model.path", "chat.format")
-def _chat(loaded: LoadedSpec) -> list[Fault]:
+def _check_chat(loaded: LoadedSpec) -> list[Fault]:
     folder = named_folder(loaded.spec.model.path)
     if folder is None:
         return []
@@ -175,7 +188,7 @@ def _chat(loaded: LoadedSpec) -> list[Fault]:
 
 
 @reads("model.path", "rollout.max_total_tokens")
-def _context(loaded: LoadedSpec) -> list[Fault]:
+def _check_context(loaded: LoadedSpec) -> list[Fault]:
     """A trajectory is no longer than what the model has positions for."""
     folder = folder_on_disk(loaded.spec.model.path)
     context = None if folder is None else read_context(folder)
@@ -220,27 +233,27 @@ def _env_files(loaded: LoadedSpec) -> list[Fault]:
 
 
 @reads("tools[]", "rewards[]")
-def _foreign(loaded: LoadedSpec) -> list[Fault]:
+def _check_items(loaded: LoadedSpec) -> list[Fault]:
     """Tools and reward terms: first all that their source says, then what only running it shows."""
     faults = list[Fault]()
     sound: list[Callable[[], list[Fault]]] = []
     for index, tool in enumerate(loaded.spec.tools):
-        found = [*_tool(loaded, index, tool.target.static_complaints), *_examples(loaded, index)]
+        found = [*_check_tool(loaded, index, tool.target.static_complaints), *_check_examples(loaded, index)]
         faults += found
         if not found:
-            sound.append(partial(_tool, loaded, index, tool.target.complaints))
+            sound.append(partial(_check_tool, loaded, index, tool.target.complaints))
     for index, term in enumerate(loaded.spec.rewards):
-        found = _term(loaded, index, term.prepare_unrun)
+        found = _check_term(loaded, index, term.prepare_unrun)
         faults += found
         if not found:
-            sound.append(partial(_term, loaded, index, term.prepare))
+            sound.append(partial(_check_term, loaded, index, term.prepare))
     for run in sound:
         with suppress(NotRun):
             faults += run()
     return faults
 
 
-def _tool(loaded: LoadedSpec, index: int, complaints_of: Callable[[Mapping[str, Any]], list[str]]) -> list[Fault]:
+def _check_tool(loaded: LoadedSpec, index: int, complaints_of: Callable[[Mapping[str, Any]], list[str]]) -> list[Fault]:
     path: KeyPath = ("tools", index, "target")
     try:
         complaints = complaints_of(loaded.spec.tools[index].input_schema)
@@ -252,7 +265,7 @@ def _tool(loaded: LoadedSpec, index: int, complaints_of: Callable[[Mapping[str, 
 
 
 @reads("env", "tools[]")
-def _world(loaded: LoadedSpec) -> list[Fault]:
+def _check_world(loaded: LoadedSpec) -> list[Fault]:
     """What keeps worlds from being made, tools that cannot be described, or have the name of a declared one."""
     env = loaded.spec.env
     if env is None:
@@ -270,7 +283,7 @@ def _world(loaded: LoadedSpec) -> list[Fault]:
     return [*faults, *(loaded.fault(("env",), f"{complaint}.") for complaint in complaints)]
 
 
-def _examples(loaded: LoadedSpec, index: int) -> list[Fault]:
+def _check_examples(loaded: LoadedSpec, index: int) -> list[Fault]:
     """Examples that the tool's own schema refuses, but for those that expect an error."""
     tool = loaded.spec.tools[index]
     if not tool.tests:
@@ -289,7 +302,7 @@ def _examples(loaded: LoadedSpec, index: int) -> list[Fault]:
     ]
 
 
-def _term(loaded: LoadedSpec, index: int, prepare: Callable[[], None]) -> list[Fault]:
+def _check_term(loaded: LoadedSpec, index: int, prepare: Callable[[], None]) -> list[Fault]:
     try:
         prepare()
     except NotRun:
@@ -300,9 +313,11 @@ def _term(loaded: LoadedSpec, index: int, prepare: Callable[[], None]) -> list[F
 
 
 @reads("tools[]", "rewards[]")
-def _keys(loaded: LoadedSpec) -> list[Fault]:
+def _check_keys(loaded: LoadedSpec) -> list[Fault]:
     """Endpoints whose key the environment lacks."""
-    endpoints = chain(_endpoints(loaded.spec.tools, ("tools",)), _endpoints(loaded.spec.rewards, ("rewards",)))
+    endpoints = chain(
+        _list_endpoints(loaded.spec.tools, ("tools",)), _list_endpoints(loaded.spec.rewards, ("rewards",))
+    )
     return [
         loaded.fault((*path, "api_key_env"), f"the environment variable {endpoint.api_key_env} is not set. Set it.")
         for path, endpoint in endpoints
@@ -310,26 +325,26 @@ def _keys(loaded: LoadedSpec) -> list[Fault]:
     ]
 
 
-def _endpoints(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, EndpointSpec]]:
+def _list_endpoints(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, EndpointSpec]]:
     """Every endpoint within a part of a spec, also those of an agent's tools."""
     if isinstance(value, EndpointSpec):
         yield path, value
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
-            yield from _endpoints(getattr(value, name), (*path, name))
+            yield from _list_endpoints(getattr(value, name), (*path, name))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _endpoints(item, (*path, index))
+            yield from _list_endpoints(item, (*path, index))
 
 
 @reads("report_to")
-def _trackers(loaded: LoadedSpec) -> list[Fault]:
+def _check_trackers(loaded: LoadedSpec) -> list[Fault]:
     told = [(index, tracker.complaint()) for index, tracker in enumerate(loaded.spec.report_to)]
     return [loaded.fault(("report_to", index), complaint) for index, complaint in told if complaint is not None]
 
 
 @reads("rollout.max_images")
-def _images(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
+def _check_images(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Rows with more images than a trajectory may hold."""
     allowed = loaded.spec.rollout.max_images
     most = recall(most_images, tasks) if allowed else 0
@@ -354,7 +369,7 @@ def _world_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iter
 
 
 @reads("rewards[]")
-def _columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
+def _check_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Columns that terms of kind verify and judge read and a dataset lacks; of a judge's prompt any of its rows."""
     for position, term in enumerate(loaded.spec.rewards):
         if not isinstance(term, VerifyTerm | JudgeTerm):

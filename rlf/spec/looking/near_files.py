@@ -20,21 +20,23 @@ def missing_file(node: Node, file: Path) -> str:
         file: the whole path.
     """
     written = os.path.relpath(file, node.folder)
-    meant = _meant(written, node.folder)
+    meant = _find_meant(written, node.folder)
     suggestion = f"; did you mean {os.path.relpath(meant, node.folder)}?" if meant is not None else "."
     start = "the current folder" if node.place.file == OVERRIDE else f"the spec's folder, {shown_path(node.folder)}"
     return f"{shown_path(file)}: no such file{suggestion} Paths start at {start}. Correct the path."
 
 
-def _meant(written: str, folder: Path) -> Path | None:
+def _find_meant(written: str, folder: Path) -> Path | None:
     """The nearest data file: of that name from another start, or of nearly that name, from the same start first."""
     near = (folder, Path.cwd(), folder.parent)
     starts = list(dict.fromkeys([*near, *(start / "data" for start in near)]))
     exact = [path for start in starts if (path := absolute(Path(written), start)).is_file()]
-    return next(iter([*exact, *(path for start in starts for path in _near(absolute(Path(written), start)))]), None)
+    return next(
+        iter([*exact, *(path for start in starts for path in _list_near(absolute(Path(written), start)))]), None
+    )
 
 
-def _near(path: Path) -> list[Path]:
+def _list_near(path: Path) -> list[Path]:
     """Data files beside a path whose names are nearly its own, or its own with a suffix."""
     try:
         names = sorted(file.name for file in path.parent.iterdir() if file.suffix in READERS)

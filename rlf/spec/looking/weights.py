@@ -41,7 +41,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     try:
         for file in sorted(folder.glob("*.safetensors")):
-            shapes |= _header(file)
+            shapes |= _read_shapes(file)
     except (OSError, ValueError, KeyError, struct.error):
         return {}
     return shapes
@@ -51,7 +51,7 @@ def find_cut_weights(folder: Path) -> str | None:
     """What is wrong with the sizes of a folder's safetensors, in words; None where each holds what its header lists."""
     for file in sorted(folder.glob("*.safetensors")):
         try:
-            entries, start = _entries(file)
+            entries, start = _read_entries(file)
             expected = start + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
             size = file.stat().st_size
         except (OSError, ValueError, KeyError, TypeError, struct.error):
@@ -61,11 +61,11 @@ def find_cut_weights(folder: Path) -> str | None:
     return None
 
 
-def _header(file: Path) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(entry["shape"]) for name, entry in _entries(file)[0].items()}
+def _read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(entry["shape"]) for name, entry in _read_entries(file)[0].items()}
 
 
-def _entries(file: Path) -> tuple[dict[str, Any], int]:
+def _read_entries(file: Path) -> tuple[dict[str, Any], int]:
     """The header's tensors, and where their bytes begin: eight bytes of length, little-endian, then that much JSON."""
     with file.open("rb") as stream:
         (size,) = struct.unpack("<Q", stream.read(8))

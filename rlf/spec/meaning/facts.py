@@ -61,7 +61,7 @@ class KeyFact:
 
 def key_facts(model: type[BaseModel]) -> list[KeyFact]:
     """The facts of every key of a model, in order; a key without a meaning has an empty one."""
-    return [_fact(model, name, info) for name, info in model.model_fields.items()]
+    return [_make_fact(model, name, info) for name, info in model.model_fields.items()]
 
 
 def submodels(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
@@ -137,32 +137,32 @@ def _name_assigned(statement: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _fact(model: type[BaseModel], field: str, info: FieldInfo) -> KeyFact:
+def _make_fact(model: type[BaseModel], field: str, info: FieldInfo) -> KeyFact:
     name = info.alias or field
     kinds = [found for found in leaves(info.annotation) if inspect.isclass(found) and issubclass(found, Enum)]
     return KeyFact(
         name=name,
         meaning=meaning(model, field),
-        type=_type(info.annotation),
-        unit=_unit(name, info),
-        default=_default(info),
-        range=_range(info.metadata, info.annotation),
+        type=_type_words(info.annotation),
+        unit=_find_unit(name, info),
+        default=_show_default(info),
+        range=_show_range(info.metadata, info.annotation),
         choices=tuple(pair for kind in kinds for pair in member_docs(kind).items()),
     )
 
 
-def _type(annotation: Any) -> str:
+def _type_words(annotation: Any) -> str:
     if hasattr(annotation, "__metadata__"):
         annotation = annotation.__origin__
     arguments, origin = get_args(annotation), get_origin(annotation)
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(map(_type, arguments)))
+        return " or ".join(dict.fromkeys(map(_type_words, arguments)))
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (tuple, list) and len(arguments) == 2 and arguments[1] is ...:
-        return f"list of {_plural(_type(arguments[0]))}"
+        return f"list of {_plural_of(_type_words(arguments[0]))}"
     if origin in (tuple, list):
-        return f"[{', '.join(map(_type, arguments))}]"
+        return f"[{', '.join(map(_type_words, arguments))}]"
     if annotation in _NAMES:
         return _NAMES[annotation]
     if inspect.isclass(annotation) and issubclass(annotation, Enum):
@@ -170,17 +170,17 @@ def _type(annotation: Any) -> str:
     return "mapping"
 
 
-def _plural(words: str) -> str:
+def _plural_of(words: str) -> str:
     return words if words == "text" else f"{words}s"
 
 
-def _unit(name: str, info: FieldInfo) -> str:
+def _find_unit(name: str, info: FieldInfo) -> str:
     if not {int, float} & set(leaves(info.annotation)):
         return ""
     return next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
 
 
-def _default(info: FieldInfo) -> str:
+def _show_default(info: FieldInfo) -> str:
     value = info.default
     if info.default_factory is not None or isinstance(value, BaseModel):
         return ""
@@ -191,7 +191,7 @@ def _default(info: FieldInfo) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
-def _range(metadata: Sequence[Any], annotation: Any) -> str:
+def _show_range(metadata: Sequence[Any], annotation: Any) -> str:
     inner = [item for arm in get_args(annotation) for item in getattr(arm, "__metadata__", ())]
     bounds = [*metadata, *inner, *(more for item in inner if isinstance(item, FieldInfo) for more in item.metadata)]
     signs = {"ge": ">= {}", "gt": "> {}", "le": "<= {}", "lt": "< {}", "min_length": "at least {} long"}

@@ -39,7 +39,7 @@ _ELSEWHERE: dict[type[BaseModel], str] = {
 """Models whose keys are on another page."""
 
 
-def _names() -> str:
+def _names_page() -> str:
     keys = list(dict.fromkeys(key for alias in ALIASES for key in alias.canonical))
     lines = [f"| `{key}` | " + " | ".join(_names_of(key, source) for source in Source) + " |" for key in keys]
     heads = " | ".join(Source)
@@ -66,10 +66,10 @@ def _names() -> str:
 
 def _names_of(key: str, source: Source) -> str:
     found = [alias for alias in ALIASES if alias.source is source and key in alias.canonical]
-    return "<br>".join(f"`{name}`{_beside(alias)}" for alias in found for name in alias.names)
+    return "<br>".join(f"`{name}`{_show_conversion(alias)}" for alias in found for name in alias.names)
 
 
-def _beside(alias: Alias) -> str:
+def _show_conversion(alias: Alias) -> str:
     said = [f"{key.removeprefix('train.')}: {value}" for key, value in alias.implies.items()]
     said += [f"also {key.rpartition('.')[2]}" for key in alias.also]
     said += [f"{theirs} = {ours}" for theirs, ours in alias.values.items()]
@@ -79,14 +79,14 @@ def _beside(alias: Alias) -> str:
 def pages() -> dict[str, str]:
     """The text of each page, by its file's name."""
     made = {
-        "spec.md": _spec(),
-        "tool.md": _tool(),
-        "env.md": _env(),
-        "reward.md": _reward(),
-        "estimators.md": _estimators(),
+        "spec.md": _spec_page(),
+        "tool.md": _tool_page(),
+        "env.md": _env_page(),
+        "reward.md": _reward_page(),
+        "estimators.md": _estimators_page(),
         "chat-formats.md": _chat_formats(),
-        "metrics.md": _metrics(),
-        "names.md": _names(),
+        "metrics.md": _metrics_page(),
+        "names.md": _names_page(),
     }
     return {name: _MADE + "\n" + text.rstrip() + "\n" for name, text in made.items()}
 
@@ -98,41 +98,44 @@ def write_reference(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _spec() -> str:
+def _spec_page() -> str:
     intro = (
         "# The spec\n\nA run, as `rlf run` takes it. A key that is not here is a fault. Values may be `${oc.env:NAME}` "
         "or `${another.key}`; paths start from the file that says them.\n\n"
         "`extends` names one spec or several that this one is laid over; `tools` and `rewards` are lists of files, of "
         "`{use: FILE, ...}` with keys that differ, or of declarations in place.\n"
     )
-    return "\n".join([intro, *_sections(RunSpec, "", 2)])
+    return "\n".join([intro, *_list_sections(RunSpec, "", 2)])
 
 
-def _tool() -> str:
-    kinds = _kinds(TOOL_KINDS, ToolKind, "target: {{kind: {}}}")
-    servers = [f"## Servers in `tools`\n\n{_words(ToolServer)}\n", *_table(key_facts(ToolServer))]
-    declared = [f"# Tool files\n\n{_words(ToolDeclaration)}\n", *_sections(ToolDeclaration, "", 2)]
+def _tool_page() -> str:
+    kinds = _list_kinds(TOOL_KINDS, ToolKind, "target: {{kind: {}}}")
+    servers = [f"## Servers in `tools`\n\n{_docstring_of(ToolServer)}\n", *_key_table(key_facts(ToolServer))]
+    declared = [f"# Tool files\n\n{_docstring_of(ToolDeclaration)}\n", *_list_sections(ToolDeclaration, "", 2)]
     return "\n".join([*declared, *kinds, *servers])
 
 
-def _env() -> str:
-    kinds = _kinds(ENV_KINDS, EnvSpec, "env: {{kind: {}}}")
-    return "\n".join([f"# Worlds\n\n{_words(EnvSpec)}\n", *_sections(EnvSpec, "", 2), *kinds])
+def _env_page() -> str:
+    kinds = _list_kinds(ENV_KINDS, EnvSpec, "env: {{kind: {}}}")
+    return "\n".join([f"# Worlds\n\n{_docstring_of(EnvSpec)}\n", *_list_sections(EnvSpec, "", 2), *kinds])
 
 
 def model_page(title: str, model: type[BaseModel], registry: Registry[Any], base: type[BaseModel], heading: str) -> str:
     """The page of a file of another model, with the kinds of one of its keys."""
-    kinds = _kinds(registry, base, heading)
-    return "\n".join([f"{_MADE}\n# {title}\n\n{_words(model)}\n", *_sections(model, "", 2), *kinds]).rstrip() + "\n"
+    kinds = _list_kinds(registry, base, heading)
+    return (
+        "\n".join([f"{_MADE}\n# {title}\n\n{_docstring_of(model)}\n", *_list_sections(model, "", 2), *kinds]).rstrip()
+        + "\n"
+    )
 
 
-def _reward() -> str:
-    kinds = _kinds(TERM_KINDS, Term, "kind: {}")
-    rules = _kinds(RULES, Rule, "rule: {}")
-    return "\n".join([f"# Reward files\n\n{_words(Term)}\n", *_sections(Term, "", 2), *kinds, *rules])
+def _reward_page() -> str:
+    kinds = _list_kinds(TERM_KINDS, Term, "kind: {}")
+    rules = _list_kinds(RULES, Rule, "rule: {}")
+    return "\n".join([f"# Reward files\n\n{_docstring_of(Term)}\n", *_list_sections(Term, "", 2), *kinds, *rules])
 
 
-def _estimators() -> str:
+def _estimators_page() -> str:
     intro = "# Advantage estimators\n\n`train.algorithm`: a name, or a mapping with `kind` and the keys below.\n"
     parts = [intro]
     for name in ESTIMATORS.names():
@@ -141,12 +144,12 @@ def _estimators() -> str:
         needs = (group if estimator.needs_group else "") + ("Trains a critic." if estimator.needs_critic else "")
         having = [engine for engine in ENGINES.names() if name in (ENGINES.get(engine).ESTIMATORS or (name,))]
         needs += "" if having == ENGINES.names() else f"Runs on `engine: {' or '.join(having)}` only."
-        parts += [f"## {name}\n", _words(estimator) + "\n", *([needs.strip() + "\n"] if needs else [])]
-        parts += _table(key_facts(estimator))
-    return "\n".join([*parts, *_elsewhere()])
+        parts += [f"## {name}\n", _docstring_of(estimator) + "\n", *([needs.strip() + "\n"] if needs else [])]
+        parts += _key_table(key_facts(estimator))
+    return "\n".join([*parts, *_other_libraries()])
 
 
-def _elsewhere() -> Iterator[str]:
+def _other_libraries() -> Iterator[str]:
     """Estimators, losses and their settings in other libraries."""
     yield "## Here and elsewhere\n"
     yield (
@@ -168,19 +171,19 @@ def _chat_formats() -> str:
     for name in FORMATS.names():
         module = inspect.getmodule(FORMATS.get(name))
         chosen = "Chosen by name only.\n" if FORMATS.get(name).by_name else ""
-        parts += [f"## {name}\n", f"{_words(module)}\n", *([chosen] if chosen else [])]
+        parts += [f"## {name}\n", f"{_docstring_of(module)}\n", *([chosen] if chosen else [])]
     return "\n".join(parts)
 
 
-def _metrics() -> str:
+def _metrics_page() -> str:
     rows = [f"| `{metric.name}` | {metric.unit} | {metric.meaning} |" for metric in METRICS]
     intro = "# Metrics\n\nOf steps and evaluations, as `rlf runs show` and the JSON of a run have them.\n"
     return "\n".join([intro, "| name | unit | meaning |\n|---|---|---|", *rows])
 
 
-def _sections(model: type[BaseModel], path: str, level: int) -> Iterator[str]:
+def _list_sections(model: type[BaseModel], path: str, level: int) -> Iterator[str]:
     """The keys of a model in a table, then those of each mapping in it."""
-    yield from _table(key_facts(model))
+    yield from _key_table(key_facts(model))
     for name, below in submodels(model):
         inner = f"{path}.{name}".lstrip(".")
         if below is ToolKind:
@@ -190,33 +193,33 @@ def _sections(model: type[BaseModel], path: str, level: int) -> Iterator[str]:
         if below in _ELSEWHERE:
             yield f"{_ELSEWHERE[below]}\n"
         elif below is EngineSpec:
-            yield from _kinds(ENGINES, EngineSpec, "engine: {{kind: {}}}")
+            yield from _list_kinds(ENGINES, EngineSpec, "engine: {{kind: {}}}")
         elif below is Tracker:
-            yield from _kinds(TRACKERS, Tracker, "report_to: [{{kind: {}}}]")
+            yield from _list_kinds(TRACKERS, Tracker, "report_to: [{{kind: {}}}]")
         else:
-            yield from _sections(below, inner, level + 1)
+            yield from _list_sections(below, inner, level + 1)
 
 
-def _kinds(registry: Registry[Any], base: type[BaseModel], heading: str) -> Iterator[str]:
+def _list_kinds(registry: Registry[Any], base: type[BaseModel], heading: str) -> Iterator[str]:
     """What each kind is, and the keys it has beside those of its base."""
     for name in registry.names():
         kind = registry.get(name)
         own = [fact for fact in key_facts(kind) if fact.name not in base.model_fields]
         yield f"## `{heading.format(name)}`\n"
-        yield f"{_words(kind)}\n"
-        yield from _table(own)
+        yield f"{_docstring_of(kind)}\n"
+        yield from _key_table(own)
         for key, below in submodels(kind):
             if key not in base.model_fields:
                 yield f"### `{key}`\n\n{first_paragraph(below)}\n"
-                yield from [f"{_ELSEWHERE[below]}\n"] if below in _ELSEWHERE else _sections(below, key, 4)
+                yield from [f"{_ELSEWHERE[below]}\n"] if below in _ELSEWHERE else _list_sections(below, key, 4)
 
 
-def _table(facts: Sequence[KeyFact]) -> Iterator[str]:
+def _key_table(facts: Sequence[KeyFact]) -> Iterator[str]:
     if not facts:
         return
     yield _HEADER
     for fact in facts:
-        cells = (f"`{fact.name}`", fact.type, fact.unit, _code(fact.default), fact.range, fact.meaning)
+        cells = (f"`{fact.name}`", fact.type, fact.unit, _quote_code(fact.default), fact.range, fact.meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
     for fact in facts:
@@ -226,11 +229,11 @@ def _table(facts: Sequence[KeyFact]) -> Iterator[str]:
             yield ""
 
 
-def _code(default: str) -> str:
+def _quote_code(default: str) -> str:
     return default if default in ("", "required") else f"`{default}`"
 
 
-def _words(documented: Any) -> str:
+def _docstring_of(documented: Any) -> str:
     return inspect.cleandoc(documented.__doc__ or "")
 
 

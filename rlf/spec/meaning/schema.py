@@ -55,12 +55,14 @@ _PATH = {"type": "string", "description": "Path of a file, from the folder of th
 def schema_of(role: str) -> Schema:
     """The schema of a file: `spec`, `tool` or `reward`."""
     model = FILES[role]
-    defs = _definitions()
+    defs = _make_definitions()
     whole = {"$ref": f"#/$defs/{model.__name__}"}
     root = _layer_spec(defs) if role == "spec" else whole
     described = {"title": f"rlf {role} file", "description": first_paragraph(model)}
     used = _name_used(root, defs)
-    return _share({"$schema": _DIALECT, **described, **root, "$defs": {name: defs[name] for name in sorted(used)}})
+    return _share_descriptions(
+        {"$schema": _DIALECT, **described, **root, "$defs": {name: defs[name] for name in sorted(used)}}
+    )
 
 
 def schema_text(role: str) -> str:
@@ -97,11 +99,11 @@ def _layer_spec(defs: Defs) -> Schema:
     return {"type": "object", "if": partial, "then": part, "else": whole}
 
 
-def _definitions() -> Defs:
+def _make_definitions() -> Defs:
     """Every model and kind, whole and in part, as files write them."""
-    defs = _models()
+    defs = _model_schemas()
     for role, name in _ITEMS.items():
-        defs[f"{name}Item"] = _item(role, name)
+        defs[f"{name}Item"] = _item_schema(role, name)
     for owner, key in _LISTS:
         defs[owner]["properties"][key]["items"] = {"$ref": f"#/$defs/{_ITEMS[key]}Item"}
     defs["ToolDeclarationItem"] = _or_server(defs["ToolDeclarationItem"], defs["ToolServer"])
@@ -109,17 +111,17 @@ def _definitions() -> Defs:
     for definition in defs.values():
         _allow_interpolation(definition)
     parted = _name_parts(defs)
-    parts = {f"{name}{_PART}": _part(defs[name], parted) for name in parted}
+    parts = {f"{name}{_PART}": _make_partial(defs[name], parted) for name in parted}
     wholes = {name: _complete_part(definition, name, parts) for name, definition in defs.items()}
     for name in _ITEMS.values():
-        for named in _mappings(f"{name}{_PART}", parts):
+        for named in _list_mappings(f"{name}{_PART}", parts):
             parts[named]["properties"]["use"] = _PATH
             wholes[named.removesuffix(_PART)].setdefault("properties", {})["use"] = False
     interpolation = {"type": "string", "pattern": r"\$\{", "description": "`${oc.env:NAME}` or `${another.key}`."}
     return {**wholes, **parts, "Interpolation": interpolation}
 
 
-def _models() -> Defs:
+def _model_schemas() -> Defs:
     """Pydantic's schemas of the files' models and of all that they hold, every kind included."""
     models: list[type[BaseModel]] = [*FILES.values(), ToolServer]
     defs: Defs = models_json_schema([(model, "validation") for model in models], schema_generator=ModelSchemas)[1][
@@ -136,7 +138,7 @@ class ModelSchemas(GenerateJsonSchema):
         """A base of kinds has no schema of its own but a function that chooses one of them."""
         if schema["type"] != "function-plain":
             return super().generate_inner(schema)
-        return self._kinds(schema["function"]["function"].__self__)
+        return self._kinds_union(schema["function"]["function"].__self__)
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Never: titles repeat the name."""
@@ -162,7 +164,7 @@ class ModelSchemas(GenerateJsonSchema):
             found["required"] = sorted({*found.get("required", ()), *named})
         return found
 
-    def _kinds(self, base: type[Kind]) -> JsonSchemaValue:
+    def _kinds_union(self, base: type[Kind]) -> JsonSchemaValue:
         """A base of kinds as a union of them, by the key that names one."""
         ref, found = self.get_cache_defs_ref_schema(CoreRef(f"{base.__module__}.{base.__qualname__}:{id(base)}"))
         if ref not in self.definitions:
@@ -193,8 +195,8 @@ def _complete_part(definition: Schema, name: str, parts: Defs) -> Schema:
 
 def _name_parts(defs: Defs) -> set[str]:
     """Names of the definitions of which a part is not the same as the whole: a key must be there, in them or below."""
-    found = {name for name, definition in defs.items() if any("required" in part for part in _walk(definition))}
-    while more := {name for name in defs if name not in found and _refs(defs[name]) & found}:
+    found = {name for name, definition in defs.items() if any("required" in part for part in _walk_schema(definition))}
+    while more := {name for name in defs if name not in found and _list_refs(defs[name]) & found}:
         found |= more
     return found
 
@@ -206,25 +208,25 @@ def _accept_other_names(defs: Defs) -> None:
     for alias in ALIASES:
         for name in alias.names:
             path, _, key = name.rpartition(".")
-            owner = _owner(defs, path)
+            owner = _find_owner(defs, path)
             if owner is None:
                 continue
             words = f"{alias.source}'s name for {', '.join(alias.canonical)}."
-            owner["properties"].setdefault(key, {**_meant(defs, alias), "description": words})
+            owner["properties"].setdefault(key, {**_meant_schema(defs, alias), "description": words})
             _stand_in(owner, key, alias.canonical[0].removeprefix(path).lstrip(".").partition(".")[0])
 
 
-def _meant(defs: Defs, alias: Alias) -> Schema:
+def _meant_schema(defs: Defs, alias: Alias) -> Schema:
     """The schema of what a name of another library stands for; any value where its words are translated."""
     if len(alias.canonical) > 1:
         return {"type": "array", "minItems": len(alias.canonical), "maxItems": len(alias.canonical)}
     path, _, key = alias.canonical[0].rpartition(".")
-    owner = _owner(defs, path)
+    owner = _find_owner(defs, path)
     meant: Schema = {} if owner is None or alias.values else owner["properties"].get(key, {})
     return {word: value for word, value in meant.items() if word != "default"}
 
 
-def _owner(defs: Defs, path: str) -> Schema | None:
+def _find_owner(defs: Defs, path: str) -> Schema | None:
     """The definition of the mapping at a dotted path; None in another library's sections."""
     owner = defs["RunSpec"]
     for key in filter(None, path.split(".")):
@@ -260,13 +262,15 @@ def _allow_interpolation(definition: Schema) -> None:
         definition["properties"][key] = keep | {"anyOf": [*arms, _FILLED_IN]}
 
 
-def _part(value: Any, parted: Set[str]) -> Any:
+def _make_partial(value: Any, parted: Set[str]) -> Any:
     """The same schema with every key optional, below it too."""
     if isinstance(value, list):
-        return [_part(child, parted) for child in value]
+        return [_make_partial(child, parted) for child in value]
     if not isinstance(value, dict):
         return value
-    part = {"anyOf" if key == "oneOf" else key: _part(child, parted) for key, child in value.items() if key != "if"}
+    part = {
+        "anyOf" if key == "oneOf" else key: _make_partial(child, parted) for key, child in value.items() if key != "if"
+    }
     if "if" in value:  # asks what there is; nothing of it may be left out
         part = {"if": value["if"], **part}
     if str(part.get("$ref", "")).rpartition("/")[2] in parted:
@@ -278,7 +282,7 @@ def _part(value: Any, parted: Set[str]) -> Any:
     return part
 
 
-def _item(role: str, name: str) -> Schema:
+def _item_schema(role: str, name: str) -> Schema:
     """An item of `tools` or `rewards`: a file, a file with changes, or a declaration in place."""
     named = {"if": {"required": ["use"]}, "then": {"$ref": f"#/$defs/{name}{_PART}"}}
     place = {"type": "object", **named, "else": {"$ref": f"#/$defs/{name}"}}
@@ -300,44 +304,44 @@ def _with_key(key: str) -> Schema:
     return {"type": "object", "required": [key]}
 
 
-def _mappings(name: str, parts: Defs) -> Iterator[str]:
+def _list_mappings(name: str, parts: Defs) -> Iterator[str]:
     """Names of the mappings that a definition stands for, through its choices."""
     if "anyOf" not in parts[name]:
         yield name
     for arm in parts[name].get("anyOf", ()):
-        yield from _mappings(arm["$ref"].rpartition("/")[2], parts)
+        yield from _list_mappings(arm["$ref"].rpartition("/")[2], parts)
 
 
 def _name_used(root: Any, defs: Mapping[str, Schema]) -> set[str]:
     """Names of the definitions that are reached from a schema."""
     found: set[str] = set()
-    waiting = _refs(root)
+    waiting = _list_refs(root)
     while waiting:
         name = waiting.pop()
         found.add(name)
-        waiting |= _refs(defs[name]) - found
+        waiting |= _list_refs(defs[name]) - found
     return found
 
 
-def _refs(value: Any) -> set[str]:
+def _list_refs(value: Any) -> set[str]:
     """Names of the definitions that a schema names itself."""
-    return {part["$ref"].rpartition("/")[2] for part in _walk(value) if isinstance(part.get("$ref"), str)}
+    return {part["$ref"].rpartition("/")[2] for part in _walk_schema(value) if isinstance(part.get("$ref"), str)}
 
 
-def _walk(value: Any) -> Iterator[Schema]:
+def _walk_schema(value: Any) -> Iterator[Schema]:
     """Every mapping in a schema, itself first."""
     if isinstance(value, dict):
         yield value
     for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _walk(child)
+        yield from _walk_schema(child)
 
 
-def _share(schema: Schema) -> Schema:
+def _share_descriptions(schema: Schema) -> Schema:
     """The same schema with each key's description that stands in several mappings written once."""
-    counts = Counter(_text(value) for _, value in _keys(schema))
+    counts = Counter(_dump_json(value) for _, value in _list_keys(schema))
     names: dict[str, str] = {}
-    for key, value in _keys(schema):
-        text = _text(value)
+    for key, value in _list_keys(schema):
+        text = _dump_json(value)
         if counts[text] > 1 and len(text) > _SHARED_CHARS and text not in names:
             same = sum(name.partition(".")[0] == key for name in names.values())
             names[text] = f"{key}.{same + 1}"
@@ -346,9 +350,9 @@ def _share(schema: Schema) -> Schema:
     return {**whole, "$defs": whole["$defs"] | {name: _with_refs(value, names) for name, value in shared.items()}}
 
 
-def _keys(value: Any) -> Iterator[tuple[str, Schema]]:
+def _list_keys(value: Any) -> Iterator[tuple[str, Schema]]:
     """Every key that any mapping may have, with its schema."""
-    for part in _walk(value):
+    for part in _walk_schema(value):
         if isinstance(part.get("properties"), dict):
             yield from part["properties"].items()
 
@@ -362,12 +366,12 @@ def _with_refs(value: Any, names: Mapping[str, str]) -> Any:
     made = {key: _with_refs(child, names) for key, child in value.items()}
     if isinstance(value.get("properties"), dict):
         for key, child in value["properties"].items():
-            if (name := names.get(_text(child))) is not None:
+            if (name := names.get(_dump_json(child))) is not None:
                 made["properties"][key] = {"$ref": f"#/$defs/{name}"}
     return made
 
 
-def _text(value: Schema) -> str:
+def _dump_json(value: Schema) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 

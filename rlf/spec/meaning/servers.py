@@ -55,7 +55,7 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     try:
         server = ToolServer.model_validate(plain(item), context={"folder": item.folder})
         listing = listing_of(server.mcp)
-        found = _strangers(item, server, listing)
+        found = _find_unknown(item, server, listing)
     except ValidationError as error:
         found = faults_of(ToolServer, item, error.errors())
     except RlfError as error:
@@ -63,10 +63,10 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     if found:
         faults += found
         return [replace(item, value=UNREADABLE)]
-    return [_declaration(item, server, entry) for entry in server.chosen(listing)]
+    return [_declare_entry(item, server, entry) for entry in server.chosen(listing)]
 
 
-def _strangers(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
+def _find_unknown(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
     """Names under `include` and `exclude` that the server does not have."""
     known = [entry.name for entry in listing.entries if server.resources or entry.resource is None]
     return [
@@ -95,7 +95,7 @@ def _with_file(node: Node, path: str) -> Node:
     return node if node.written is not None else replace(node, value=path)
 
 
-def _declaration(item: Node, server: ToolServer, entry: Entry) -> Node:
+def _declare_entry(item: Node, server: ToolServer, entry: Entry) -> Node:
     said = {"kind": "mcp", "resource": entry.resource} if entry.resource else {"kind": "mcp", "tool": entry.name}
     target = {key: wrap(value, item) for key, value in {**said, "digest": entry.digest}.items()}
     about = {"name": server.name_of(entry), "description": entry.description, "inputSchema": dict(entry.input_schema)}

@@ -31,7 +31,7 @@ def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
     values = plain(root)
     incomplete: set[str] = set()
     faults += _booleans_for_numbers(RunSpec, root)
-    for key, models in _items(root, faults):
+    for key, models in _validate_items(root, faults):
         if None in models:
             incomplete.add(key)
         if isinstance(root.mapping[key].value, list):
@@ -44,7 +44,7 @@ def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
     return None if incomplete else spec
 
 
-def _items(root: Node, faults: list[Fault]) -> Iterator[tuple[str, list[BaseModel | None]]]:
+def _validate_items(root: Node, faults: list[Fault]) -> Iterator[tuple[str, list[BaseModel | None]]]:
     """The models of the items of `tools` and `rewards`, where a spec has them; None for one that is wrong."""
     models: dict[str, type[BaseModel]] = {"tools": ToolDeclaration, "rewards": Term}
     for key, model in models.items():
@@ -71,7 +71,7 @@ def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
     """
     values, kept = plain(root), dict[str, tuple[int, ...]]()
     broken = set(faulty)
-    for key, models in _items(root, []):
+    for key, models in _validate_items(root, []):
         kept[key] = tuple(place for place, found in enumerate(models) if found is not None)
         values[key] = [found for found in models if found is not None]
         if None in models:
@@ -84,8 +84,8 @@ def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
             spec = RunSpec.model_validate(values)
         except ValidationError as error:
             for details in error.errors():
-                broken.update(_meant(root, details))
-                if removed := _without(values, details["loc"]):
+                broken.update(_meant_keys(root, details))
+                if removed := _remove_value(values, details["loc"]):
                     broken.add(removed)
                 elif not _fill_stand_in(values, details["loc"]):
                     return None
@@ -105,7 +105,7 @@ _LEAST: dict[str, Any] = {
 """Stands in for the keys that every spec has, where they are missing or wrong; no check reads it."""
 
 
-def _meant(root: Node, error: ErrorDetails) -> list[KeyPath]:
+def _meant_keys(root: Node, error: ErrorDetails) -> list[KeyPath]:
     """The keys that an error is about: of a key that nothing knows, those that it may be meant for."""
     path = error["loc"]
     if error["type"] != "extra_forbidden":
@@ -116,7 +116,7 @@ def _meant(root: Node, error: ErrorDetails) -> list[KeyPath]:
     return own + [target for name in others for target in aliased([*map(str, above), name])]
 
 
-def _without(values: Any, path: KeyPath) -> KeyPath:
+def _remove_value(values: Any, path: KeyPath) -> KeyPath:
     """Takes the value at a path out of its mapping, or where it is missing the optional mapping around it.
 
     Returns the path of what was taken out; an empty one where nothing can be.
@@ -126,7 +126,7 @@ def _without(values: Any, path: KeyPath) -> KeyPath:
         if not isinstance(values, dict) or key not in values:
             break
         holder, place, values, depth = values, key, values[key], depth + 1
-    if holder is None or (depth < len(path) and _at(_LEAST, path) is not None):
+    if holder is None or (depth < len(path) and _value_at(_LEAST, path) is not None):
         return ()
     del holder[place]
     return path[:depth]
@@ -134,7 +134,7 @@ def _without(values: Any, path: KeyPath) -> KeyPath:
 
 def _fill_stand_in(values: Any, path: KeyPath) -> bool:
     """Puts the stand-in of a key that every spec has."""
-    least = _at(_LEAST, path)
+    least = _value_at(_LEAST, path)
     for key in path[:-1]:
         values = values.get(key)
         if not isinstance(values, dict):
@@ -144,7 +144,7 @@ def _fill_stand_in(values: Any, path: KeyPath) -> bool:
     return least is not None
 
 
-def _at(values: Any, path: KeyPath) -> Any:
+def _value_at(values: Any, path: KeyPath) -> Any:
     """The value at a path of nested mappings; None where there is none."""
     for key in path:
         values = values.get(key) if isinstance(values, dict) else None
@@ -213,7 +213,7 @@ def faults_of(model: type[BaseModel], root: Node, errors: Sequence[ErrorDetails]
         about_key = error["type"] in ("missing", "extra_forbidden")
         path = error["loc"] if about_key else error["loc"][: find(root, error["loc"])[1]]
         groups.setdefault((path, about_key), []).append(error)
-    return [_fault(model, root, path, group) for (path, _), group in groups.items()]
+    return [_make_fault(model, root, path, group) for (path, _), group in groups.items()]
 
 
 def _seems_short(root: Node, error: ErrorDetails) -> bool:
@@ -229,11 +229,11 @@ def _is_misspelt(missing_at: KeyPath, unknown_at: Sequence[KeyPath]) -> bool:
     return any(nearest(str(path[-1]), [str(missing_at[-1])]) for path in beside)
 
 
-def _fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[ErrorDetails]) -> Fault:
+def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[ErrorDetails]) -> Fault:
     node, depth = find(root, path)
     key = str(path[-1]) if path else ""
     if errors[0]["type"] == "missing":
-        return _missing(model, root, path)
+        return _missing_fault(model, root, path)
     if errors[0]["type"] == "extra_forbidden":
         known = known_keys(model, root, path[:-1])
         if model is not RunSpec:
@@ -247,7 +247,7 @@ def _fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[E
     if errors[0]["type"] == "unknown_kind":
         meant = errors[0]["ctx"]["meant"]
         return node.fault(f"{own_words(errors[0])} Write {meant or 'one of these'}.")
-    return node.fault(wrong_value(_got(root, path), errors, key, field_at(model, root, path)))
+    return node.fault(wrong_value(_show_value(root, path), errors, key, field_at(model, root, path)))
 
 
 def _in_sections(root: Node, path: KeyPath) -> list[str]:
@@ -268,7 +268,7 @@ def _written_there(root: Node, path: KeyPath, sections: Sequence[str]) -> str:
     return f" Write `{sections[0]}{equals}{kind or node.value}`."
 
 
-def _missing(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
+def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     node, _ = find(root, path)
     if isinstance(path[-1], int):
         return node.fault(f"got a list of {len(node.items)}; expected at least {path[-1] + 1} items. Add the others.")
@@ -277,11 +277,11 @@ def _missing(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     return Fault(
         node.key_place if node.path else node.place,
         dotted(where),
-        missing(path[-1], doc_at(model, root, path), kinds, _at(_LEAST, (*path, "kind"))),
+        missing(path[-1], doc_at(model, root, path), kinds, _value_at(_LEAST, (*path, "kind"))),
     )
 
 
-def _got(root: Node, path: KeyPath) -> str:
+def _show_value(root: Node, path: KeyPath) -> str:
     """The value at a path as a message shows it; one that was filled in is shown as written, since it may be secret."""
     for length in range(len(path) + 1):
         node, _ = find(root, path[:length])

@@ -34,14 +34,14 @@ def forget_env_files() -> None:
 
 def take_env_file(folder: Path, faults: list[Fault]) -> None:
     """Adds the variables of a folder's `.env` that the environment does not have yet."""
-    for name, value in _read(folder / _NAME, faults):
+    for name, value in _read_variables(folder / _NAME, faults):
         if name not in os.environ:
             os.environ[name] = _taken[name] = value
 
 
 def read_env_files(folders: Iterable[Path]) -> dict[str, str]:
     """What the `.env` files of folders hold, as far as they can be read; the environment stays as it is."""
-    return {name: value for folder in folders for name, value in _read(folder / _NAME, [])}
+    return {name: value for folder in folders for name, value in _read_variables(folder / _NAME, [])}
 
 
 def mentioned(texts: Iterable[str]) -> set[str]:
@@ -49,7 +49,7 @@ def mentioned(texts: Iterable[str]) -> set[str]:
     return {name for text in texts for name in _MENTION.findall(text)}
 
 
-def _read(path: Path, faults: list[Fault]) -> Iterator[tuple[str, str]]:
+def _read_variables(path: Path, faults: list[Fault]) -> Iterator[tuple[str, str]]:
     shown = shown_path(path)
     try:
         if not path.is_file():
@@ -66,10 +66,10 @@ def _read(path: Path, faults: list[Fault]) -> Iterator[tuple[str, str]]:
         return
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
-            yield from _pair(line.strip(), Place(shown, number, 1), faults)
+            yield from _read_pair(line.strip(), Place(shown, number, 1), faults)
 
 
-def _pair(line: str, place: Place, faults: list[Fault]) -> Iterator[tuple[str, str]]:
+def _read_pair(line: str, place: Place, faults: list[Fault]) -> Iterator[tuple[str, str]]:
     """One line's variable. The messages show nothing of the line: it may be a secret."""
     found = _LINE.fullmatch(line)
     if found is None or "\0" in line:

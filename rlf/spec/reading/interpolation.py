@@ -24,16 +24,16 @@ class UnresolvedError(ValueError):
 
 def interpolate(root: Node, faults: list[Fault]) -> Node:
     """The tree with every `${...}` replaced by what it stands for."""
-    if not any(_refers(node.value) for _, node in walk(root)):
+    if not any(_is_reference(node.value) for _, node in walk(root)):
         return root
     from rlf.spec.reading.references import References
 
     root = _with_our_names(root)
     references = References(plain(root))
-    return edit_leaves(root, lambda path, node: _resolve(path, node, references, faults))
+    return edit_leaves(root, lambda path, node: _resolve_node(path, node, references, faults))
 
 
-def _refers(value: object) -> bool:
+def _is_reference(value: object) -> bool:
     return isinstance(value, str) and "${" in value
 
 
@@ -81,8 +81,8 @@ def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> Non
             raise RlfError(f"{dotted(item.path)}: {item.text!r} cannot be filled in: {error}") from error
 
 
-def _resolve(path: KeyPath, node: Node, references: References, faults: list[Fault]) -> Node:
-    if not isinstance(node.value, str) or not _refers(node.value):
+def _resolve_node(path: KeyPath, node: Node, references: References, faults: list[Fault]) -> Node:
+    if not isinstance(node.value, str) or not _is_reference(node.value):
         return node
     try:
         return replace(wrap(references.value(path, node.value), node), written=node.value)

@@ -80,12 +80,12 @@ class Reading:
         take_env_file(path.parent, self.faults)
         extends = root.get("extends")
         own = replace(root, value={key: child for key, child in root.mapping.items() if key != "extends"})
-        bases = [self.layer(base, node, (*chain, path)) for base, node in self._bases(extends)]
+        bases = [self.layer(base, node, (*chain, path)) for base, node in self._read_bases(extends)]
         trees = [tree for tree in bases if tree is not None]
         own = canonical_names(self.spell_out(own), self.faults)
         return stack([*trees, own]) if len(trees) == len(bases) else None
 
-    def _bases(self, extends: Node | None) -> list[tuple[Path, Node]]:
+    def _read_bases(self, extends: Node | None) -> list[tuple[Path, Node]]:
         if extends is None:
             return []
         named = extends.items if isinstance(extends.value, list) else [extends]
@@ -107,7 +107,7 @@ class Reading:
         for key in BARE_KIND_LISTS:
             root = edit(root, (key,), _bare_kinds)
         for key, role in ITEM_LISTS.items():
-            root = edit(root, (key,), lambda node, role=role: self._items(node, role))  # type: ignore[misc]
+            root = edit(root, (key,), lambda node, role=role: self._read_items(node, role))  # type: ignore[misc]
         return root
 
     def with_agents_tools(self, tool: Node, chain: tuple[Path, ...] = ()) -> Node:
@@ -115,14 +115,14 @@ class Reading:
         kind, _ = find(tool, ("target", "kind"))
         if kind.value != "agent":
             return tool
-        return edit(tool, ("target", "tools"), lambda node: self._items(node, "tool", chain))
+        return edit(tool, ("target", "tools"), lambda node: self._read_items(node, "tool", chain))
 
-    def _items(self, node: Node, role: str, chain: tuple[Path, ...] = ()) -> Node:
+    def _read_items(self, node: Node, role: str, chain: tuple[Path, ...] = ()) -> Node:
         if not isinstance(node.value, list):
             return node
-        return replace(node, value=[with_variables(self._item(item, role, chain)) for item in node.value])
+        return replace(node, value=[with_variables(self._read_item(item, role, chain)) for item in node.value])
 
-    def _item(self, item: Node, role: str, chain: tuple[Path, ...]) -> Node:
+    def _read_item(self, item: Node, role: str, chain: tuple[Path, ...]) -> Node:
         use = item if isinstance(item.value, str) else item.get("use")
         if use is None:
             return self.with_agents_tools(item, chain)
@@ -159,9 +159,9 @@ def stack(trees: Sequence[Node]) -> Node:
 
 def _by_name(base: Sequence[Node], over: Sequence[Node]) -> list[Node]:
     items = list(base)
-    names = [_name(item) for item in base]
+    names = [_item_name(item) for item in base]
     for item in over:
-        name = _name(item)
+        name = _item_name(item)
         if name is None or name not in names:
             items.append(item)
             continue
@@ -170,7 +170,7 @@ def _by_name(base: Sequence[Node], over: Sequence[Node]) -> list[Node]:
     return items
 
 
-def _name(item: Node) -> str | None:
+def _item_name(item: Node) -> str | None:
     name = item.get("name")
     return name.value if name is not None and isinstance(name.value, str) else None
 

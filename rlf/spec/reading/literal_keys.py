@@ -39,7 +39,7 @@ def _in_address(node: Node) -> Iterator[Fault]:
     text = node.written or node.value
     for name, value in secret_parameters(text) if isinstance(text, str) else ():
         if _is_literal(value):
-            yield node.fault(_message(name, f"?{name}=${{oc.env:NAME}}"))
+            yield node.fault(_literal_message(name, f"?{name}=${{oc.env:NAME}}"))
 
 
 def _in_fields(node: Node, is_secret: Callable[[str], bool]) -> Iterator[Fault]:
@@ -47,7 +47,7 @@ def _in_fields(node: Node, is_secret: Callable[[str], bool]) -> Iterator[Fault]:
     for name, child in node.mapping.items():
         text = child.written or child.value
         if is_secret(name) and isinstance(text, str) and _is_literal(text):
-            yield child.fault(_message(name, f'{name}: "${{oc.env:NAME}}"'))
+            yield child.fault(_literal_message(name, f'{name}: "${{oc.env:NAME}}"'))
         yield from _in_fields(child, is_secret)
     for child in node.items:
         yield from _in_fields(child, is_secret)
@@ -57,7 +57,7 @@ def _is_literal(text: str) -> bool:
     return text.strip() != "" and "${" not in text and "{{" not in text
 
 
-def _message(name: str, example: str) -> str:
+def _literal_message(name: str, example: str) -> str:
     return (
         f"got a value of {name!r}, which is secret by its name, written out; secrets come from the environment, "
         f"so that nothing stores them. Write `{example}` and set the variable NAME."

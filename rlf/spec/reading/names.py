@@ -44,7 +44,7 @@ def take_aliases(root: Node, faults: list[Fault]) -> tuple[Node, list[Move]]:
             continue
         root = without(root, path)
         if node.value is not None:  # null is how those libraries leave a setting out
-            moves += _moves(alias, node, faults)
+            moves += _make_moves(alias, node, faults)
     return _without_foreign_sections(root, faults), moves
 
 
@@ -61,10 +61,10 @@ _SECTIONS = sections() - set(RunSpec.model_fields)
 """Sections that only other libraries have."""
 
 
-def _moves(alias: Alias, node: Node, faults: list[Fault]) -> Iterator[Move]:
+def _make_moves(alias: Alias, node: Node, faults: list[Fault]) -> Iterator[Move]:
     paths = [tuple(target.split(".")) for target in alias.canonical]
     if len(paths) == 1:
-        value = replace(node, value=alias.values.get(_word(node), node.value))
+        value = replace(node, value=alias.values.get(_value_word(node), node.value))
         yield Move(paths[0], value)
         yield from (Move(tuple(target.split(".")), value, weak=True) for target in alias.also)
     elif len(node.items) == len(paths):
@@ -75,7 +75,7 @@ def _moves(alias: Alias, node: Node, faults: list[Fault]) -> Iterator[Move]:
     yield from (Move(tuple(key.split(".")), wrap(value, node), weak=True) for key, value in alias.implies.items())
 
 
-def _word(node: Node) -> str:
+def _value_word(node: Node) -> str:
     value = node.value
     return str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else ""
 
@@ -83,13 +83,13 @@ def _word(node: Node) -> str:
 def _put_move(root: Node, move: Move, faults: list[Fault]) -> Node:
     there, depth = find(root, move.path)
     if depth < len(move.path) and isinstance(there.value, dict):
-        return _with(root, move.path, move.node)
+        return _with_child(root, move.path, move.node)
     if not move.weak and plain(there) != plain(move.node):
-        faults.append(_disagreement(move, there))
+        faults.append(_disagreement_fault(move, there))
     return root
 
 
-def _disagreement(move: Move, there: Node) -> Fault:
+def _disagreement_fault(move: Move, there: Node) -> Fault:
     name = dotted(move.path)
     both = name if there.path == move.path else f"{dotted(there.path)}, which is {name} too,"
     message = (
@@ -102,11 +102,11 @@ def _show_node(node: Node) -> str:
     return show(plain(node))
 
 
-def _with(node: Node, path: Sequence[str], child: Node, done: Path = ()) -> Node:
+def _with_child(node: Node, path: Sequence[str], child: Node, done: Path = ()) -> Node:
     if not path:
         return child
     empty = replace(child, value={}, path=(*done, path[0]))
-    below = _with(node.mapping.get(path[0], empty), path[1:], child, (*done, path[0]))
+    below = _with_child(node.mapping.get(path[0], empty), path[1:], child, (*done, path[0]))
     return replace(node, value={**node.mapping, path[0]: below})
 
 

@@ -33,8 +33,8 @@ class _Override:
 def apply_override(root: Node, text: str, faults: list[Fault]) -> Node:
     """The tree with one override applied, or the same tree and a fault."""
     try:
-        for override in _under_our_names(_parse(text), faults):
-            root = _change(root, override, (), faults)
+        for override in _under_our_names(_parse_override(text), faults):
+            root = _change_below(root, override, (), faults)
         return root
     except _Refused as refused:
         faults.append(Fault(_PLACE, text, str(refused)))
@@ -46,7 +46,7 @@ def find_disagreements(texts: Sequence[str]) -> Iterator[Fault]:
     said: dict[KeyPath, tuple[str, object]] = {}
     for text in texts:
         name = text.partition("=")[0]
-        for path, value in _values(text):
+        for path, value in _override_values(text):
             other, before = said.setdefault(path, (name, value))
             if other != name and before != value:
                 key = "" if other == dotted(path) else f", which is {dotted(path)} too,"
@@ -54,22 +54,22 @@ def find_disagreements(texts: Sequence[str]) -> Iterator[Fault]:
                 yield Fault(_PLACE, name, f"{message} Remove one of them.")
 
 
-def _values(text: str) -> Iterator[tuple[KeyPath, object]]:
+def _override_values(text: str) -> Iterator[tuple[KeyPath, object]]:
     """The keys of ours that an override sets, with their values; nothing of one that does not apply."""
     unread: list[Fault] = []
     try:
-        override = _parse(text)
+        override = _parse_override(text)
     except _Refused:
         return
     value = read_value(str(override.value), _PLACE, override.path, Path.cwd(), unread)
     if override.sign or value is None:
         return
     yield override.path, plain(value)
-    moves = take_aliases(_around(value, override.path), unread)[1]
+    moves = take_aliases(_wrap_in_path(value, override.path), unread)[1]
     yield from ((move.path, plain(move.node)) for move in moves if not move.weak)
 
 
-def _parse(text: str) -> _Override:
+def _parse_override(text: str) -> _Override:
     match = _FORM.fullmatch(text)
     assert match is not None, f"the form takes any text: {text!r}"
     path = tuple(re.sub(r"\[(\d+)\]", r".\1", match["path"].strip()).split("."))
@@ -92,7 +92,7 @@ def _under_our_names(override: _Override, faults: list[Fault]) -> list[_Override
     value = read_value(str(override.value), _PLACE, path, Path.cwd(), faults)
     if value is None:
         return []
-    rest, moves = take_aliases(_around(value, path), faults)
+    rest, moves = take_aliases(_wrap_in_path(value, path), faults)
     kept, depth = find(rest, path)
     if not moves and depth == len(path):
         return [override]
@@ -108,11 +108,11 @@ def _follow_move(sign: str, move: Move) -> _Override:
     return _Override("" if move.weak else sign, move.path, move.node)
 
 
-def _change(node: Node, override: _Override, done: KeyPath, faults: list[Fault]) -> Node:
+def _change_below(node: Node, override: _Override, done: KeyPath, faults: list[Fault]) -> Node:
     """`node` lies at `done`; the change is somewhere below it."""
     name, rest = override.path[0], override.path[1:]
     if isinstance(node.value, list):
-        key: Key = _index(name, node, done)
+        key: Key = _parse_index(name, node, done)
     elif isinstance(node.value, dict) or node.value is None:
         key = name
     else:
@@ -120,11 +120,11 @@ def _change(node: Node, override: _Override, done: KeyPath, faults: list[Fault])
     path, child = (*done, key), node.get(key)
     if rest:
         below = child if child is not None else _find_node({}, path)
-        return node.with_child(key, _change(below, replace(override, path=rest), path, faults))
-    return _apply(node, key, override, path, faults)
+        return node.with_child(key, _change_below(below, replace(override, path=rest), path, faults))
+    return _apply_override(node, key, override, path, faults)
 
 
-def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: list[Fault]) -> Node:
+def _apply_override(node: Node, key: Key, override: _Override, path: KeyPath, faults: list[Fault]) -> Node:
     child = node.get(key)
     if override.sign == "~":
         if child is None:
@@ -145,7 +145,7 @@ def _apply(node: Node, key: Key, override: _Override, path: KeyPath, faults: lis
     return node.with_child(key, merge(child, value) if child is not None else value)
 
 
-def _around(value: Node, path: Sequence[str]) -> Node:
+def _wrap_in_path(value: Node, path: Sequence[str]) -> Node:
     """The whole tree in which a value alone lies at a path."""
     for key in reversed(path):
         value = _find_node({key: value}, ())
@@ -156,7 +156,7 @@ def _find_node(value: dict[str, Node], path: KeyPath) -> Node:
     return Node(value, _PLACE, _PLACE, path, Path.cwd())
 
 
-def _index(name: str, node: Node, done: KeyPath) -> int:
+def _parse_index(name: str, node: Node, done: KeyPath) -> int:
     if not name.isdecimal() or int(name) >= len(node.items):
         known = f"an index from 0 to {len(node.items) - 1}" if node.items else "no index, for the list is empty"
         raise _Refused(

@@ -54,10 +54,12 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
     for key in ITEM_LISTS:
         root = edit(root, (key,), resolve_callables)
     root = edit(edit(root, ("env",), resolve_callables), ("env",), _resolve_env_files)
-    return edit(edit(root, ("tools",), resolve_tool_files), ("rewards",), partial(_each, change=_resolve_judge_files))
+    return edit(
+        edit(root, ("tools",), resolve_tool_files), ("rewards",), partial(_change_each, change=_resolve_judge_files)
+    )
 
 
-def _each(node: Node, change: Callable[[Node], Node]) -> Node:
+def _change_each(node: Node, change: Callable[[Node], Node]) -> Node:
     """A list with every item changed; anything else as it is."""
     return replace(node, value=[change(item) for item in node.items]) if isinstance(node.value, list) else node
 
@@ -65,11 +67,11 @@ def _each(node: Node, change: Callable[[Node], Node]) -> Node:
 def _resolve_name(node: Node, faults: list[Fault], *, is_data: bool) -> Node:
     if not isinstance(node.value, str):
         return node
-    return replace(node, value=_resolve(node, node.value, faults, is_data=is_data), written=None)
+    return replace(node, value=_resolve_path(node, node.value, faults, is_data=is_data), written=None)
 
 
 def _resolve_file(node: Node, suffixes: tuple[str, ...]) -> Node:
-    return replace(_absolute(node), written=None) if str(node.value).endswith(suffixes) else node
+    return replace(_absolute_path(node), written=None) if str(node.value).endswith(suffixes) else node
 
 
 def _resolve_env_files(env: Node) -> Node:
@@ -80,7 +82,9 @@ def _resolve_env_files(env: Node) -> Node:
     env = edit(edit(env, ("server",), _resolve_server), ("world",), _resolve_env_files)
     for key in ENV_KINDS.get(str(kind.value)).FILES:
         env = edit(
-            env, (key,), lambda node: _each(node, _absolute) if isinstance(node.value, list) else _absolute(node)
+            env,
+            (key,),
+            lambda node: _change_each(node, _absolute_path) if isinstance(node.value, list) else _absolute_path(node),
         )
     return env
 
@@ -115,12 +119,12 @@ def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[K
 def _resolve_judge_files(item: Node) -> Node:
     """With the files that a judge's sections name made absolute."""
     for path in JUDGE_FILES:
-        item = edit(item, path, _absolute if path[-1] == "file" else _absolute_folder)
+        item = edit(item, path, _absolute_path if path[-1] == "file" else _absolute_folder)
     return item
 
 
 def _absolute_folder(node: Node) -> Node:
-    return _absolute(node) if isinstance(node.value, str) and is_folder_name(node.value) else node
+    return _absolute_path(node) if isinstance(node.value, str) and is_folder_name(node.value) else node
 
 
 def resolve_callables(node: Node) -> Node:
@@ -138,12 +142,12 @@ def _resolve_callable(path: KeyPath, node: Node) -> Node:
 def resolve_tool_files(node: Node) -> Node:
     """With the `files` of tools, an agent's own included, made absolute."""
     if isinstance(node.value, list):
-        return _each(node, resolve_tool_files)
-    node = edit(node, ("files",), partial(_each, change=_absolute))
+        return _change_each(node, resolve_tool_files)
+    node = edit(node, ("files",), partial(_change_each, change=_absolute_path))
     return edit(node, ("target", "tools"), resolve_tool_files)
 
 
-def _absolute(node: Node) -> Node:
+def _absolute_path(node: Node) -> Node:
     """A path from the folder of the file that says it; anything but text as it is."""
     return replace(node, value=str(absolute(Path(node.value), node.folder))) if isinstance(node.value, str) else node
 
@@ -185,7 +189,7 @@ def is_local(path: str) -> bool:
     return Path(path).is_absolute()
 
 
-def _resolve(node: Node, text: str, faults: list[Fault], *, is_data: bool) -> str:
+def _resolve_path(node: Node, text: str, faults: list[Fault], *, is_data: bool) -> str:
     if text.startswith(BUILTIN):
         try:
             builtin_path(text.removeprefix(BUILTIN))
@@ -231,7 +235,7 @@ def identity(path: Path, *, samples: bool = True) -> str | None:
         if not path.is_dir():
             return _file_hash(path)
         files = [file for file in sorted(path.iterdir()) if file.is_file()]
-        return hash_json([[file.name, *_describe(file, samples=samples)] for file in files])
+        return hash_json([[file.name, *_describe_file(file, samples=samples)] for file in files])
     except OSError:
         return None
 
@@ -241,14 +245,14 @@ def _file_hash(path: Path) -> str:
     return hash_path(path) if stamp is None else remember(["sha256", *stamp], lambda: hash_path(path))
 
 
-def _describe(file: Path, *, samples: bool) -> tuple[int, str | None]:
+def _describe_file(file: Path, *, samples: bool) -> tuple[int, str | None]:
     size = file.stat().st_size
     if size <= _SMALL_BYTES:
         return size, hash_bytes(file.read_bytes())
-    return size, _sample(file, size) if samples else None
+    return size, _hash_sample(file, size) if samples else None
 
 
-def _sample(file: Path, size: int) -> str:
+def _hash_sample(file: Path, size: int) -> str:
     """Hash of blocks at even distances, the file's two ends among them."""
     blocks = []
     with file.open("rb") as opened:

@@ -43,24 +43,24 @@ class _Reader:
         if self.num_nodes > MAX_NODES or len(path) - len(self.inside) > MAX_DEPTH:
             limit = f"{MAX_NODES:,} values" if self.num_nodes > MAX_NODES else f"{MAX_DEPTH} levels"
             raise _TooLarge(Fault(place, "", f"the document grows beyond {limit}. Check its anchors and nesting."))
-        return Node(self._value(node, place, path), place, key_place, path, self.folder)
+        return Node(self._read_value(node, place, path), place, key_place, path, self.folder)
 
-    def _value(self, node: yaml.Node, place: Place, path: KeyPath) -> dict[str, Node] | list[Node] | Scalar:
+    def _read_value(self, node: yaml.Node, place: Place, path: KeyPath) -> dict[str, Node] | list[Node] | Scalar:
         try:
             if isinstance(node, yaml.ScalarNode):
-                return _scalar(node.tag, node.value)
+                return _parse_scalar(node.tag, node.value)
             _check_tag(node.tag, (TAG + "map", TAG + "seq"))
         except _BadScalar as bad:
             self.faults.append(Fault(place, dotted(path), str(bad)))
             return None
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
+            return self._read_mapping(node, path)
         return [self.convert(item, self.place(item.start_mark), (*path, i)) for i, item in enumerate(node.value)]
 
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Node]:
+    def _read_mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Node]:
         entries: dict[str, Node] = {}
         for key_node, value_node in node.value:
-            key, place = self._key(key_node, path), self.place(key_node.start_mark)
+            key, place = self._read_key(key_node, path), self.place(key_node.start_mark)
             if key is None:
                 continue
             if key in entries:
@@ -70,7 +70,7 @@ class _Reader:
             entries[key] = self.convert(value_node, place, (*path, key))
         return entries
 
-    def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
+    def _read_key(self, node: yaml.Node, path: KeyPath) -> str | None:
         place = self.place(node.start_mark)
         if node.tag == MERGE:
             message = "got a merge key `<<`; it is not part of YAML 1.2. Write the keys out, or use `extends`."
@@ -96,15 +96,15 @@ class _BadScalar(ValueError):
     """A scalar that is YAML but no value of ours."""
 
 
-def _scalar(tag: str, text: str) -> Scalar:
+def _parse_scalar(tag: str, text: str) -> Scalar:
     if tag == NULL:
         return None
     if tag == BOOL:
         return text.lower() == "true"
     if tag == INT:
-        return _integer(text)
+        return _parse_integer(text)
     if tag == FLOAT:
-        return _finite(text)
+        return _parse_finite(text)
     _check_tag(tag, (STR, MERGE))
     return text
 
@@ -115,13 +115,13 @@ def _check_tag(tag: str, known: tuple[str, ...]) -> None:
         raise _BadScalar(f"got the tag {shown}; tags other than !!str are not read. Remove it.")
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if len(text) > 40:
         raise _BadScalar(f"got a number of {len(text)} digits; at most 40 are read. Quote it if it is text.")
     return read_integer(text)
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = math.inf if "n" in text.lower() else float(text)
     if not math.isfinite(value):
         raise _BadScalar(f"got {text}; numbers are finite. Write a number, or null where that is allowed.")
@@ -188,14 +188,14 @@ def _read_bytes(path: Path) -> bytes:
             raise _Unread(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Move data to data files.")
         return path.read_bytes()
     except FileNotFoundError:
-        raise _Unread(f"no such file{_neighbour(path) or '.'} Check the path.") from None
+        raise _Unread(f"no such file{_nearest_file(path) or '.'} Check the path.") from None
     except OSError as error:
         raise _Unread(f"cannot be read: {error.strerror}. Check the path and its permissions.") from error
     except ValueError as error:
         raise _Unread(f"this is no path: {error}. Write one.") from error
 
 
-def _neighbour(path: Path) -> str:
+def _nearest_file(path: Path) -> str:
     if not path.parent.is_dir():
         return ""
     return nearest(path.name, [other.name for other in path.parent.iterdir()])

@@ -19,7 +19,7 @@ class References:
     """The values of a mapping, in which texts refer to each other and to the environment."""
 
     def __init__(self, values: dict[str, Any]) -> None:
-        config = OmegaConf.create(_parsable(values))  # one text that cannot be parsed would refuse them all
+        config = OmegaConf.create(_escape_unparsable(values))  # one text that cannot be parsed would refuse them all
         assert isinstance(config, DictConfig), f"a config of {type(values)}"
         self._config = config
 
@@ -32,14 +32,14 @@ class References:
                 found = found[key]
             return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
         except OmegaConfBaseException as error:
-            raise UnresolvedError(_why(error)) from error
+            raise UnresolvedError(_explain_error(error)) from error
 
 
-def _parsable(value: Any) -> Any:
+def _escape_unparsable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _parsable(child) for key, child in value.items()}
+        return {key: _escape_unparsable(child) for key, child in value.items()}
     if isinstance(value, list):
-        return [_parsable(child) for child in value]
+        return [_escape_unparsable(child) for child in value]
     if not isinstance(value, str) or "${" not in value:
         return value
     try:
@@ -49,7 +49,7 @@ def _parsable(value: Any) -> Any:
     return value
 
 
-def _why(error: OmegaConfBaseException) -> str:
+def _explain_error(error: OmegaConfBaseException) -> str:
     said = str(error).split("\n")[0]
     if found := re.search(r"Environment variable '(.*)' not found", said):
         name = found[1]

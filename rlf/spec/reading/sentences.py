@@ -66,7 +66,7 @@ def expected(error: ErrorDetails) -> str | None:
             return "text that is not empty"
         return phrase.format(f"{bound:g}" if isinstance(bound, int | float) else bound)
     if kind in ("enum", "literal_error"):
-        return "one of " + ", ".join(_choices(context))
+        return "one of " + ", ".join(_list_choices(context))
     return None
 
 
@@ -75,12 +75,12 @@ def wrong_value(got: str, errors: Sequence[ErrorDetails], key: str, field: Field
     phrases = list(dict.fromkeys(phrase for phrase in map(expected, errors) if phrase))
     if not phrases:
         return own_words(errors[0])
-    return f"got {got}; expected {' or '.join(phrases)}.{_write(key, errors[0], phrases, field)}"
+    return f"got {got}; expected {' or '.join(phrases)}.{_example_sentence(key, errors[0], phrases, field)}"
 
 
 def boolean_for_number(got: str, key: str, field: FieldInfo, phrase: str) -> str:
     """The sentence for `true` where a number is read."""
-    return f"got {got}; expected {phrase}. Write e.g. `{key}: {_default(field) or _EXAMPLES[phrase]}`."
+    return f"got {got}; expected {phrase}. Write e.g. `{key}: {_default_value(field) or _EXAMPLES[phrase]}`."
 
 
 def own_words(error: ErrorDetails) -> str:
@@ -128,18 +128,18 @@ def show(value: Any) -> str:
     return text if len(text) <= 60 else text[:56] + '..."'
 
 
-def _choices(context: Mapping[str, Any]) -> list[str]:
+def _list_choices(context: Mapping[str, Any]) -> list[str]:
     text: str = context["expected"]
     return [choice.strip(" '") for choice in text.replace(" or ", ", ").split(",")]
 
 
-def _write(key: str, error: ErrorDetails, phrases: Sequence[str], field: FieldInfo | None) -> str:
-    example = _near(error) or _default(field) or _example(error, phrases[0])
+def _example_sentence(key: str, error: ErrorDetails, phrases: Sequence[str], field: FieldInfo | None) -> str:
+    example = _nearest_value(error) or _default_value(field) or _example_value(error, phrases[0])
     place = "- " if key.isdigit() else f"{key}: "
     return f" Write e.g. `{place}{example}`." if key and example else ""
 
 
-def _near(error: ErrorDetails) -> str | None:
+def _nearest_value(error: ErrorDetails) -> str | None:
     """The allowed value that is closest to what was there."""
     got, context = error["input"], error.get("ctx", {})
     if error["type"] == "string_type" and isinstance(got, int | float):
@@ -147,7 +147,7 @@ def _near(error: ErrorDetails) -> str | None:
     if not isinstance(got, str):
         return None
     if error["type"] in ("enum", "literal_error"):
-        close = difflib.get_close_matches(got, _choices(context), n=1)
+        close = difflib.get_close_matches(got, _list_choices(context), n=1)
         return close[0] if close else None
     if error["type"] == "string_pattern_mismatch":
         cleaned = re.sub(r"\W+", "_", got, flags=re.ASCII)
@@ -155,15 +155,15 @@ def _near(error: ErrorDetails) -> str | None:
     return None
 
 
-def _example(error: ErrorDetails, phrase: str) -> str | None:
+def _example_value(error: ErrorDetails, phrase: str) -> str | None:
     context = error.get("ctx", {})
     if error["type"] in ("enum", "literal_error"):
-        return _choices(context)[0]
+        return _list_choices(context)[0]
     bound = context.get("ge", context.get("le"))
     return _EXAMPLES.get(phrase) if bound is None else str(bound)
 
 
-def _default(field: FieldInfo | None) -> str | None:
+def _default_value(field: FieldInfo | None) -> str | None:
     if field is None or field.default in (None, PydanticUndefined):
         return None
     if isinstance(field.default, Enum):

@@ -34,7 +34,7 @@ def members_of(overrides: Sequence[str], file: Path | None, *, commas: bool) -> 
     fixed = [texts[0] for texts in choices if len(texts) == 1]
     axes: list[list[Overrides]] = [[(text,) for text in texts] for texts in choices if len(texts) > 1]
     if file is not None:
-        axes = [*_read(file), *axes]
+        axes = [*_read_axes(file), *axes]
     if not axes:
         raise RlfError("got -m and no value with a comma; there is nothing to sweep over. Write e.g. -m seed=0,1,2.")
     num_members = 1
@@ -48,10 +48,10 @@ def members_of(overrides: Sequence[str], file: Path | None, *, commas: bool) -> 
 def alternatives(override: str) -> list[str]:
     """`key=a` and `key=b` for `key=a,b`; commas in brackets and quotes are part of a value."""
     key, equals, value = override.partition("=")
-    return [f"{key}={text}" for text in _split(value)] if equals else [override]
+    return [f"{key}={text}" for text in _split_values(value)] if equals else [override]
 
 
-def _split(value: str) -> list[str]:
+def _split_values(value: str) -> list[str]:
     parts, depth, quote = [""], 0, ""
     for character in value:
         if quote:
@@ -67,7 +67,7 @@ def _split(value: str) -> list[str]:
     return [part.strip() for part in parts] if len(parts) > 1 else parts
 
 
-def _read(file: Path) -> list[list[Overrides]]:
+def _read_axes(file: Path) -> list[list[Overrides]]:
     """A file's axes: its sets as one, then each key of its grid."""
     faults: list[Fault] = []
     found = read_file(absolute(file, Path.cwd()), None, faults)
@@ -75,9 +75,9 @@ def _read(file: Path) -> list[list[Overrides]]:
     axes: list[list[Overrides]] = []
     for key, child in (root.mapping if root is not None else {}).items():
         if key == "sets":
-            axes.insert(0, _sets(child, faults))
+            axes.insert(0, _read_sets(child, faults))
         elif key == "grid":
-            axes += _grid(child, faults)
+            axes += _read_grid(child, faults)
         else:
             message = unknown(key, ["grid", "sets"])
             if child.items:
@@ -92,15 +92,15 @@ def _read(file: Path) -> list[list[Overrides]]:
     return axes
 
 
-def _sets(node: Node, faults: list[Fault]) -> list[Overrides]:
+def _read_sets(node: Node, faults: list[Fault]) -> list[Overrides]:
     wrong = [node] if not node.items else [item for item in node.items if not item.mapping]
     for item in wrong:
         message = f"got {show(plain(item))}; expected a list of mappings of overrides. "
         faults.append(item.fault(f"{message}Write e.g. `sets: [{{train.algorithm: rloo, seed: 1}}]`."))
-    return [tuple(_overrides(item.mapping.items())) for item in node.items if item.mapping]
+    return [tuple(_to_overrides(item.mapping.items())) for item in node.items if item.mapping]
 
 
-def _grid(node: Node, faults: list[Fault]) -> list[list[Overrides]]:
+def _read_grid(node: Node, faults: list[Fault]) -> list[list[Overrides]]:
     if not node.mapping:
         message = f"got {show(plain(node))}; expected a mapping of keys to lists of values. "
         faults.append(node.fault(f"{message}Write e.g. `grid: {{seed: [0, 1]}}`."))
@@ -108,14 +108,14 @@ def _grid(node: Node, faults: list[Fault]) -> list[list[Overrides]]:
         if not values.items:
             message = f"got {show(plain(values))}; expected a list of values. Write e.g. `{key}: [...]`."
             faults.append(values.fault(message))
-    return [[tuple(_overrides([(key, item)])) for item in values.items] for key, values in node.mapping.items()]
+    return [[tuple(_to_overrides([(key, item)])) for item in values.items] for key, values in node.mapping.items()]
 
 
-def _overrides(values: Iterable[tuple[str, Node]]) -> list[str]:
-    return [f"{key}={_yaml(plain(value))}" for key, value in values]
+def _to_overrides(values: Iterable[tuple[str, Node]]) -> list[str]:
+    return [f"{key}={_to_yaml(plain(value))}" for key, value in values]
 
 
-def _yaml(value: object) -> str:
+def _to_yaml(value: object) -> str:
     """A value as the YAML of an override: plain where text stays what it is, else JSON, which YAML takes."""
     simple = isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum() and value[:1].isalpha()
     is_word = simple and str(value).lower() not in ("true", "false", "null")

@@ -23,7 +23,7 @@ class JsonlTracker(Tracker):
     def open(self, run: Tracked) -> TrackerWriter:
         """Opens the file; a resume drops the lines of the steps that it does again."""
         path = run.folder / FILE
-        kept = _before(path, run.first_step)
+        kept = _lines_before(path, run.first_step)
         file = path.open("w", encoding="utf-8")
         file.writelines(kept)
         writer = _Writer(file)
@@ -38,9 +38,9 @@ class _Writer:
     def __call__(self, event: RunEvent) -> None:
         match event:
             case StepFinished():
-                self.line("step", event.step, metrics=_finite(event.metrics))
+                self.line("step", event.step, metrics=_replace_nonfinite(event.metrics))
             case EvaluationFinished():
-                self.line("evaluation", event.step, mode=event.mode, metrics=_finite(event.metrics))
+                self.line("evaluation", event.step, mode=event.mode, metrics=_replace_nonfinite(event.metrics))
             case CheckpointSaved():
                 self.line("checkpoint", event.step, path=event.path, sha256=event.sha256)
             case Notice():
@@ -58,12 +58,12 @@ class _Writer:
         self._file.close()
 
 
-def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+def _replace_nonfinite(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """JSON has no word for what is no number."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
-def _before(path: Path, step: int) -> list[str]:
+def _lines_before(path: Path, step: int) -> list[str]:
     """The whole lines of an earlier process that are about steps before this one."""
     if step == 1 or not path.is_file():
         return []

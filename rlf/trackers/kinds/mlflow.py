@@ -42,7 +42,7 @@ class MlflowTracker(Tracker):
             client.update_run(known[0].info.run_id, status="RUNNING")
             return _Writer(client, known[0].info.run_id)
         started = client.create_run(experiment, run_name=run.name, tags={_TAG: run.run_id}).info.run_id
-        params = [Param(name, value[:_MAX_PARAM_CHARS]) for name, value in _flat(run.spec, "")]
+        params = [Param(name, value[:_MAX_PARAM_CHARS]) for name, value in _flatten_values(run.spec, "")]
         for start in range(0, len(params), _MAX_BATCH):
             client.log_batch(started, params=params[start : start + _MAX_BATCH])
         return _Writer(client, started)
@@ -68,13 +68,13 @@ class _Writer:
         self._client.set_terminated(self._run_id, _STATUS[self._status])
 
 
-def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _flatten_values(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """The values of a spec by dotted key."""
     if isinstance(value, Mapping) and value:
         for key, child in value.items():
-            yield from _flat(child, f"{path}.{key}".lstrip("."))
+            yield from _flatten_values(child, f"{path}.{key}".lstrip("."))
     elif isinstance(value, list | tuple) and value:
         for index, child in enumerate(value):
-            yield from _flat(child, f"{path}.{index}")
+            yield from _flatten_values(child, f"{path}.{index}")
     else:
         yield path, str(value)

@@ -13,14 +13,14 @@ down_revision = "0001"
 
 def upgrade() -> None:
     """Adds tables and columns, and sums up what is there."""
-    _columns()
-    _blobs()
-    _words()
-    _sums()
+    _add_columns()
+    _create_blobs()
+    _create_tags_and_notes()
+    _create_sums()
     _fill_sums()
 
 
-def _columns() -> None:
+def _add_columns() -> None:
     added = {
         "runs": [sa.Column("patch_sha256", sa.String(), nullable=True)],
         "trajectories": [sa.Column("task_sha256", sa.String(), nullable=True)],
@@ -47,14 +47,14 @@ def _run_id(table: str) -> list[sa.schema.SchemaItem]:
     return [sa.Column("run_id", sa.String(), nullable=False), key]
 
 
-def _place() -> list[sa.Column[Any]]:
+def _place_columns() -> list[sa.Column[Any]]:
     return [
         sa.Column("phase", sa.String(), nullable=False),
         sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
     ]
 
 
-def _blobs() -> None:
+def _create_blobs() -> None:
     op.create_table(
         "blobs",
         sa.Column("sha256", sa.String(), nullable=False),
@@ -64,7 +64,7 @@ def _blobs() -> None:
     )
 
 
-def _words() -> None:
+def _create_tags_and_notes() -> None:
     op.create_table(
         "tags",
         *_run_id("tags"),
@@ -92,11 +92,11 @@ def _words() -> None:
     )
 
 
-def _sums() -> None:
+def _create_sums() -> None:
     op.create_table(
         "collections",
         *_run_id("collections"),
-        *_place(),
+        *_place_columns(),
         sa.Column("num_trajectories", sa.Integer(), nullable=False),
         sa.Column("num_tokens", sa.BigInteger(), nullable=False),
         sa.Column("num_sampled", sa.BigInteger(), nullable=False),
@@ -106,7 +106,7 @@ def _sums() -> None:
     op.create_table(
         "tool_totals",
         *_run_id("tool_totals"),
-        *_place(),
+        *_place_columns(),
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("outcome", sa.String(), nullable=False),
         sa.Column("num_calls", sa.Integer(), nullable=False),

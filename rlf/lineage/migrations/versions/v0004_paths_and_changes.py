@@ -15,13 +15,13 @@ down_revision = "0003"
 
 def upgrade() -> None:
     """Adds columns and a table; rewrites the paths of runs and checkpoints that lie below the database's folder."""
-    _columns()
-    _changes()
-    _paths()
-    _dropped()
+    _add_columns()
+    _create_changes()
+    _rewrite_paths()
+    _mark_dropped()
 
 
-def _columns() -> None:
+def _add_columns() -> None:
     added: dict[str, list[sa.Column[Any]]] = {
         "runs": [
             sa.Column("parent_step", sa.Integer(), nullable=True),
@@ -36,7 +36,7 @@ def _columns() -> None:
             op.add_column(table, column)
 
 
-def _changes() -> None:
+def _create_changes() -> None:
     op.create_table(
         "changes",
         sa.Column("run_id", sa.String(), nullable=False),
@@ -52,21 +52,21 @@ def _changes() -> None:
     )
 
 
-def _paths() -> None:
+def _rewrite_paths() -> None:
     connection = op.get_bind()
-    base = _base(connection)
+    base = _find_base(connection)
     for run_id, folder in connection.execute(sa.text("SELECT id, folder FROM runs")).all():
         if Path(folder).is_absolute():
-            _rewrite(connection, run_id, Path(folder), base)
+            _rewrite_run(connection, run_id, Path(folder), base)
 
 
-def _rewrite(connection: sa.Connection, run_id: str, folder: Path, base: Path | None) -> None:
+def _rewrite_run(connection: sa.Connection, run_id: str, folder: Path, base: Path | None) -> None:
     """One run: its checkpoints lay in its folder, named from the folder that the run was started in."""
     now = _from_base(folder, base)
     query = sa.text("SELECT step, path FROM checkpoints WHERE run_id = :id")
     cwd = None
     for step, path in connection.execute(query, {"id": run_id}).all():
-        below, own = _below(Path(path), folder, run_id)
+        below, own = _split_path(Path(path), folder, run_id)
         if below is not None:
             new = {"id": run_id, "step": step, "path": f"{now}/{below}"}
             connection.execute(sa.text("UPDATE checkpoints SET path = :path WHERE run_id = :id AND step = :step"), new)
@@ -75,7 +75,7 @@ def _rewrite(connection: sa.Connection, run_id: str, folder: Path, base: Path | 
     connection.execute(sa.text("UPDATE runs SET folder = :folder, home = :home, cwd = :cwd WHERE id = :id"), changed)
 
 
-def _below(path: Path, folder: Path, run_id: str) -> tuple[str | None, str | None]:
+def _split_path(path: Path, folder: Path, run_id: str) -> tuple[str | None, str | None]:
     """A checkpoint's path from the run's folder on, and the folder that a relative one started at."""
     if path.is_absolute():
         return (path.relative_to(folder).as_posix(), None) if path.is_relative_to(folder) else (None, None)
@@ -87,7 +87,7 @@ def _below(path: Path, folder: Path, run_id: str) -> tuple[str | None, str | Non
     return "/".join(below), started
 
 
-def _base(connection: sa.Connection) -> Path | None:
+def _find_base(connection: sa.Connection) -> Path | None:
     if connection.dialect.name != "sqlite":
         return None
     file = next(row[2] for row in connection.exec_driver_sql("PRAGMA database_list") if row[1] == "main")
@@ -103,7 +103,7 @@ def _from_base(folder: Path, base: Path | None) -> str:
     return folder.name if moved else str(folder)
 
 
-def _dropped() -> None:
+def _mark_dropped() -> None:
     """Marks the checkpoints that were deleted as newer ones came: all but the newest `checkpoint.keep`."""
     connection = op.get_bind()
     for run_id, plan in connection.execute(sa.text("SELECT id, plan FROM runs")).all():

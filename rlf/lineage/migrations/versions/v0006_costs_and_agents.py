@@ -29,7 +29,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("run_id", "phase", "kind", "name", name="pk_costs"),
     )
     sums: dict[tuple[str, str, str, str], dict[str, float]] = {}
-    for *key, usage in _known(op.get_bind()):
+    for *key, usage in _known_usages(op.get_bind()):
         total = sums.setdefault((key[0], key[1], key[2], key[3]), {})
         for unit, number in usage.items():
             total[unit] = total.get(unit, 0.0) + number
@@ -38,20 +38,20 @@ def upgrade() -> None:
         op.execute(sa.text("INSERT INTO costs VALUES (:run_id, :phase, :kind, :name, :usage)").bindparams(**row))
 
 
-def _known(connection: sa.Connection) -> Iterator[tuple[str, str, str, str, dict[str, float]]]:
+def _known_usages(connection: sa.Connection) -> Iterator[tuple[str, str, str, str, dict[str, float]]]:
     """Run, phase, kind, name and usage of each call and each score that has some."""
     of = "FROM {} c JOIN trajectories t ON t.id = c.trajectory_ref WHERE c.usage IS NOT NULL"
     calls = "SELECT t.run_id, t.phase, c.name, c.usage, c.cached " + of.format("tool_calls")
     for run_id, phase, name, usage, cached in connection.execute(sa.text(calls)):
-        found = {} if cached else _of(json.loads(usage), _UNITS)
+        found = {} if cached else _pick_units(json.loads(usage), _UNITS)
         if found:
             yield run_id, phase, "tool", name, found
     scores = "SELECT t.run_id, t.phase, c.term, c.usage " + of.format("scores")
     for run_id, phase, term, usage in connection.execute(sa.text(scores)):
-        found = _of(json.loads(usage), ("num_tokens", "cost_usd"))
+        found = _pick_units(json.loads(usage), ("num_tokens", "cost_usd"))
         if found:
             yield run_id, phase, "judge", term, found
 
 
-def _of(usage: dict[str, Any], units: tuple[str, ...]) -> dict[str, float]:
+def _pick_units(usage: dict[str, Any], units: tuple[str, ...]) -> dict[str, float]:
     return {unit: float(usage[unit]) for unit in units if usage.get(unit)}

@@ -16,10 +16,10 @@ def upgrade() -> None:
     """Makes the indexes; no row changes."""
     for columns in (["run_id", "reward"], ["run_id", "advantage"], ["run_id", "task_id", "step"]):
         op.create_index(f"ix_trajectories_{'_'.join(columns)}", "trajectories", columns)
-    _create("ix_trajectories_failed", "trajectories", ["run_id", "phase", "step", "k"], _FAILED)
-    _create("ix_tool_calls_failed", "tool_calls", ["name", "outcome"], _CALL_FAILED)
+    _create_index("ix_trajectories_failed", "trajectories", ["run_id", "phase", "step", "k"], _FAILED)
+    _create_index("ix_tool_calls_failed", "tool_calls", ["name", "outcome"], _CALL_FAILED)
 
 
-def _create(name: str, table: str, columns: list[str], condition: str) -> None:
+def _create_index(name: str, table: str, columns: list[str], condition: str) -> None:
     where = sa.text(condition)
     op.create_index(name, table, columns, sqlite_where=where, postgresql_where=where)
