@@ -84,7 +84,7 @@ class Jobs:
         with self._starting:
             num_running = sum(job.state is JobState.RUNNING for job in self.list())
             if num_running >= self._max_running:
-                raise RunError(f"{num_running} jobs are running, which is the most. Wait for one, or stop it.")
+                raise RunError(f"{num_running} jobs are running, which is the limit. Wait for one, or stop it.")
             return self._start(action, words, records=records)
 
     def _start(self, action: str, words: Sequence[str], *, records: bool) -> Job:
@@ -128,7 +128,7 @@ class Jobs:
     def _find(self, job_id: str) -> Path:
         folder = self._folder / job_id
         if not _JOB_ID.fullmatch(job_id) or not (folder / "job.json").is_file():
-            raise NotFoundError(f"job {job_id[:80]!r}: there is none.")
+            raise NotFoundError(f"job {job_id[:80]!r}: no such job.")
         return folder
 
 

@@ -45,8 +45,8 @@ class PlainRenderer:
         """Tokens of the user's next message after a turn that calls nothing. Raises RlfError for a base model."""
         if self._renderer is None:
             raise RlfError(
-                "chat.format: a base model's text has no user who could speak after an answer. Use a chat model, or a "
-                "world that does not speak."
+                "chat.format: a base model's text has no user message after an answer, and this world sends one. "
+                "Use a chat model, or a world without dialogue."
             )
         tokens = self._renderer.reply(text, self._end)
         return tokens[1:] if closed else tokens

@@ -60,7 +60,7 @@ class Vision:
         self._processor = processor
         placeholder = getattr(processor, "image_token_id", None)
         if not isinstance(placeholder, int) or not hasattr(processor, "image_processor"):
-            raise RlfError("model.path: the model has no processor of images. Use a vision-language model.")
+            raise RlfError("model.path: the model has no processor of images. Use a vision-language model (VLM).")
         self.placeholder = placeholder
         self.never_sampled = _never_sampled(processor)
         """Tokens that a policy that sees may not sample, since the model would look for an image behind them."""

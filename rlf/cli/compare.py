@@ -30,7 +30,8 @@ def compare_runs(
         list[str],
         typer.Argument(
             metavar="RUN...",
-            help="Runs, the first one the baseline; commas join the seeds of one arm; a sweep is an arm by setting.",
+            help="Runs; the first one is the baseline. Commas join the seeds of one arm; a sweep gives an arm for each "
+            "setting.",
             show_default=False,
             autocompletion=complete_run,
         ),

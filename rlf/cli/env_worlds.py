@@ -119,7 +119,7 @@ def _summarize_page(page: Page) -> str:
 def _refuse_unsound(page: Page) -> None:
     if not page.is_sound:
         names = ", ".join(verdict.name for verdict in page.failed)
-        raise CheckError(f"the world is not to be trained in as it is: {names}.")
+        raise CheckError(f"the world is not ready for training; these checks failed: {names}.")
 
 
 def play_world(

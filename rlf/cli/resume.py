@@ -35,8 +35,8 @@ def resume(
         bool,
         typer.Option(
             "--take-over",
-            help="Take the run from a process that seems to run it still, on another machine or paused: that one "
-            "loses it, ends at its next write and says so. Everything after the last checkpoint is done again here.",
+            help="Take the run over from a process that still seems to run it, on another machine or paused. That "
+            "process ends at its next write and reports why. All after the last checkpoint is repeated here.",
         ),
     ] = False,
     max_usd: Annotated[

@@ -67,9 +67,7 @@ def run(
 
     files, overrides = split_arguments(arguments)
     if record and replay is not None:
-        raise RlfError(
-            "--record and --replay: a run that plays calls back makes none to record. Leave one of them out."
-        )
+        raise RlfError("--record and --replay: a replay makes no tool calls to record. Remove one of the two.")
     if multirun or sweep is not None:
         if record or replay is not None:
             raise RlfError("--record and --replay go with one run, not with a sweep.")

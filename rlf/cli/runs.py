@@ -116,7 +116,7 @@ def show_run(
     from rlf.api.runs.graph import read_graph
 
     if trajectory is None and not lineage and (step is not None or phase != "train"):
-        raise RlfError("--phase and --step say where a trajectory is counted. Write also e.g. `--trajectory 0`.")
+        raise RlfError("--phase and --step choose where a trajectory is counted. Add e.g. `--trajectory 0`.")
     if html is not None and (lineage or trajectory is not None):
         raise RlfError("--html: got --lineage or --trajectory too; a page is of a whole run. Write one of them.")
     with open_reader(runs_folder) as reader:

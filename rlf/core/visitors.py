@@ -29,10 +29,13 @@ def refusal(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str
     """Why a request is not answered, with its status; None where it is. Names of `headers` in any case."""
     host, origin = headers.get("Host", ""), headers.get("Origin")
     if host and not _is_own(_name_of(host), names):
-        return _MISDIRECTED, f"{host[:200]!r} is no name of this server. Set {ALLOWED_HOSTS} to it where it is one."
+        return (
+            _MISDIRECTED,
+            f"{host[:200]!r} is not a known name of this server. If it is one, set {ALLOWED_HOSTS} to it.",
+        )
     is_foreign = origin is not None and _place_of(origin) != host.lower()
     if is_foreign or headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-        return _FORBIDDEN, "this server answers no pages of other origins."
+        return _FORBIDDEN, "this server refuses requests from pages of other origins."
     return None
 
 

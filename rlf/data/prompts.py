@@ -104,7 +104,9 @@ def _make_messages(value: Any) -> tuple[Message, ...]:
         raise ValueError(f"got {_shorten_value(value)}; expected text or a list of messages. Write a question.")
     messages = tuple(_make_message(item) for item in value)
     if messages[-1].role != "user":
-        raise ValueError(f"the last message is the {messages[-1].role}'s; the model answers a user. End with a user's.")
+        raise ValueError(
+            f"the last message is of role {messages[-1].role}; expected user. End with the user's question."
+        )
     return messages
 
 

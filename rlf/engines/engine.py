@@ -296,6 +296,6 @@ def refuse_evaluation(record: RunRecord) -> None:
     if record.engine == EVALUATION:
         of = "" if record.parent_id is None else f" of run {record.parent_id}"
         raise RlfError(
-            f"run {record.id}: is an evaluation{of}, which trains no model. `rlf eval {record.id}` continues it where "
-            "it was stopped, and repeats it else."
+            f"run {record.id}: is an evaluation{of}, which trains no model. `rlf eval {record.id}` continues it if it "
+            "was stopped, and repeats it otherwise."
         )

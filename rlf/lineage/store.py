@@ -262,7 +262,7 @@ def _base_folder(url: URL) -> Path | None:
 
 def _check_file(url: URL, *, create: bool) -> None:
     if not url.database or ":memory:" in url.database:
-        raise RlfError(f"lineage: got {url}; expected a file, for several processes read it. {_URL_FORM}")
+        raise RlfError(f"lineage: got {url}; expected a file, since several processes read it. {_URL_FORM}")
     path = Path(url.database)
     if path.is_dir():
         raise RlfError(f"{path}: is a folder; expected the database's file. Name the file in it, or another path.")

@@ -29,7 +29,7 @@ def find_algorithm_faults(loaded: LoadedSpec) -> Iterator[Fault]:
 def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
     estimator, num = loaded.spec.train.algorithm, loaded.spec.rollout.num_generations
     if isinstance(estimator, PassAtK) and estimator.k >= num > 1:
-        message = f"got {estimator.k} of {num} generations; only one subset of k is there, so that every advantage is "
+        message = f"got {estimator.k} of {num} generations; there is only one subset of k, so that every advantage is "
         yield loaded.fault(("train", "algorithm", "k"), f"{message}0. Write at most {num - 1}, or more generations.")
 
 
@@ -67,7 +67,7 @@ def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
         message = f"got {kl.sync_every}; train.kl.coef is 0, so that there is no reference. Remove it, or write a coef."
         yield loaded.fault(path, message)
     if loaded.spec.model.lora is not None:
-        message = f"got {kl.sync_every} with model.lora; adapters have no place in the reference. Remove it, or lora."
+        message = f"got {kl.sync_every} with model.lora; the reference has no adapters. Remove it, or lora."
         yield loaded.fault(path, message)
 
 

@@ -88,7 +88,7 @@ def _late_groups_hold_nothing_back(loaded: LoadedSpec) -> Iterator[Fault]:
 def _stops_say_something(loaded: LoadedSpec) -> Iterator[Fault]:
     for position, text in enumerate(loaded.spec.rollout.stop):
         if not text:
-            message = 'got ""; expected text, since every turn holds the empty one. Remove it.'
+            message = 'got ""; expected text, since every turn contains the empty text. Remove it.'
             yield loaded.fault(("rollout", "stop", position), message)
 
 

@@ -43,8 +43,8 @@ def _sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
         if isinstance(term, JudgeTerm) and term.sentinels:
             yield loaded.fault(
                 ("rewards", position, "sentinels"),
-                f"{why}, of which each counts its own sentinels, from none again when the run resumes: a drift is "
-                f"found later, or not. Write a higher rate{name_engines(Feature.ONE_SCORER)}.",
+                f"{why}; each counts its own sentinels, and from 0 again after a resume, so that a drift is found "
+                f"late or never. Write a higher rate{name_engines(Feature.ONE_SCORER)}.",
             )
 
 

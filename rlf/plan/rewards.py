@@ -26,7 +26,7 @@ def find_reward_warnings(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]])
         if isinstance(normalize, Normalization) and (lost := _lost_golds(normalize, datasets)):
             yield loaded.fault((*place, "normalize"), _about_golds(normalize, lost, num_tasks))
         if isinstance(term, JsonSchema) and (empty := term.accepted_without_content):
-            message = f"got a schema that {' and '.join(empty)} satisfies, which is paid in full; "
+            message = f"got a schema that {' and '.join(empty)} satisfies, so that it earns the full reward; "
             yield loaded.fault(
                 (*place, "schema"), f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
             )

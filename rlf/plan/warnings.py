@@ -143,7 +143,7 @@ def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
         message = (
             f"{len(both)} of {len(asked)} questions are in data.train too {example}, case, spaces and punctuation "
         )
-        fix = "aside; success on them says nothing of others. Name another set or split."
+        fix = "aside; success on them shows nothing about other questions. Name another set or split."
         yield subject.loaded.fault(("data", "eval", "path"), f"{message}{fix}")
 
 
@@ -159,8 +159,8 @@ def _golds_agree(subject: Subject) -> Iterator[Fault]:
         differing = recall(_find_differing, tasks)
         if differing:
             one, other = differing[0]
-            message = f"{len(differing)} questions are asked again with another answer (rows {one!r} and "
-            fix = f"{other!r}, for one); a right answer to one is wrong to the other. Keep one of each."
+            message = f"{len(differing)} questions appear twice with different answers (e.g. rows {one!r} "
+            fix = f"and {other!r}); the right answer to one is wrong for the other. Keep one of each."
             yield subject.loaded.fault(("data", name, "path"), f"{message}{fix}")
 
 
@@ -190,7 +190,7 @@ def _groups_are_large(subject: Subject) -> Iterator[Fault]:
     train, rollout = subject.loaded.spec.train, subject.loaded.spec.rollout
     if train.algorithm.needs_group and rollout.num_generations <= 2:
         name = subject.loaded.value(("train", "algorithm", "kind"))
-        message = f"got {rollout.num_generations}; {name} judges a rollout by so few others mostly by chance. "
+        message = f"got {rollout.num_generations}; with so few rollouts, the advantages of {name} are mostly chance. "
         yield subject.loaded.fault(("rollout", "num_generations"), f"{message}Write 4 or more.")
 
 
@@ -207,8 +207,8 @@ def _answers_outweigh_shape(subject: Subject) -> Iterator[Fault]:
     weight, rest = (sum(t.peak_weight for t in group) for group in (shaping, [t for t in terms if t not in shaping]))
     if weight > rest:
         names = ", ".join(repr(term.name) for term in shaping)
-        message = f"{names} weigh {weight:g} and what looks at the answer {rest:g}; form can pay better than being "
-        yield subject.loaded.fault(("rewards",), f"{message}right. Give them less weight.")
+        message = f"{names} weigh {weight:g} and what looks at the answer {rest:g}; the form can earn more than a "
+        yield subject.loaded.fault(("rewards",), f"{message}right answer. Give them less weight.")
 
 
 def _rewards_form(term: Term) -> bool:

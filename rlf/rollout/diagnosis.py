@@ -227,7 +227,7 @@ def _not_scored(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     reasons = [f"{score.term}: {score.reason}" for score in first.scores if score.value is None and score.reason]
     why = first.trajectory.error or "; ".join(reasons) or str(first.trajectory.stop)
     seen = f"{len(found)} of {len(scored)} could not be scored, e.g. {quote(why)}"
-    return Cause(CauseKind.NOT_SCORED, seen, "Repair what failed there, a service or a reward term.", found[0])
+    return Cause(CauseKind.NOT_SCORED, seen, "Fix what failed there, a service or a reward term.", found[0])
 
 
 def _never_parsed(scored: Sequence[Scored], setting: Setting) -> Cause | None:
@@ -253,7 +253,7 @@ def _never_called(scored: Sequence[Scored], setting: Setting) -> Cause | None:
         return None
     seen = f"no trajectory tried to call a tool ({', '.join(setting.tools)})"
     advice = (
-        "See with `rlf format show SPEC` that the prompt has the tools; ask for them in the system prompt, or start "
+        "Check with `rlf format show SPEC` that the prompt has the tools; ask for them in the system prompt, or start "
     )
     advice += "from a model that calls tools."
     return Cause(CauseKind.NEVER_CALLED, seen, advice, 0)
@@ -279,7 +279,7 @@ def _tools_fail(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     if outcome in (Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL):
         advice = "Look at what the policy writes: names and arguments differ from what the tools declare."
     elif outcome.is_infrastructure:
-        advice = "Look whether the service behind the tool is there, with `rlf tools test FILE`."
+        advice = "Check with `rlf tools test FILE` that the service behind the tool runs."
     return Cause(CauseKind.TOOLS_FAIL, seen, advice, k)
 
 

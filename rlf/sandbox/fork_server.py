@@ -135,7 +135,7 @@ class ForkServer:
             except BlockingIOError:
                 return
             except OSError as fault:
-                self.give_up(f"the sandbox server cannot be heard: {fault}")
+                self.give_up(f"the sandbox server does not answer: {fault}")
                 return
             if not packet:
                 self.give_up("the sandbox server was ended from outside")

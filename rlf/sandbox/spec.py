@@ -100,8 +100,6 @@ class SandboxSpec(StrictModel):
     @model_validator(mode="after")
     def _process_is_asked_for_by_name(self) -> Self:
         if self.level is LevelChoice.PROCESS and not self.allow_unsafe:
-            reason = (
-                "level `process` does not hold code that means harm; write `allow_unsafe: true` to run it all the same"
-            )
+            reason = "level `process` cannot contain hostile code; write `allow_unsafe: true` to run it all the same"
             raise PydanticCustomError("sandbox", "{reason}", {"reason": reason})
         return self

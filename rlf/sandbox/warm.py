@@ -121,7 +121,7 @@ async def strongest(launches: Iterable[Launch]) -> WarmServer:
         else:
             return warm
     advice = f"Run `{INSTALL_BUBBLEWRAP}`, or write `allow_unsafe: true` where the code is your own."
-    raise RlfError("\n".join([*reasons, f"No sandbox level holds model-written code here. {advice}"]))
+    raise RlfError("\n".join([*reasons, f"No sandbox level can contain model-written code here. {advice}"]))
 
 
 async def probe() -> tuple[LevelReport, ...]:

@@ -128,7 +128,7 @@ class Server:
             scheme, _, token = request.headers.get("Authorization", "").partition(" ")
             given = token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
             if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
-                raise Refusal(401, "this server wants its key: `Authorization: Bearer KEY`", code="invalid_api_key")
+                raise Refusal(401, "this server needs its key: `Authorization: Bearer KEY`", code="invalid_api_key")
         return await handler(request)
 
     async def _answer_health(self, request: web.Request) -> web.Response:

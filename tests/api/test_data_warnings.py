@@ -31,7 +31,7 @@ def test_an_overlap_is_found_by_normalised_text_with_its_count_and_rows(tmp_path
 def test_repeated_questions_with_different_golds_are_counted(tmp_path):
     train = [("Who won?", "Ann"), ("who won", "Bo"), ("Who won?", "ann"), ("Who  won?", "Cy"), ("Who lost?", "Bo")]
     (message,) = warned(tmp_path, train, [("Why?", "so")])
-    assert "2 questions are asked again with another answer (rows '000000-" in message
+    assert "2 questions appear twice with different answers (e.g. rows '000000-" in message
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def test_missing_columns_are_told_all_at_once_with_the_nearest(write):
         ),
         (
             {"prompt": [{"role": "assistant", "content": "p"}], "answer": "a"},
-            "prompt: the last message is the assistant's; the model answers a user. End with a user's.",
+            "prompt: the last message is of role assistant; expected user. End with the user's question.",
         ),
     ],
 )

@@ -233,7 +233,7 @@ def test_one_question_has_no_interval() -> None:
 def test_seeds_that_all_came_out_alike_are_told_question_by_question() -> None:
     said = verdict_of([questions(5, 15)] * 2, [questions(15, 5)] * 2)
     assert said.startswith("B is better than A by 50.0 points (95 % CI ")
-    assert ", n = 20, p = " in said and "With seeds that all came out alike this speaks of these models" in said
+    assert ", n = 20, p = " in said and "With seeds that all came out alike this is about these models alone" in said
 
 
 def test_questions_that_only_one_side_was_asked_do_not_count_and_are_told() -> None:

@@ -40,7 +40,7 @@ def test_a_job_that_fails_says_so_with_its_last_words(tmp_path):
 
 def test_no_more_jobs_run_than_may(tmp_path):
     jobs = Jobs(tmp_path / "runs", tmp_path, max_running=0)
-    with pytest.raises(RunError, match="which is the most"):
+    with pytest.raises(RunError, match="which is the limit"):
         jobs.start("run", ["--version"])
 
 

@@ -191,7 +191,9 @@ class TokenSpeaker:
     async def answer(self, before: Spoken | None, task: Task, seed: int, *, again: bool) -> Spoken:
         """Lets the model answer."""
         if any(message.images for message in task.messages):
-            raise RlfError("this model is shown text alone. Images go to a model behind --endpoint that sees.")
+            raise RlfError(
+                "this model takes text only. Show images to a vision-language model (VLM) with --endpoint and --model."
+            )
         if before is None:
             return await self._play(Rollout(f"chat/{seed}", task, 0, seed), self.setting.limits)
         earlier = self._heard(before.trajectory, task.messages[-1].content)

@@ -130,7 +130,7 @@ def _version(name: str) -> str | None:
 def _processor(_: Path) -> Iterator[Finding]:
     usable, cores = usable_cores(), os.cpu_count() or 1
     found = f"{usable} cores" if usable == cores else f"{usable} of {cores} cores"
-    fix = "One core shares nothing between sampling, tools and update; give the process more." if usable < 2 else ""
+    fix = "Sampling, tools and update take turns on 1 core; give the process more." if usable < 2 else ""
     yield Finding("cpu", Status.WARN if fix else Status.OK, found, fix)
 
 
@@ -168,7 +168,7 @@ def _gpu(_: Path) -> Iterator[Finding]:
             yield Finding("gpu", Status.OK, f"{properties.name}, {properties.total_memory / _GIB:.1f} GiB")
     elif shutil.which("nvidia-smi"):
         fix = "Install torch with CUDA, and a driver that it takes; `nvidia-smi` names the driver."
-        yield Finding("gpu", Status.WARN, f"torch {torch.__version__} sees none, but nvidia-smi is here", fix)
+        yield Finding("gpu", Status.WARN, f"torch {torch.__version__} finds no GPU, but nvidia-smi is installed", fix)
     else:
         yield Finding("gpu", Status.OK, f"none; {default_engine().TITLE} runs on the CPU")
 
@@ -230,7 +230,9 @@ def sandbox_finding(reports: Sequence[LevelReport]) -> Finding:
     fix = " ".join(dict.fromkeys(report.fix for report in weaker if report.fix))
     if best is None:
         limit = "Tools of kind code and sql run with `allow_unsafe: true` alone."
-        return Finding("sandbox", Status.WARN, f"none that holds model-written code{why}", f"{fix} {limit}".strip())
+        return Finding(
+            "sandbox", Status.WARN, f"none that can contain model-written code{why}", f"{fix} {limit}".strip()
+        )
     return Finding("sandbox", Status.WARN if fix else Status.OK, f"{best.level}: {best.why}{why}", fix)
 
 

@@ -52,13 +52,13 @@ def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> 
         RlfError: the world cannot be made from it, or the file is there.
     """
     if file.exists() and not force:
-        raise RlfError(f"{file} is there. Name another file with --out, or overwrite it with --force.")
+        raise RlfError(f"{file} exists already. Name another file with --out, or overwrite it with --force.")
     env, notes = _MAKERS[kind](source)
     spec = EnvSpec.model_validate(env)
     if complaints := spec.static_complaints() or spec.complaints():
         raise RlfError(f"{source}: {'; '.join(complaints)}.")
     if not spec.tools and not spec.speaks:
-        raise RlfError(f"{source}: it has no tools and does not speak. Name another one.")
+        raise RlfError(f"{source}: it has neither tools nor dialogue. Name another one.")
     names, known = spec.score_names, _scores_of(spec)
     rewards = [{"kind": "env", "name": name, "score": name} for name in (names or known)[:1]]
     if names is None and not known:

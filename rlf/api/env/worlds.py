@@ -207,7 +207,7 @@ class _Replay:
     async def __call__(self, scene: Scene) -> Action | None:
         self.past = scene.past
         if scene.past[: len(self._kept)] != self._kept[: len(scene.past)]:
-            raise RlfError("env: the world cannot be taken back: the same actions led to something else.")
+            raise RlfError("env: the last action cannot be undone: the same actions led to another state.")
         return self._kept[len(scene.past)].action if len(scene.past) < len(self._kept) else await self._act(scene)
 
 

@@ -40,7 +40,7 @@ class Asked:
         if self.greedy and (self.num_samples is not None or self.temperature is not None):
             option = "-k" if self.num_samples is not None else "--temperature"
             raise RlfError(
-                f"--greedy and {option}: a greedy answer is one and has no temperature. Leave one of them out."
+                f"--greedy and {option}: a greedy answer is only one and has no temperature. Remove one of the two."
             )
 
     @property

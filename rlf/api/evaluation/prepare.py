@@ -128,7 +128,7 @@ def _run_of(target: Target, runs_folder: Path) -> Run | None:
 def _refuse_without_questions(target: Target) -> None:
     if target.plan is None:
         raise RlfError(
-            f"{target.name}: nothing says what it is tried on: tools, questions and rewards. Name a spec, e.g. "
+            f"{target.name}: it has no tools, questions and rewards to be evaluated with. Name a spec, e.g. "
             f"`rlf eval {target.name} specs/search.yaml`."
         )
     if target.spec.data.eval is None:
@@ -169,7 +169,7 @@ def _on_other_data(target: Target, path: str) -> tuple[list[str], list[Notice]]:
     changes[0] = f"data.eval={json.dumps(columns | {'answer': None})}"
     changes += [f"~rewards[{place}]" for place in reversed(needing)]
     names = ", ".join(spec.rewards[place].name for place in needing)
-    text = f"{path} has no answers: it is scored without {names}, which compare with them"
+    text = f"{path} has no answers: {names} compare with answers and are left out"
     return changes, [Notice("warning", text, {"path": path, "terms": [spec.rewards[place].name for place in needing]})]
 
 

@@ -51,7 +51,9 @@ def judges_of(name: str, serve: Serve) -> list[Serve]:
     (file,) = load_rewards([Path(name)])
     found = [term.serve for term in file.terms if isinstance(term, JudgeTerm) and term.serve is not None]
     if not found:
-        raise RlfError(f"{name}: no judge says what to serve. Write `serve: {{model: NAME}}` in a term of kind judge.")
+        raise RlfError(
+            f"{name}: no judge declares a model to serve. Write `serve: {{model: NAME}}` in a term of kind judge."
+        )
     return list(dict.fromkeys(found))
 
 

@@ -201,7 +201,7 @@ def run(
     """
     files, texts, folder = to_paths(spec), to_texts(overrides), Path(runs_folder)
     if record and replay is not None:
-        raise RlfError("record and replay: a run that plays calls back makes none to record. Leave one of them out.")
+        raise RlfError("record and replay: a replay makes no tool calls to record. Remove one of the two.")
     command = ["rlf", "run", *map(str, files), *texts, "--runs", str(folder)]
     command += ["--record"] if record else []
     command += [] if replay is None else ["--replay", replay]

@@ -67,8 +67,8 @@ def free_room(reader: Reader, runs_folder: Path, names: Sequence[str], keep: Seq
     """Thins runs by rules, finishes removals that were cut off, and drops contents that nothing names."""
     if bool(names) != bool(keep):
         raise RlfError(
-            "runs are thinned by a rule, and a rule needs runs. Write e.g. `rlf runs gc RUN --keep last:5`, or "
-            "`rlf runs gc` alone, which drops only what nothing names."
+            "runs and a rule go together. Write e.g. `rlf runs gc RUN --keep last:5`, or "
+            "`rlf runs gc` alone, which removes only contents that no run refers to."
         )
     rules = parse_keep(keep)
     ids = [reader.get_run(name).record.id for name in names]

@@ -23,7 +23,9 @@ def vllm_reader(name: str, tokenizer: Any) -> Reader:
     except KeyError as error:
         raise RlfError(f"--parser vllm:{name}: vLLM has no such parser. Name one of vLLM's tool parsers.") from error
     except NotImplementedError as error:
-        raise RlfError(f"--parser vllm:{name}: vLLM does not read text with it. Name another parser.") from error
+        raise RlfError(
+            f"--parser vllm:{name}: vLLM's parser of that name does not read text. Name another parser."
+        ) from error
 
     def read(text: str, truncated: bool) -> Parsed:
         found = parser.extract_tool_calls(text, _Request())

@@ -68,12 +68,12 @@ async def _reset(subject: Subject) -> tuple[Sign, str]:
         return _FAILED, f"{len(failures)} of {len(before)} tasks: {failures[0]}"
     again = await bench.play(subject.tasks[0], noop)
     if again != before[0]:
-        return _UNKNOWN, "worlds that nothing is done in differ by themselves; see determinism"
+        return _UNKNOWN, "worlds differ although no action was taken; see determinism"
     for at, task in enumerate(subject.tasks):
         await bench.play(task, subject.probe(at))
         after = await bench.play(task, noop)
         if after != before[at]:
-            return _FAILED, f"something of the last episode is left: {first_difference(before[at], after)}"
+            return _FAILED, f"state of the last episode is left: {first_difference(before[at], after)}"
     return _OK, f"{len(before)} of {len(before)} tasks; nothing of an episode is seen in the next one"
 
 
@@ -92,7 +92,7 @@ async def _determinism(subject: Subject) -> tuple[Sign, str]:
 async def _isolation(subject: Subject) -> tuple[Sign, str]:
     """Two episodes at once, action by action in turn, are what each is alone."""
     if {"reset", "determinism"} & subject.failed:
-        return _UNKNOWN, "worlds differ already one after the other"
+        return _UNKNOWN, "worlds already differ when they run one after the other"
     pairs = [(0, len(subject.tasks) - 1), (0, 0)]
     for one, other in dict.fromkeys(pairs):
         for second in (subject.probe(other), follow(())):
@@ -101,8 +101,8 @@ async def _isolation(subject: Subject) -> tuple[Sign, str]:
             together = await subject.bench.play_together(parts)
             for a, b in zip(alone, together, strict=True):
                 if a != b:
-                    return _FAILED, f"beside another episode, an episode was another: {first_difference(a, b)}"
-    return _OK, "two at once are what each is alone"
+                    return _FAILED, f"an episode beside another one came out differently: {first_difference(a, b)}"
+    return _OK, "two episodes at once give the same as each alone"
 
 
 async def _gold(subject: Subject) -> tuple[Sign, str]:
@@ -177,7 +177,7 @@ async def _snapshot(subject: Subject) -> tuple[Sign, str]:
             for at in range(len(actions) + 1):
                 taken = await world.snapshot()
                 if taken is None:
-                    return _UNKNOWN, "it gives none; forks play the calls again"
+                    return _UNKNOWN, "it gives no snapshots; forks repeat the calls instead"
                 if difference := await _compare_fork(maker, taken, world, actions[at : at + 1]):
                     return _FAILED, f"a fork after {at} actions: {difference}"
         except Exception as fault:  # noqa: BLE001 - whatever it raises is what is wrong
@@ -245,7 +245,7 @@ def _stands_in(secret: str, text: str) -> bool:
 def _skilless(name: str) -> Check:
     async def check(subject: Subject) -> tuple[Sign, str]:
         if "reset" in subject.failed:
-            return _UNKNOWN, "what is left of an episode may have been paid; see reset"
+            return _UNKNOWN, "state left by an earlier episode may have earned the reward; see reset"
         best, worst = -math.inf, None
         for policy in subject.skilless[name]:
             played = [await subject.bench.play(task, policy) for task in subject.tasks]

@@ -105,7 +105,7 @@ def _describe_finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
     if found.interval is None:
         words = f"is {'above' if found.difference > 0 else 'below'} {baseline.letter} by {size}"
         both = f"{arm.letter} {words}" if found.difference else f"{arm.letter} and {baseline.letter} come out the same"
-        return f"{both}, which one question says too little of for an interval"
+        return f"{both}, one question is too few for an interval"
     low, high = found.interval
     if not found.shown:
         same = found.binary and not found.flips
@@ -168,7 +168,7 @@ def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
     if found.basis is Basis.UNPAIRED:
         said.append("They were asked different questions.")
     elif found.basis is Basis.QUESTIONS:
-        said.append(f"{_few_seeds(found)} this speaks of these models, not of what other seeds would give.")
+        said.append(f"{_few_seeds(found)} this is about these models alone; other seeds may give another result.")
         if found.num_not_shared:
             said.append(f"{found.num_not_shared} further questions were not asked of all and do not count.")
     last = [{member.evaluations[-1].step for member in side.members} for side in (baseline, arm)]

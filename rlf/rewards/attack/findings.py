@@ -94,7 +94,7 @@ def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> Finding:
     name = terms[0].name if reading is None else reading.name
     advice = (
         f"{words}; add a term that compares the answer with the gold, e.g. `rule: exact_match`, unless the reward is "
-        "for what calls do, which no behaviour here knows how to do"
+        "for what calls do, which no behaviour here can test"
         if reading is None
         else f"{words}; give this term a positive weight that outweighs the others"
     )

@@ -83,7 +83,7 @@ class Watchman:
             f"wrongly{agreement} (step {self._step})"
         )
         if self._settings.on_drift is OnDrift.STOP:
-            raise RunError(f"rewards.{words}. Look at the judge and its prompt, then resume with `rlf resume`.")
+            raise RunError(f"rewards.{words}. Check the judge and its prompt, then resume with `rlf resume`.")
         if self._settings.on_drift is OnDrift.FREEZE:
             self.frozen = f"frozen since step {self._step}, when the judge had drifted"
             words += "; the term is frozen"

@@ -114,7 +114,7 @@ class JudgeTerm(Term):
         if read is not Read.EXPECTED or compare is None or bounds is None:
             return read
         if compare is Compare.GROUP:
-            raise _judge_fault("got expected, but an order of a group is no token. Write json or tag.")
+            raise _judge_fault("got expected, but the ranking of a group is not one token. Write json or tag.")
         low, high = bounds
         if compare is Compare.POINTWISE and not (low == int(low) and high == int(high) and 0 <= low < MAX_EXPECTED):
             raise _judge_fault(_no_tokens(low, high))

@@ -156,7 +156,7 @@ def _check_sight(loaded: LoadedSpec) -> list[Fault]:
     folder, max_images = named_folder(loaded.spec.model.path), loaded.spec.rollout.max_images
     if folder is not None and max_images > 0 and "vision_config" not in read_config(folder):
         message = f"{shown_path(folder)}: the model sees no images, and rollout.max_images is {max_images}. "
-        return [loaded.fault(("model", "path"), f"{message}Write a vision-language model, or remove max_images.")]
+        return [loaded.fault(("model", "path"), f"{message}Write a vision-language model (VLM), or remove max_images.")]
     return []
 
 

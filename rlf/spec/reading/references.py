@@ -55,7 +55,7 @@ def _explain_error(error: OmegaConfBaseException) -> str:
         name = found[1]
         return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."
     if found := re.search(r"Interpolation key '(.*?)' not found", said):
-        return f"the spec says no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
+        return f"the spec has no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
     if found := re.search(r"Unsupported interpolation type (\S+)", said):
         return f"there is no resolver {found[1]!r} (known: oc.env, oc.decode, oc.select). Write e.g. ${{oc.env:NAME}}."
     if "Recursive interpolation" in said:
