@@ -151,7 +151,8 @@ class ChatFormat(ABC):
         """Lets prompts, and results where the template can, hold images. Raises RlfError in a format of bare text."""
         if self.by_name:
             raise RlfError(
-                "chat.format: this format takes no images. Write `chat: {format: auto}` for the model's own format, or remove the images."
+                "chat.format: this format takes no images. Write `chat: {format: auto}` for the model's own format, or "
+                "remove the images."
             )
         self.vision = self._renderer.vision = vision
         self.shows_results = self._renderer.shows_results

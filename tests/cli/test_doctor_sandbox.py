@@ -36,8 +36,8 @@ PROCESS = LevelReport(Level.PROCESS, True, "limits alone")
         (
             [NO_NAMESPACES, NO_LANDLOCK, PROCESS],
             Status.WARN,
-            "none that can contain model-written code; namespaces: bubblewrap is not installed.; landlock: the kernel has "
-            "no Landlock",
+            "none that can contain model-written code; namespaces: bubblewrap is not installed.; landlock: the kernel "
+            "has no Landlock",
             "Run `apt-get install bubblewrap`. Tools of kind code and sql run with `allow_unsafe: true` alone.",
         ),
     ],
