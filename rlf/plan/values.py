@@ -56,6 +56,11 @@ def planned_values(plan: Plan, loaded: LoadedSpec) -> list[PlannedValue]:
     return [PlannedValue(dotted(path), value, *_origin_of(nodes.get(path))) for path, value in _list_leaves(values, ())]
 
 
+def leaves(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a plan's spec by key, as `planned_values` has them."""
+    return {dotted(path): value for path, value in _leaves(values, ())}
+
+
 def differences(left: Sequence[PlannedValue], right: Sequence[PlannedValue]) -> list[Difference]:
     """The keys whose values differ, in the order of the left plan, then what only the right one has."""
     by_path: tuple[Mapping[str, PlannedValue], ...] = tuple({v.path: v for v in side} for side in (left, right))

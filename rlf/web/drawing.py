@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import time
 from collections.abc import Sequence
+
+from rlf.core.errors import RlfError
+from rlf.core.image_file import read_image_file
 
 SPARK_WIDTH, SPARK_HEIGHT = 72, 18
 NUM_LEVELS = 20
@@ -48,6 +52,17 @@ def ago(seconds: float) -> str:
         if passed >= length:
             return f"{passed / length:.0f} {unit}"
     return f"{passed:.0f} s"
+
+
+def image_source(reference: str) -> str:
+    """A `data:` URI of an image by its first bytes, whatever it calls itself; empty for what is no image in one."""
+    if not reference.startswith("data:"):
+        return ""
+    try:
+        data = read_image_file(reference)
+    except RlfError:
+        return ""
+    return f"data:{data.mime_type};base64,{base64.b64encode(data.data).decode()}"
 
 
 def size(num_bytes: float) -> str:

@@ -26,7 +26,7 @@ from rlf.api.specs.files import ProjectFiles
 from rlf.core.hashing import short
 from rlf.core.plain_json import as_json
 from rlf.reports import quantities
-from rlf.web.drawing import ago, bar_level, clock, size, spark_path
+from rlf.web.drawing import ago, bar_level, clock, image_source, size, spark_path
 from rlf.web.settings import WebSettings
 
 API = "/api/v1"
@@ -210,7 +210,14 @@ def _environment() -> Environment:
     )
     environment.filters |= {name: getattr(quantities, name) for name in _FILTERS}
     environment.filters |= {"datetime": _time_element, "short": short, "spark": spark_path, "level": bar_level}
-    environment.filters |= {"clock": clock, "ago": ago, "size": size, "json": _json, "quote": shlex.quote}
+    environment.filters |= {
+        "clock": clock,
+        "ago": ago,
+        "size": size,
+        "image_source": image_source,
+        "json": _json,
+        "quote": shlex.quote,
+    }
     return environment
 
 

@@ -7,9 +7,11 @@ import time
 from dataclasses import replace
 
 from rlf.api.running.now import NowWriter
+from rlf.api.runs.keys import PlanChange, find_changes, last_run, plan_leaves
 from rlf.core.stages import stage
 from rlf.core.waits import waiting_for
-from rlf.lineage import open_store, start_run
+from rlf.lineage import Recorder, open_store, start_run
+from rlf.types import EvaluationFinished
 from rlf.web.api.live import _Look
 from rlf.web.settings import WebSettings
 from rlf.web.site import Site
@@ -105,3 +107,27 @@ def test_what_a_run_does_now_is_in_json_on_its_page_and_in_the_stream(clients, t
             (message,) = _Look(client.app.state.site, {}).next()
             assert message.startswith("event: now") and "train 3: 5 of 8" in message
         assert not (folder / "now.json").exists()
+
+
+def test_a_key_shows_what_its_values_did_and_pairs_that_differ_in_it_alone(clients, tmp_path):
+    rates = {"run-0": (1e-3, 0, 8), "run-1": (1e-4, 1, 8), "run-2": (1e-4, 1, 4)}
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        for number, (name, (rate, seed, size)) in enumerate(rates.items()):
+            spec = {"name": "synthetic", "seed": seed, "train": {"learning_rate": rate, "prompts_per_step": size}}
+            start_run(store, replace(run_record(), id=name, started=1000.0 + number, plan={"spec": spec}))
+            with Recorder(store, name) as recorder:
+                recorder(EvaluationFinished(1, "sampled", {"success": 0.25 * number}, ()))
+    client = clients(runs_folder=tmp_path / "runs")
+    asked = {"spec": "synthetic", "key": "train.learning_rate"}
+    found = client.get("/api/v1/keys", params=asked).json()
+    assert [(one["value"], one["runs"], one["success"]) for one in found["values"]] == [
+        (1e-4, ["run-2", "run-1"], 0.375),
+        (1e-3, ["run-0"], 0.0),
+    ]
+    assert [(one["before"], one["now"]) for one in found["pairs"]] == [("run-0", "run-1")]
+    page = client.get("/keys", params=asked).text
+    assert "/compare?a=run-0&amp;a=run-1" in page or "/compare?a=run-0&a=run-1" in page
+    assert client.get("/api/v1/keys", params=asked | {"key": "train.learning_rat"}).status_code == 422
+    now = {"name": "synthetic", "seed": 1, "train.learning_rate": 1e-3, "train.prompts_per_step": 4}
+    last = last_run(tmp_path / "runs", "synthetic")
+    assert find_changes(plan_leaves(last), now) == (PlanChange("train.learning_rate", 1e-4, 1e-3),)

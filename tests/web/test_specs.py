@@ -184,7 +184,8 @@ def test_a_text_that_is_not_saved_is_checked_with_the_places_of_its_faults(check
     (fault,) = wrong["faults"]
     assert (fault["place"]["line"], fault["place"]["column"]) == (len(text.splitlines()) + 2, 1)
     plan = client.post("/api/v1/plan", json={"path": "specs/small.yaml", "overrides": ["train.steps=3"]}).json()
-    assert any(value["path"] == "train.steps" and value["value"] == 3 for value in plan["values"])
+    assert any(value["path"] == "train.steps" and value["value"] == 3 for value in plan["report"]["values"])
+    assert (plan["last_run"], plan["changes"]) == (None, [])
 
 
 def test_code_that_was_edited_is_seen(checking):

@@ -17,9 +17,12 @@ from rlf.core.redact import Redactor
 
 if TYPE_CHECKING:
     from rlf.api.doctor.findings import Examination
+    from rlf.api.env.playing import WorldScene
+    from rlf.api.env.worlds import WorldKind
     from rlf.api.formats.prompts import ShownPrompt, ShownToken
     from rlf.api.rewards.kinds import RewardTerm
     from rlf.api.rewards.scoring import Rescoring, Trial
+    from rlf.api.runs.keys import PlanChange
     from rlf.api.runs.why import AdvantageReason
     from rlf.api.specs.planning import PlanReport
     from rlf.spec.models import RunSpec
@@ -84,14 +87,31 @@ def _check_part(part: str, file: Path, text: str | None) -> Check:
     return Check((), name=file.stem)
 
 
-def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> PlanReport:
-    """`rlf plan` of a spec whose text may not be saved."""
+@dataclass(frozen=True, slots=True)
+class PlannedText:
+    """A plan beside the last run of its spec."""
+
+    report: PlanReport
+    last_run: str | None
+    """The newest run with the spec's name; None where there is none."""
+    changes: tuple[PlanChange, ...]
+    """Values that differ from that run's."""
+
+
+def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> PlannedText:
+    """`rlf plan` of a spec whose text may not be saved, and where it differs from the last run."""
+    from rlf.api.runs.keys import find_changes, last_run, plan_leaves
     from rlf.api.specs.planning import report_plan
     from rlf.spec.reading.layers import absolute
 
     file = Path(path)
     texts = {} if text is None else {absolute(file, Path.cwd()): text}
-    return report_plan([file], list(overrides), gpu=None, runs_folder=Path(runs), texts=texts)
+    report = report_plan([file], list(overrides), gpu=None, runs_folder=Path(runs), texts=texts)
+    before = last_run(Path(runs), report.name)
+    if before is None:
+        return PlannedText(report, None, ())
+    now = {value.path: value.value for value in report.values}
+    return PlannedText(report, before.record.id, find_changes(plan_leaves(before), now))
 
 
 def list_tools(files: Sequence[str]) -> list[DeclaredTool]:
@@ -236,6 +256,20 @@ def explain_advantage(run: str, runs: str, step: int, k: int) -> AdvantageReason
     return explain_advantage(run, Path(runs), step, k)
 
 
+def list_worlds() -> list[WorldKind]:
+    """`rlf env list`: kinds of worlds, and the specs that have one."""
+    from rlf.api.env.worlds import list_worlds
+
+    return list_worlds()
+
+
+def play_world(spec: str, number: int, actions: Sequence[str | dict[str, Any]]) -> WorldScene:
+    """`rlf env play`: the world of a spec after some actions."""
+    from rlf.api.env.playing import play_actions
+
+    return play_actions(spec, number, actions)
+
+
 def examine(runs: str) -> Examination:
     """`rlf doctor`."""
     from rlf.api.doctor.findings import examine
@@ -257,6 +291,8 @@ TASKS: dict[str, Callable[..., Any]] = {
         show_prompt,
         show_data,
         explain_advantage,
+        list_worlds,
+        play_world,
         examine,
     )
 }

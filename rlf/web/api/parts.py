@@ -22,6 +22,7 @@ def routes(site: Site) -> Area:
     area = Area(site, "parts")
     _add_tools(area, site)
     _add_rewards(area, site)
+    _add_worlds(area, site)
     _add_data(area, site)
     _add_machine(area, site)
     return area
@@ -105,6 +106,29 @@ def _add_rewards(area: Area, site: Site) -> None:
         return site.jobs.start(
             "rewards attack", ["rewards", "attack", *checked_words([spec], overrides)], records=False
         )
+
+
+def _add_worlds(area: Area, site: Site) -> None:
+    @area.read("/worlds", task="list_worlds")
+    def list_worlds() -> Any:
+        """Kinds of worlds, and the specs that have one."""
+        return site.fresh.call("list_worlds")
+
+    @area.act("POST", "/worlds/play", task="play_world")
+    def play_world(
+        spec: Place,
+        task: Annotated[int, Body(ge=0)] = 0,
+        actions: Annotated[list[str | dict[str, Any]], Body(max_length=200)] = [],  # noqa: B006
+    ) -> Any:
+        """The world of a spec after some actions, which are words or calls; it begins anew for each look."""
+        site.files.path(spec)
+        return site.fresh.call("play_world", spec=spec, number=task, actions=actions, deadline_s=_TRIAL_S)
+
+    @area.act("POST", "/worlds/{action}", status=202)
+    def examine_world(action: Literal["test", "attack"], spec: Annotated[str, Body(embed=True)]) -> Job:
+        """Tries a world's life, or attacks its rewards, as a job."""
+        site.files.path(spec)
+        return site.jobs.start(f"env {action}", ["env", action, spec], records=False)
 
 
 def _add_data(area: Area, site: Site) -> None:

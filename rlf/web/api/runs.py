@@ -8,6 +8,7 @@ from fastapi import Body, Query
 
 from rlf.api.runs import marks
 from rlf.api.runs.graph import Graph, read_graph
+from rlf.api.runs.keys import KeyRuns, read_key
 from rlf.api.runs.marks import Noted, Tagged
 from rlf.api.runs.view import Curves, RunView, read_curves, read_run
 from rlf.core.errors import RlfError
@@ -15,6 +16,7 @@ from rlf.reports.overview import OverviewPage, page_overviews
 from rlf.reports.sweep import SweepReport
 from rlf.web.site import Area, Site
 
+Named = Annotated[str, Query(min_length=1, max_length=500)]
 Limit = Annotated[int, Query(ge=1, le=500)]
 Words = Annotated[list[str], Body(embed=True, max_length=50)]
 
@@ -51,6 +53,12 @@ def routes(site: Site) -> Area:
         if found is None:
             raise RlfError(f'run {run}: is no sweep. The filter `engine == "sweep"` of the list shows them.')
         return found
+
+    @area.read("/keys")
+    def show_key(spec: Named, key: Named) -> KeyRuns:
+        """What runs of a spec came to with other values of a key, and pairs of runs that differ in that key alone."""
+        with site.reader() as reader:
+            return read_key(reader, spec, key)
 
     @area.read("/runs/{run}/graph")
     def show_graph(run: str, step: int | None = None) -> Graph:

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from rlf.api.lineage import Reader
 from rlf.api.running.now import now_words
 from rlf.api.runs import graph
+from rlf.api.runs.keys import plan_leaves, read_key, varied_keys
 from rlf.api.runs.trace import TRAIN, Run, find, wanted_trajectories
 from rlf.core.errors import RlfError
 from rlf.reports import costs, judges
@@ -176,13 +177,15 @@ def show_plan(request: Request, name: str) -> HTMLResponse:
     """The plan of a run, value by value."""
     with lineage(request) as reader:
         run = reader.get_run(name)
-    values = list(_leaves("", run.record.plan.get("spec", {})))
+    values = plan_leaves(run).items()
     return page(request, "plan.html", f"plan · {run.record.id}", place="runs", run=run, values=values)
 
 
-def _leaves(path: str, value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        return [leaf for key, part in value.items() for leaf in _leaves(f"{path}.{key}" if path else str(key), part)]
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [leaf for place, part in enumerate(value) for leaf in _leaves(f"{path}[{place}]", part)]
-    return [(path, value)]
+@router.get("/keys")
+def show_keys(request: Request, spec: str, key: str = "") -> HTMLResponse:
+    """What runs of a spec came to with other values of a key; without one the keys that have several values."""
+    with lineage(request) as reader:
+        varied = varied_keys(reader, spec)
+        found = read_key(reader, spec, key) if key else None
+    values = {"spec": spec, "varied": varied, "found": found}
+    return page(request, "keys.html", f"{key or 'keys'} · {spec}", place="runs", **values)

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 
+from rlf.api.lineage import Reader
 from rlf.api.runs.paid import find_paid
 from rlf.api.runs.trace import TRAIN
 from rlf.api.runs.trajectories import (
@@ -117,6 +118,7 @@ def show_trajectory(
     with lineage(request) as reader:
         found = read_trajectory(reader, name, place, site.openings, asked.listed if is_listed else None)
         run = reader.get_run(found.run.id)
+        certificate = _certificate(reader, run.record.id) if view == "tokens" else None
         read = read_tokens(reader, run.record.id, place, site.openings, 0, _MAX_TOKENS) if view == "tokens" else None
     trajectory = found.stored.scored.trajectory
     rewards = [member.reward for member in found.group if member.reward is not None]
@@ -138,10 +140,17 @@ def show_trajectory(
         "tokens": []
         if read is None
         else [(token, _style(token, trajectory, found.stored.summary.advantage, colour)) for token in read.tokens],
+        "certificate": certificate,
         "lanes": _lanes(trajectory) if view == "time" else [],
     }
     base, title = f"/runs/{run.record.id}/t", f"{phase} {step} · {k} · {run.record.id}"
     return page(request, "trajectory.html", title, place="runs", base=base, query=asked.query, **values)
+
+
+def _certificate(reader: Reader, run_id: str) -> Any:
+    """The checks of masks that were played before the run began; None where there were none."""
+    found = [event.data["certificate"] for event in reader.events(run_id) if "certificate" in event.data]
+    return found[-1] if found else None
 
 
 def _style(token: Token, trajectory: Trajectory, advantage: float | None, colour: str) -> str:

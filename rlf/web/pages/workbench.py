@@ -38,6 +38,18 @@ def show_tools(request: Request, file: str = "", tool: str = "", spec: str = "")
     return page(request, "tools.html", file or "Tools", place="tools", file=file, shown=shown, fault=fault, **values)
 
 
+@router.get("/worlds")
+@router.get("/worlds/{spec:path}")
+def show_worlds(request: Request, spec: str = "", task: int = 0) -> HTMLResponse:
+    """Specs with a world, and one of them to play."""
+    site = site_of(request)
+    if spec:
+        site.files.path(spec)
+    found = [(kind["kind"], file) for kind in site.fresh.call("list_worlds") for file in kind["files"]]
+    values = {"worlds": found, "spec": spec, "task": max(0, task)}
+    return page(request, "worlds.html", spec or "Worlds", place="worlds", **values)
+
+
 @router.get("/rewards")
 def show_rewards(request: Request, run: str = "", phase: str = "train", step: int | None = None) -> HTMLResponse:
     """Every term; with a run its terms as weights to move, over one of its steps."""

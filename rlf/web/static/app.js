@@ -93,7 +93,7 @@ document.addEventListener("submit", event => {
 });
 
 // --- keys ---
-const PLACES = {r: "/runs", c: "/compare", s: "/specs", t: "/tools", w: "/rewards", d: "/data", j: "/jobs"};
+const PLACES = {r: "/runs", c: "/compare", s: "/specs", t: "/tools", w: "/rewards", p: "/worlds", d: "/data", j: "/jobs"};
 let going = -Infinity;
 function rows() { return $$(".list tbody tr:not(.more)"); }
 function move(step) {
@@ -135,7 +135,7 @@ document.addEventListener("keydown", event => {
 // --- islands, loaded where a page has them; drawn again where a part of it is replaced ---
 const ISLANDS = [
   ["script.curves", "./chart.js"], ["[data-live]", "./live.js"], ["#editor", "./editor.js"],
-  [".tokens", "./tokens.js"], ["[data-form]", "./forms.js"], ["[data-weights]", "./forms.js"], ["[data-report]", "./report.js"],
+  [".tokens", "./tokens.js"], ["[data-play]", "./play.js"], ["[data-form]", "./forms.js"], ["[data-weights]", "./forms.js"], ["[data-report]", "./report.js"],
 ];
 async function wake() {
   showChosen();

@@ -102,7 +102,7 @@ function open(place) {
       const found = await post("/api/v1/plan", {path, text: text(), overrides: overrides()});
       if (mine !== number) return;
       $("plan-title").hidden = false;
-      $("plan").replaceChildren(...facts(found));
+      $("plan").replaceChildren(...facts(found.report), ...changes(found));
     } catch { /* the check has reported what is wrong */ }
   }
 
@@ -204,4 +204,25 @@ function facts(found) {
   }
   details.append(summary, table);
   return [list, details];
+}
+
+// Where the plan differs from the last run of the spec; each key leads to what its values did.
+function changes({report, last_run: before, changes: found}) {
+  if (!before) return [];
+  const words = document.createElement("p"), link = document.createElement("a"), table = document.createElement("table");
+  link.href = `/runs/${before}`;
+  link.textContent = "the last run";
+  words.id = "changes";
+  words.append(found.length ? `${found.length} ${found.length === 1 ? "value differs" : "values differ"} from ` : "no value differs from ", link);
+  const shown = value => value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value);
+  for (const one of found.slice(0, 50)) {
+    const row = table.insertRow(), head = document.createElement("th"), key = document.createElement("a");
+    head.scope = "row";
+    key.href = `/keys?${new URLSearchParams({spec: report.name, key: one.key})}`;
+    key.textContent = one.key;
+    head.append(key);
+    row.append(head);
+    row.insertCell().textContent = `${shown(one.before).slice(0, 80)} → ${shown(one.now).slice(0, 80)}`;
+  }
+  return [words, table];
 }

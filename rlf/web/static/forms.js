@@ -3,7 +3,7 @@ import {post} from "./request.js";
 import {toast} from "./app.js";
 
 const woken = new WeakSet();
-const make = (tag, text, className) => Object.assign(document.createElement(tag), text === undefined ? {} : {textContent: text}, className ? {className} : {});
+export const make = (tag, text, className) => Object.assign(document.createElement(tag), text === undefined ? {} : {textContent: text}, className ? {className} : {});
 const decimal = value => value == null ? "–" : value.toFixed(3).replace("-", "−");
 
 export function wake() {
@@ -44,7 +44,7 @@ function openTool(form) {
   });
 }
 
-function fieldOf(about) {
+export function fieldOf(about) {
   if (about.enum || about.type === "boolean") {
     const select = make("select");
     for (const value of ["", ...(about.enum || ["true", "false"])]) select.append(make("option", String(value)));
@@ -57,7 +57,7 @@ function fieldOf(about) {
   return input;
 }
 
-function valueOf(about, text) {
+export function valueOf(about, text) {
   if (about.type === "string") return text;
   if (about.enum) return about.enum.find(value => String(value) === text) ?? text;
   try { return JSON.parse(text); } catch { return text; }

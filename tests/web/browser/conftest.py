@@ -12,6 +12,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,7 +75,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / folder).mkdir(parents=True)
     (root / "specs" / "search.yaml").write_text(SPEC)
     (root / "specs" / "broken.yaml").write_text(SPEC.replace("learning_rate", "learning_rat"))
-    for file in ("tool_specs/search.yaml", "reward_specs/exact_match.yaml"):
+    for file in ("specs/shop.yaml", "tool_specs/search.yaml", "reward_specs/exact_match.yaml"):
         shutil.copy(shipped / file, root / file)
     with open_store(root / "runs" / "rlf.db") as store:
         for place, seed in enumerate((0, 1)):
@@ -102,19 +103,27 @@ def _record_hostile(store) -> None:
 @pytest.fixture(scope="package")
 def server(project: Path, chromium: object) -> Iterator[SimpleNamespace]:
     """The page on a port of its own; `address` is where."""
-    settings = WebSettings(project=project, runs_folder=project / "runs")
-    app = create_app(settings)
-    served = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    with serving(project, project / "runs") as port:
+        yield SimpleNamespace(address=f"http://127.0.0.1:{port}", runs=["20260102-030401-abc1", "20260102-030400-abc0"])
+
+
+@contextmanager
+def serving(project: Path, runs_folder: Path, port: int = 0) -> Iterator[int]:
+    """A server of the page; the port that it has."""
+    app = create_app(WebSettings(project=project, runs_folder=runs_folder))
+    served = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
     thread = threading.Thread(target=served.run)
     thread.start()
     while not served.started:
         thread.join(0.02)
-    port = served.servers[0].sockets[0].getsockname()[1]
-    yield SimpleNamespace(address=f"http://127.0.0.1:{port}", runs=["20260102-030401-abc1", "20260102-030400-abc0"])
-    served.should_exit = True
-    served.force_exit = True
-    thread.join(10)
-    app.state.site.close()  # a server that is forced to exit does not
+    try:
+        yield served.servers[0].sockets[0].getsockname()[1]
+    finally:
+        app.state.site.end()
+        served.should_exit = True
+        served.force_exit = True
+        thread.join(10)
+        app.state.site.close()  # a server that is forced to exit does not
 
 
 @pytest.fixture
@@ -132,7 +141,7 @@ def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
         page.set_default_timeout(20_000)
         page.on("console", lambda message: _note(message, faults))
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.goto(server.address + path)
+        page.goto(path if path.startswith("http") else server.address + path)
         return page
 
     yield open_page
@@ -142,13 +151,14 @@ def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
 
 
 def _note(message, faults: list[str]) -> None:
-    """Errors of the console; a save that is refused (412) is reported there too, and is what its test is about."""
-    if message.type == "error" and "status of 412" not in message.text:
+    """Errors of the console; a save that is refused and a server that is gone are there too, where tests make them."""
+    expected = ("status of 412", "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE")
+    if message.type == "error" and not any(words in message.text for words in expected):
         faults.append(message.text)
 
 
 def _let_through(route, address: str, faults: list[str]) -> None:
-    if route.request.url.startswith((address, "data:")):
+    if route.request.url.startswith((address, "http://127.0.0.1:", "data:")):
         route.continue_()
     else:
         faults.append(f"another host was asked: {route.request.url}")

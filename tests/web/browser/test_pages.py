@@ -25,6 +25,8 @@ PAGES = {
     "tools": "/tools/search.yaml",
     "rewards": "/rewards?run=20260102-030400-abc0",
     "data": "/data/train/specs/search.yaml",
+    "keys": "/keys?spec=synthetic",
+    "worlds": "/worlds/specs/shop.yaml",
     "jobs": "/jobs",
     "projects": "/projects",
 }

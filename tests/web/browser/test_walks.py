@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
 from rlf.lineage import Recorder, open_store, start_run
+from rlf.types import StepFinished
 
 from ...reports.synthetic import events, run_record
-from .conftest import SPEC
+from .conftest import SPEC, serving
 
 RUN = "/runs/20260102-030400-abc0"
 
@@ -28,6 +30,9 @@ def test_a_run_is_found_chosen_and_compared_with_the_keyboard_alone(visit):
     page.wait_for_url(re.compile("/compare"))
     assert page.locator(".verdict").count() == 1
     page.locator(".plot canvas").nth(2).wait_for()
+    address = page.url.replace("/compare", "/api/v1/compare").replace("a=", "arm=")
+    found = page.evaluate("address => fetch(address).then(answer => answer.json())", address)
+    assert page.locator("p.verdict").all_inner_texts() == found["comparison"]["verdicts"]
 
 
 def test_a_chosen_run_stays_chosen_when_the_page_is_loaded_again(visit):
@@ -151,3 +156,44 @@ def test_every_tab_sees_a_run_that_began_and_its_steps_by_one_stream(visit, proj
         row = page.locator(f"tr[id='{record.id}']")
         row.wait_for()
         assert "2" in row.locator("[data-label=step]").inner_text()
+
+
+def test_a_page_goes_on_by_itself_when_its_server_is_gone_and_comes_back(visit, project, tmp_path):
+    record = run_record("20260104-000000-live")
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        start_run(store, record)
+        with Recorder(store, record.id) as recorder:
+            made = events(num_steps=3, eval_every=9, num_questions=3)
+            steps = [event for event in made if isinstance(event, StepFinished)]
+            with serving(project, tmp_path / "runs") as port:
+                page = visit(f"http://127.0.0.1:{port}/runs/{record.id}")
+                page.wait_for_timeout(1000)
+                for number, event in enumerate(steps[:2], start=1):
+                    recorder(event)
+                    recorder.flush()
+                    began = time.process_time(), time.monotonic()
+                    page.locator(f"#live[data-step='{number}']").wait_for()
+                    assert time.monotonic() - began[1] < 1.5 + 10 * (time.process_time() - began[0]) + 5
+                page.evaluate("() => { window.kept = true }")
+            page.locator("#connection", has_text="reconnecting").wait_for(state="attached")
+            recorder(steps[2])
+            recorder.flush()
+            with serving(project, tmp_path / "runs", port):
+                page.locator("#live[data-step='3']").wait_for()
+                page.locator(".progress-line", has_text="3").wait_for()
+                assert page.locator("#connection").inner_text() == ""
+                page.locator("#curves").get_by_text("table").first.click()
+                cells = page.locator("#curves table").first.locator("tbody tr td:first-child").all_inner_texts()
+                assert cells == sorted(set(cells)), "a step twice"
+            assert page.evaluate("() => window.kept")
+
+
+def test_a_person_plays_a_world_and_takes_an_action_back(visit):
+    page = visit("/worlds/specs/shop.yaml")
+    form = page.locator("[data-moves] form", has_text="orders")
+    form.locator("input").first.fill("Fodman")
+    form.get_by_role("button", name="Call").click()
+    page.locator("[data-state]", has_text="1 actions").wait_for()
+    assert 'orders({"customer":"Fodman"})' in page.locator("[data-scene]").inner_text()
+    page.get_by_role("button", name="Take the last action back").click()
+    page.locator("[data-state]", has_text="0 actions").wait_for()

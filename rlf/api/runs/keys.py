@@ -1,0 +1,147 @@
+"""Keys of a spec and results: where a plan differs from the last run, and what runs with other values came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlf.core.errors import RlfError
+from rlf.core.registry import nearest
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import EVALUATION, SWEEP, Run
+from rlf.plan.values import leaves
+
+__all__ = [
+    "KeyPair",
+    "KeyRuns",
+    "KeyValue",
+    "PlanChange",
+    "find_changes",
+    "last_run",
+    "plan_leaves",
+    "read_key",
+    "varied_keys",
+]
+_MAX_RUNS = 200
+"""Newest runs of a spec that are compared."""
+_NOT_TRAINED = frozenset({EVALUATION, SWEEP})
+_FREE = frozenset({"seed", "name"})
+"""Keys that two runs may differ in, and still be taken for a pair of another key."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """A key whose values differ; None where a plan has no such key."""
+
+    key: str
+    before: Any
+    now: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """Runs with one value of a key."""
+
+    value: Any
+    runs: tuple[str, ...]
+    """Ids, newest first."""
+    success: float | None
+    """Mean of their latest held-out success; None where none was evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """Two runs that differ in one key, seeds aside."""
+
+    before: str
+    """A run's id."""
+    now: str
+    value_before: Any
+    value_now: Any
+    success_before: float
+    success_now: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRuns:
+    """What runs of a spec came to with other values of a key."""
+
+    spec: str
+    key: str
+    values: tuple[KeyValue, ...]
+    pairs: tuple[KeyPair, ...]
+    """Runs that differ in nothing else; without any, what the values show may have other causes."""
+
+
+def plan_leaves(run: Run) -> dict[str, Any]:
+    """The values of a run's plan by key."""
+    return leaves(run.record.plan.get("spec", {}))
+
+
+def find_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[PlanChange, ...]:
+    """Keys whose values differ, in the order of the first plan."""
+    keys = dict.fromkeys([*before, *now])
+    return tuple(PlanChange(key, before.get(key), now.get(key)) for key in keys if before.get(key) != now.get(key))
+
+
+def last_run(runs_folder: Path, spec: str) -> Run | None:
+    """The newest run of a spec in a folder."""
+    from rlf.api.lineage import open_reader  # loads the database's library
+
+    if not (runs_folder / "rlf.db").is_file():
+        return None
+    with open_reader(runs_folder) as reader:
+        return next(iter(_runs(reader, spec, 1)), None)
+
+
+def varied_keys(reader: Reader, spec: str) -> dict[str, int]:
+    """Keys that runs of a spec have several values of, with the number of these."""
+    seen: dict[str, set[str]] = {}
+    plans = [plan_leaves(run) for run in _runs(reader, spec)]
+    for plan in plans:
+        for key, value in plan.items():
+            seen.setdefault(key, set()).add(repr(value))
+    return {key: len(values) for key, values in seen.items() if len(values) > 1}
+
+
+def read_key(reader: Reader, spec: str, key: str) -> KeyRuns:
+    """What a key did. Raises RlfError where no run of the spec has it."""
+    runs = _runs(reader, spec)
+    plans = {run.record.id: plan_leaves(run) for run in runs}
+    known = list(dict.fromkeys(name for plan in plans.values() for name in plan))
+    if key not in known:
+        raise RlfError(f"key: got {key[:80]!r}; no run of {spec[:80]!r} has it{nearest(key, known)}.")
+    found = reader.latest_evaluations(list(plans))
+    success = {run_id: one.metrics["success"] for run_id, one in found.items() if "success" in one.metrics}
+    by_value: dict[str, list[str]] = {}
+    for run_id, plan in plans.items():
+        by_value.setdefault(repr(plan.get(key)), []).append(run_id)
+    values = [
+        KeyValue(plans[ids[0]].get(key), tuple(ids), _mean([success[one] for one in ids if one in success]))
+        for ids in by_value.values()
+    ]
+    return KeyRuns(spec, key, tuple(values), tuple(_pairs(plans, success, key)))
+
+
+def _pairs(plans: Mapping[str, Mapping[str, Any]], success: Mapping[str, float], key: str) -> list[KeyPair]:
+    """Each run beside the newest earlier one that differs in this key alone."""
+    ids, pairs = [one for one in plans if one in success], list[KeyPair]()
+    for at, now in enumerate(ids):
+        for before in ids[at + 1 :]:
+            differing = {change.key for change in find_changes(plans[before], plans[now])}
+            if key in differing and differing - _FREE <= {key}:
+                values = plans[before].get(key), plans[now].get(key)
+                pairs.append(KeyPair(before, now, *values, success[before], success[now]))
+                break
+    return pairs
+
+
+def _runs(reader: Reader, spec: str, limit: int = _MAX_RUNS) -> list[Run]:
+    ids = [line.id for line in reader.run_lines() if line.name == spec and line.engine not in _NOT_TRAINED]
+    return reader.list_runs(ids[:limit])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
