@@ -31,7 +31,7 @@ _ORIGIN = "http://127.0.0.1:8642"
 _NUM_STEPS, _PER_STEP = 10, 16
 _OF_TRAJECTORY = ("payloads", "tool_calls", "scores", "parse_failures")
 _OF_RUN = ("files", "steps", "evaluations", "checkpoints", "events", "collections", "tool_totals")
-_SKIPPED = ("/events", "/schema", "/doctor", "/tools", "/rewards", "/data", "/prompt", "/static")
+_SKIPPED = ("/events", "/schema", "/doctor", "/tools", "/rewards", "/worlds", "/data", "/prompt", "/static")
 """A stream, and what is asked in a fork of its own: `rlf.api.fresh`."""
 
 
@@ -104,7 +104,7 @@ def addresses(app: object) -> Iterator[str]:
                 yield from walk(route.original_router.routes)
 
     for path in walk(app.routes):  # type: ignore[attr-defined]
-        if not any(f"{part}" in path for part in _SKIPPED):
+        if not any(part in path for part in _SKIPPED) and not path.startswith(f"/api/v1/runs/{run}/why"):
             yield path
     for query in (
         "sort=reward",
@@ -115,6 +115,7 @@ def addresses(app: object) -> Iterator[str]:
     ):
         yield f"/api/v1/runs/{run}/t?{query}"
     yield "/api/v1/runs?q=success > 0.5&sort=success"
+    yield "/api/v1/keys?spec=run 1&key=seed"
     yield f"/api/v1/compare?arm={run}&arm=copy-00001"
     yield f"/compare?a={run}&a=copy-00001"
 
