@@ -15,6 +15,7 @@ from rlf.api.doctor.findings import Examination
 from rlf.api.env.build import Built, Estimate, ShownWorld
 from rlf.api.env.importing import ImportedWorld
 from rlf.api.env.worlds import DescribedWorld, WorldKind
+from rlf.api.evaluation.branches import Branches
 from rlf.api.evaluation.play import Progress
 from rlf.api.evaluation.run import Begun
 from rlf.api.formats.fuzz import ToolFuzz
@@ -96,6 +97,7 @@ OUTPUTS: dict[str, Any] = {
     "runs diff": list[NodeDifference],
     "runs whence": list[Node],
     "runs fork": RunOutcome,
+    "runs branch": Branches,
     "runs reproduce": Agreement | RunOutcome,
     "runs tag": Tagged,
     "runs note": Noted,

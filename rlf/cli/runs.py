@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder, runs_option
+from rlf.cli.branch import branch_trajectory
 from rlf.cli.compare import compare_runs
 from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.fork import fork_run
@@ -32,6 +33,7 @@ runs_app.command("compare", no_args_is_help=True)(compare_runs)
 runs_app.command("tail")(tail_run)
 runs_app.command("reproduce")(reproduce_run)
 runs_app.command("fork")(fork_run)
+runs_app.command("branch")(branch_trajectory)
 runs_app.command("diff")(diff_runs)
 runs_app.command("whence")(whence)
 runs_app.command("tag")(tag_run)

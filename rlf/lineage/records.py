@@ -32,6 +32,8 @@ EVALUATION = "evaluation"
 
 CHAT = "chat"
 """The phase of a conversation that was saved."""
+BRANCH = "branch"
+"""The phase of continuations of a trajectory of the run's parent."""
 
 
 class ParentKind(StrEnum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.lineage.records import CHAT, EVALUATION, Evaluation, FileRecord, Run, RunRecord, TrajectoryFilter
+from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Evaluation, FileRecord, Run, RunRecord, TrajectoryFilter
 from rlf.reports.evaluation import kinds_of, success_words
 from rlf.reports.pages.curves import Course, main_charts
 from rlf.reports.pages.svg import charts_svg
@@ -86,7 +86,7 @@ def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[Tried]:
         known.add(record.plan_hash)
         where = visible(_without_folders(record.plan["spec"]["data"]["eval"]["path"]))
         for found in reader.evaluations(record.id):
-            if found.mode != CHAT:
+            if found.mode not in (BRANCH, CHAT):
                 yield _describe_evaluation(reader, record.id, f"step {step}, {where} ({record.id})", found)
 
 

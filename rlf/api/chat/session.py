@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar
 
 from rlf.api.chat.conversation import Conversation
@@ -155,9 +155,25 @@ async def _with_server(
 
 def save(scored: Scored, target: Target, runs_folder: Path, command: Sequence[str]) -> str:
     """Keeps a conversation in the lineage, where `rlf trace` shows it; the id that it has there."""
+    return save_played([scored], CHAT, target, runs_folder, command)
+
+
+def save_played(
+    played: Sequence[Scored],
+    mode: str,
+    target: Target,
+    runs_folder: Path,
+    command: Sequence[str],
+    about: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
+    """Keeps trajectories of a target as an evaluation with one mode; its id.
+
+    Args:
+        about: further sections of the recorded plan.
+    """
     check_runs_folder(runs_folder)
     run_id, step, cwd = new_run_id(), target.step or 0, Path.cwd()
-    trial = Trial(target.name, (CHAT,), step, None)
+    trial = Trial(target.name, (mode,), step, None)
     spec = {"spec": target.spec.model_dump(mode="json", by_alias=True)}
     plan = spec if target.plan is None else json.loads(plan_to_json(target.plan))
     files = () if target.plan is None else recorded_files(target.plan, cwd)
@@ -167,8 +183,8 @@ def save(scored: Scored, target: Target, runs_folder: Path, command: Sequence[st
             name=target.spec.name,
             engine=EVALUATION,
             seed=target.spec.seed,
-            plan={**plan, SECTION: asdict(trial)},
-            plan_hash=hash_json([CHAT, target.name, run_id]),
+            plan={**plan, SECTION: asdict(trial), **about},
+            plan_hash=hash_json([mode, target.name, run_id]),
             parent_id=None if target.record is None else target.record.id,
             parent_kind=None if target.record is None else ParentKind.EVALUATION,
             parent_step=target.step,
@@ -177,6 +193,6 @@ def save(scored: Scored, target: Target, runs_folder: Path, command: Sequence[st
         )
         start_run(store, record, code_patch())
         with Recorder(store, run_id) as recorder:
-            recorder(EvaluationFinished(step, CHAT, rollout_metrics([scored]), [scored]))
+            recorder(EvaluationFinished(step, mode, rollout_metrics(played), played))
             recorder(RunFinished(RunStatus.FINISHED, step))
     return run_id

@@ -18,7 +18,7 @@ from rlf.core.hashing import hash_json
 from rlf.data.columns import missing_column
 from rlf.data.source import read_rows
 from rlf.endpoints import EndpointSpec
-from rlf.lineage.records import CHAT, EVALUATION, Run
+from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Run
 from rlf.plan import Plan
 from rlf.spec.models import Schedule
 from rlf.types import Notice
@@ -61,8 +61,8 @@ def prepare(
     """
     like = None if name is None else _recorded_evaluation(name, runs_folder)
     trial = None if like is None else Trial.recorded(like.record)
-    if trial is not None and CHAT in trial.modes:
-        raise RlfError(f"run {name}: is a saved conversation, with no questions to repeat. Name a model.")
+    if trial is not None and {CHAT, BRANCH} & set(trial.modes):
+        raise RlfError(f"run {name}: is a saved {trial.modes[0]}, with no questions to repeat. Name a model.")
     if trial is not None:
         name, endpoint = trial.model or trial.target, endpoint_again(trial)
     changes, notices = asked.changes, list[Notice]()

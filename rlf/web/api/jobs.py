@@ -57,4 +57,22 @@ def routes(site: Site) -> Area:
         of = run_id if step is None else f"{run_id}@{step}"
         return site.jobs.start("fork", ["runs", "fork", of, *checked_words([], overrides)])
 
+    @area.act("POST", "/runs/{run}/t/{phase}/{step}/{k}/branches", status=202)
+    def branch(
+        run: str,
+        phase: str,
+        step: int,
+        k: int,
+        turn: Annotated[int, Body(ge=0)] = 0,
+        samples: Annotated[int, Body(ge=1, le=256)] = 8,
+        observation: Annotated[str | None, Body(max_length=100_000)] = None,
+    ) -> Job:
+        """Plays a trajectory again from one of its turns, as a job; what comes of it is an evaluation of its own."""
+        with site.reader() as reader:
+            found = reader.trajectory(reader.get_run(run).record.id, k=k, step=step, phase=phase).summary
+            run_id = reader.get_run(run).record.id
+        words = ["runs", "branch", run_id, str(found.k), f"--step={found.step}", f"--phase={found.phase}"]
+        words += [f"--turn={turn}", f"--samples={samples}"]
+        return site.jobs.start("branch", [*words, *([] if observation is None else [f"--observation={observation}"])])
+
     return area

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 
 from rlf.api.lineage import Reader
+from rlf.api.runs.branches import find_branches
 from rlf.api.runs.paid import find_paid
 from rlf.api.runs.trace import TRAIN
 from rlf.api.runs.trajectories import (
@@ -118,6 +119,7 @@ def show_trajectory(
     with lineage(request) as reader:
         found = read_trajectory(reader, name, place, site.openings, asked.listed if is_listed else None)
         run = reader.get_run(found.run.id)
+        branches = find_branches(reader, run.record.id, place)
         certificate = _certificate(reader, run.record.id) if view == "tokens" else None
         read = read_tokens(reader, run.record.id, place, site.openings, 0, _MAX_TOKENS) if view == "tokens" else None
     trajectory = found.stored.scored.trajectory
@@ -140,6 +142,7 @@ def show_trajectory(
         "tokens": []
         if read is None
         else [(token, _style(token, trajectory, found.stored.summary.advantage, colour)) for token in read.tokens],
+        "branches": branches,
         "certificate": certificate,
         "lanes": _lanes(trajectory) if view == "time" else [],
     }

@@ -79,6 +79,7 @@ document.addEventListener("submit", event => {
   const fields = Object.fromEntries(new FormData(form));
   const done = work => { event.preventDefault(); run(event.submitter, async () => { await work(); form.closest("dialog")?.close(); }); };
   if (data.fork) done(async () => await follow(await post(`/api/v1/runs/${data.fork}/fork`, {step: Number(fields.step), overrides: fields.overrides.split("\n").map(line => line.trim()).filter(Boolean)}), "the fork has started"));
+  if (data.branch) done(async () => await follow(await post(data.branch, {turn: Number(fields.turn), samples: Number(fields.samples), observation: fields.observation || null}), "playing…"));
   if (data.tag) done(async () => {
     const words = text => text.split(/\s+/).filter(Boolean), before = words(form.elements.tags.defaultValue), now = words(fields.tags);
     const added = now.filter(tag => !before.includes(tag)), gone = before.filter(tag => !now.includes(tag));

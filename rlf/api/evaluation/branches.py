@@ -1,0 +1,146 @@
+"""Branches of a trajectory: its first turns are kept, and the model of its run plays from there, several times.
+
+They are kept as an evaluation of their own, a child of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rlf.api.chat.session import save_played
+from rlf.api.lineage import open_reader
+from rlf.api.runs.branches import SECTION
+from rlf.api.targets import Target, open_target
+from rlf.chat.format import ChatFormat
+from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
+from rlf.core.seeds import derive_seed
+from rlf.engines.engine import HostSettings
+from rlf.lineage.records import BRANCH
+from rlf.reports.statistics import Interval, wilson_interval
+from rlf.rollout.collect import collect
+from rlf.rollout.rollout import Prefix, Rollout
+from rlf.training.harness import Harness, build_harness
+from rlf.types import Scored, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoint:
+    """Where branches begin."""
+
+    run: str
+    phase: str
+    step: int
+    k: int
+    turn: int
+    """Turns that are kept; 0 keeps the prompt alone."""
+    observation: str | None = None
+    """What the last kept turn's call returns instead; None: what it did return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branches(Jsonable):
+    """What came of a trajectory's turns played again."""
+
+    run_id: str
+    """The evaluation that has them."""
+    of: BranchPoint
+    target: str
+    """The model that played: `RUN@STEP`."""
+    num_played: int
+    num_right: int
+    num_unscorable: int
+    interval: Interval | None
+    """95 % of the share of right ones; None where none could be scored."""
+    was_right: bool | None
+    """Whether the trajectory itself was; None where it could not be scored."""
+
+
+def play_branches(
+    point: BranchPoint, num_samples: int, *, at: str | None = None, runs_folder: Path, command: Sequence[str]
+) -> Branches:
+    """Plays a trajectory's continuations and records them.
+
+    Args:
+        point: where they begin; its run may be a beginning of an id.
+        at: the step of the checkpoint whose model plays; None: the newest.
+
+    Raises:
+        RlfError: there is no such trajectory, turn or model, or a result that was edited has a state behind it.
+    """
+    with open_reader(runs_folder) as reader:
+        run_id = reader.get_run(point.run).record.id
+        stored = reader.trajectory(run_id, k=point.k, step=point.step, phase=point.phase)
+    point = replace(point, run=run_id)
+    _check_turn(stored.scored.trajectory, point)
+    name = run_id if at is None else f"{run_id}@{at}"
+    with open_target(name, runs_folder=runs_folder, needs_data=False) as target:
+        if point.observation is not None and target.spec.env is not None:
+            raise RlfError("--observation: the run has a world, whose state stands behind the result. Leave it out.")
+        played = asyncio.run(_play(target, stored.scored.trajectory, point, num_samples))
+        saved = save_played(played, BRANCH, target, runs_folder, command, {SECTION: asdict(point)})
+    right = [one.success >= 1.0 for one in played if one.reward is not None and one.success is not None]
+    success = stored.summary.success
+    return Branches(
+        run_id=saved,
+        of=point,
+        target=target.name,
+        num_played=len(played),
+        num_right=sum(right),
+        num_unscorable=len(played) - len(right),
+        interval=wilson_interval(sum(right), len(right)) if right else None,
+        was_right=None if stored.summary.reward is None or success is None else success >= 1.0,
+    )
+
+
+def _check_turn(trajectory: Trajectory, point: BranchPoint) -> None:
+    most = len(trajectory.turns) - 1
+    if point.turn > most:
+        raise RlfError(
+            f"--turn: got {point.turn}; the trajectory has {most + 1} turns, so that 0 to {most} can be kept."
+        )
+    if point.observation is not None and (not point.turn or not trajectory.turns[point.turn - 1].calls):
+        raise RlfError("--observation: the last turn that is kept made no call. Name a turn with one.")
+
+
+async def _play(target: Target, trajectory: Trajectory, point: BranchPoint, num_samples: int) -> list[Scored]:
+    spec = target.spec
+    host, tokenizer = await asyncio.to_thread(
+        target.load_host, HostSettings(num_slots=num_samples, dtype=spec.model.dtype)
+    )
+    harness: Harness = build_harness(spec, tokenizer, _ignore)
+    async with harness.opened(), host:
+        begun = trajectory if point.observation is None else _edit(trajectory, point, harness.chat)
+        prefix = Prefix(begun, point.turn, replays_calls=point.observation is None)
+        rollouts = [
+            Rollout(f"branch/{number}", begun.task, number, derive_seed(spec.seed, "branch", number), prefix)
+            for number in range(num_samples)
+        ]
+        return await collect(rollouts, harness.setting(host, harness.training), harness.reward, step=point.step)
+
+
+def _ignore(level: str, text: str) -> None:
+    """What tools and terms report while they play again was reported before."""
+
+
+def _edit(trajectory: Trajectory, point: BranchPoint, chat: ChatFormat) -> Trajectory:
+    """A trajectory whose last kept call returned another text."""
+    assert point.observation is not None, "nothing is edited"
+    last = trajectory.turns[point.turn - 1]
+    first, *others = last.calls
+    calls = (replace(first, result=replace(first.result, text=point.observation, images=())), *others)
+    sampled = trajectory.tokens[: last.end]
+    closed = bool(sampled) and sampled[-1] in chat.stop_token_ids
+    texts = [record.result.text for record in calls]
+    fed = chat.after(trajectory.tokens[: last.start]).observation(texts, closed=closed, turn=last.text)
+    turn = replace(last, calls=calls, observation_end=last.end + len(fed))
+    return replace(
+        trajectory,
+        tokens=[*sampled, *fed],
+        action_mask=[*trajectory.action_mask[: last.end], *([False] * len(fed))],
+        rollout_logprobs=[*trajectory.rollout_logprobs[: last.end], *([0.0] * len(fed))],
+        turns=(*trajectory.turns[: point.turn - 1], turn, *trajectory.turns[point.turn :]),
+    )

@@ -1,0 +1,65 @@
+"""A trajectory is played again from one of its turns: what is kept is kept token by token, and all of it is recorded."""
+
+from pathlib import Path
+
+import pytest
+
+from rlf.api.evaluation.branches import BranchPoint, play_branches
+from rlf.api.lineage import open_reader
+from rlf.api.runs.branches import find_branches
+from rlf.core.errors import RlfError
+from rlf.lineage.records import BRANCH
+
+RUNS = Path("copy/runs")
+
+
+def _longest(reader):
+    """The training trajectory with most turns."""
+    run = reader.get_run("latest")
+    heads = reader.trajectories(run.record.id)
+    head = max((one for one in heads if one.phase == "train"), key=lambda one: one.num_turns)
+    return run.record.id, reader.whole(run.record.id, head)
+
+
+def test_branches_keep_the_turns_and_are_found_beside_their_trajectory(project):
+    with open_reader(RUNS) as reader:
+        run_id, stored = _longest(reader)
+    before, place = stored.scored.trajectory, (stored.summary.phase, stored.summary.step, stored.summary.k)
+    kept = len(before.turns) - 1
+    found = play_branches(BranchPoint(run_id[:12], *place, kept), 2, runs_folder=RUNS, command=["rlf"])
+    assert (found.of.run, found.num_played, found.target) == (run_id, 2, f"{run_id}@1")
+    with open_reader(RUNS) as reader:
+        played = [reader.whole(found.run_id, head) for head in reader.trajectories(found.run_id)]
+        (line,) = find_branches(reader, run_id, place)
+        assert find_branches(reader, run_id, ("train", 1, 99)) == []
+    assert [one.summary.phase for one in played] == [BRANCH, BRANCH]
+    assert (line.run_id, line.turn, line.num_played) == (found.run_id, kept, 2)
+    end = before.turns[kept - 1].observation_end if kept else before.turns[0].start
+    for one in played:
+        assert list(one.scored.trajectory.tokens[:end]) == list(before.tokens[:end])
+        assert one.scored.trajectory.num_prefix_turns == kept
+
+
+def test_the_result_of_the_last_kept_call_can_be_another(project):
+    with open_reader(RUNS) as reader:
+        run_id, stored = _longest(reader)
+    if not stored.scored.trajectory.turns[0].calls or len(stored.scored.trajectory.turns) < 2:
+        pytest.skip("no trajectory of the small run has a call and a turn behind it")
+    place = (stored.summary.phase, stored.summary.step, stored.summary.k)
+    point = BranchPoint(run_id, *place, 1, "The river is Fodwol.")
+    found = play_branches(point, 1, runs_folder=RUNS, command=["rlf"])
+    with open_reader(RUNS) as reader:
+        (head,) = reader.trajectories(found.run_id)
+        (record, *_) = reader.whole(found.run_id, head).scored.trajectory.turns[0].calls
+    assert record.result.text == "The river is Fodwol."
+
+
+@pytest.mark.parametrize(("point", "words"), [({"turn": 99}, "can be kept"), ({"observation": "x"}, "made no call")])
+def test_what_cannot_be_a_branch_says_why(project, point, words):
+    with pytest.raises(RlfError, match=words):
+        play_branches(
+            BranchPoint(**{"run": "latest", "phase": "train", "step": 1, "k": 0, "turn": 0} | point),
+            1,
+            runs_folder=RUNS,
+            command=[],
+        )
