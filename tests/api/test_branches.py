@@ -1,4 +1,4 @@
-"""A trajectory is played again from one of its turns: what is kept is kept token by token, and all of it is recorded."""
+"""A trajectory is played again from one of its turns: what is kept is kept token by token, and it is recorded."""
 
 from pathlib import Path
 
