@@ -56,7 +56,7 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
             tell(number + 1, len(maker.names), tally)
         if not tally.num_tasks:
             reasons = "; ".join(f"{number} for {reason!r}" for reason, number in tally.dropped.items())
-            raise RlfError(f"{out}: every task was dropped: {reasons}. Correct the build file.")
+            raise RlfError(f"{out}: every task was dropped: {reasons}. Correct the build file, or build with --fresh.")
         _write(out, settings, [_saved(work, name) for name in maker.names])
     files = {path.name if path.parent == out else f"tools/{path.name}": hash_path(path) for path in _files(out)}
     certificate = tally.certificate(settings, files)

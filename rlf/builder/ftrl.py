@@ -138,7 +138,7 @@ def _settings_of(function: ast.FunctionDef) -> ast.expr:
 def _table(settings: Mapping[str, Any], world: str, connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
     """What a function may be asked for in a world: its columns by key."""
     kind, relations = settings["kind"], [*settings["relations"].values()]
-    former = [f"{relation}__before" for relation in relations if settings["function"] == 3]
+    former = [f"{relation}__before" for relation in settings.get("former", ())]
     columns = ["name", *relations, *former]
     chosen = ", ".join(f'"{kind}"."{column}"' for column in ["key", *columns])
     query = f'SELECT {chosen} FROM "{kind}" JOIN things USING (key) WHERE world = ? ORDER BY key'

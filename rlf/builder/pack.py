@@ -38,7 +38,7 @@ class RelationWords(StrictModel):
     range: tuple[int, int] | None = None
     """Bounds of the numbers; None for a relation to things."""
     mutable: bool = False
-    """Whether a world may change it."""
+    """Whether it has changed: functions at the last level of their dial return what was true before, too."""
 
 
 class Family(StrictModel):

@@ -21,7 +21,8 @@ class Complexity(Section):
     """How far tools are scaled, from 0 to 3 each."""
 
     function: Dial = 0
-    """What a tool returns: 0 the value; 1 a record; 2 a record with other fields; 3 records, former ones among them."""
+    """What a tool returns: 0 the value; 1 a record; 2 a record with other fields; 3 records, with former values of
+    relations that are mutable."""
     parameters: Dial = 0
     """Parameters beside what is asked for: 0 none; 1 one with a default; 2 three; 3 a required one too."""
     types: Dial = 0

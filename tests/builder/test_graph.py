@@ -39,7 +39,9 @@ def test_shares_add_up_and_are_within_one_of_what_is_asked(total, weights):
 
 def test_no_value_of_a_world_is_the_twins_and_none_is_frequent():
     world = make_world("w", ENGLISH, NAMES, random.Random(0), with_former=True)
-    assert all(world.swapped[key] != value != world.former[key] for key, value in world.facts.items())
+    assert all(world.swapped[key] != value != world.former.get(key) for key, value in world.facts.items())
+    mutable = {relation.name for relation in ENGLISH.relations if relation.words.mutable}
+    assert {relation for relation, _ in world.former} == mutable != {relation.name for relation in ENGLISH.relations}
     assert all(subject != value for (_, subject), value in world.facts.items())
     assert max(world.guesses.values()) <= 1 / len(world.names_by_kind["town"]) + 1e-9
 

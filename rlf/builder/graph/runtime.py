@@ -67,7 +67,8 @@ def _answer(
     """What a tool returns for a subject.
 
     Args:
-        tool: `kind` of its subjects, `relations` by key word, `field` of the value, `function` 0 to 3.
+        tool: `kind` of its subjects, `relations` by key word, `field` of the value, `function` 0 to 3, with 3 the
+            relations that have `former` values.
         exact: whether the name must be spelled as it is stored.
         limit: records at the most, where former ones are returned.
         as_of: a day; there is nothing before the year 2000.
@@ -78,7 +79,7 @@ def _answer(
         raise WrongKind(f"got the kind {kind!r}; this function takes the name of a {tool['kind']}")
     if as_of is not None and _day(as_of).year < 2000:
         raise UnknownKey(f"got {as_of!r}; there is nothing before 2000-01-01. Leave the date out for today")
-    columns = ["name", relation, *([f"{relation}__before"] if tool["function"] == 3 else [])]
+    columns = ["name", relation, *([f"{relation}__before"] if relation in tool.get("former", ()) else [])]
     row = _find(tool["kind"], columns, _normal(name))
     if row is None:
         raise _unknown(tool["kind"], name)
@@ -138,5 +139,6 @@ def _shaped(tool: dict[str, Any], row: tuple[Any, ...], limit: int) -> Any:
     record = {"id": f"{tool['kind'][0].upper()}{number % 9973:04d}", **record, "checked": f"2024Q{number % 4 + 1}"}
     if level == 2:
         return record
-    records = [{**record, "status": "current"}, {**record, tool["field"]: row[2], "status": "former"}]
+    records = [{**record, "status": "current"}]
+    records += [{**record, tool["field"]: former, "status": "former"} for former in row[2:]]
     return {"found": len(records), "records": records[: max(1, limit) + 1]}

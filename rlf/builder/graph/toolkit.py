@@ -35,6 +35,8 @@ class Function:
     """What its subjects are."""
     words: Mapping[str, str]
     """What chooses each of its relations."""
+    mutable: tuple[str, ...]
+    """Those of them that have changed."""
     field: str
     """What its records call the value."""
     level: int
@@ -62,7 +64,9 @@ class Function:
         passed = [f"{each.role}={each.name}" for each in self.parameters if each.role not in (SUBJECT, "extra")]
         subject = next(each.name for each in self.parameters if each.role == SUBJECT)
         relations = {word: relation for relation, word in self.words.items()}
-        tool = {"kind": self.kind, "relations": relations, "field": self.field, "function": self.level}
+        tool: dict[str, Any] = {"kind": self.kind, "relations": relations, "field": self.field, "function": self.level}
+        if self.level == 3:
+            tool["former"] = list(self.mutable)
         call = ", ".join([repr(tool), subject, *passed])
         return f"def {self.name}({', '.join(inputs)}):\n    return _answer({call})\n"
 
@@ -126,7 +130,8 @@ def _function(
         parameters.append(_key(pack, key, [*words.values()], complexity.types, rng))
     parameters += _more(kind, pack.kinds, complexity)
     field = rng.choice(nouns)
-    return Function(name, description, kind, words, field, complexity.function, tuple(parameters))
+    mutable = tuple(relation.name for relation in group if relation.words.mutable)
+    return Function(name, description, kind, words, mutable, field, complexity.function, tuple(parameters))
 
 
 def _free_name(pack: Pack, nouns: Sequence[str], kind: str, used: set[str], rng: random.Random) -> str:

@@ -29,15 +29,15 @@ class World:
     swapped: Facts
     """The twin's: at no place the same value."""
     former: Facts
-    """What was true before: at no place what is true now. Empty where functions return none of it."""
+    """What was true of mutable relations before: at no place what is true now. Empty where functions return none."""
 
     @cached_property
     def guesses(self) -> dict[str, float]:
         """By relation, the share of things that have its most frequent value."""
-        counts: dict[str, Counter[str | int]] = {}
+        values: dict[str, list[str | int]] = {}
         for (relation, _), value in self.facts.items():
-            counts.setdefault(relation, Counter())[value] += 1
-        return {relation: max(count.values()) / count.total() for relation, count in counts.items()}
+            values.setdefault(relation, []).append(value)
+        return {relation: max(Counter(found).values()) / len(found) for relation, found in values.items()}
 
 
 def make_world(name: str, pack: Pack, names: Sequence[str], rng: random.Random, *, with_former: bool) -> World:
@@ -55,12 +55,12 @@ def make_world(name: str, pack: Pack, names: Sequence[str], rng: random.Random, 
     former: dict[tuple[str, str], str | int] = {}
     for relation in pack.relations:
         subjects = names_by_kind[relation.subject]
+        places = [(relation.name, subject) for subject in subjects]
         values = _values(relation, subjects, names_by_kind, rng)
         for table, column in ((facts, values), (swapped, derange(values, rng))):
-            table.update(zip(((relation.name, subject) for subject in subjects), column, strict=True))
-        if with_former:
-            before = derange(values, rng)
-            former.update(zip(((relation.name, subject) for subject in subjects), before, strict=True))
+            table.update(zip(places, column, strict=True))
+        if with_former and relation.words.mutable:
+            former.update(zip(places, derange(values, rng), strict=True))
     return World(name, names_by_kind, facts, swapped, former)
 
 
@@ -104,12 +104,12 @@ def tables(pack: Pack, world: World) -> Iterator[tuple[str, tuple[str, ...], lis
     yield THINGS, ("key", "kind", "world"), list(things)
     for kind in pack.kinds:
         relations = [relation.name for relation in pack.relations if relation.subject == kind]
-        columns = ("key", "name", *relations, *(f"{name}__before" for name in relations if world.former))
+        changed = [name for name in relations if (name, world.names_by_kind[kind][0]) in world.former]
+        columns = ("key", "name", *relations, *(f"{name}__before" for name in changed))
         rows: list[tuple[str | int, ...]] = []
         for name in world.names_by_kind[kind]:
             values = [world.facts[relation, name] for relation in relations]
-            if world.former:
-                values += [world.former[relation, name] for relation in relations]
+            values += [world.former[relation, name] for relation in changed]
             rows.append((name.casefold(), name, *values))
         yield kind, columns, rows
 

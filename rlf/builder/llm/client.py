@@ -24,6 +24,7 @@ from rlf.types import Outcome
 PROMPTS = Path(__file__).parents[1] / "prompts"
 _FENCED = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n\s*```\s*$", re.DOTALL)
 _MAX_ERROR_CHARS = 1_500
+_MAX_REFUSAL_CHARS = 160
 _TOKENS = ("prompt_tokens", "completion_tokens")
 
 SPENT: ContextVar[Counter[str]] = ContextVar("spent")
@@ -139,7 +140,8 @@ class Client:
             )
         except EndpointFailure as failure:
             if failure.outcome is Outcome.TOOL_ERROR:
-                raise Unproven(f"{stage}: the endpoint refused the request") from failure
+                said = " ".join(failure.text.split())[:_MAX_REFUSAL_CHARS]
+                raise Unproven(f"{stage}: the endpoint refused the request: {said}") from failure
             raise RunError(
                 f"the endpoint failed: {failure.text}. Run the build again: it continues, and asks nothing twice."
             ) from failure
