@@ -85,9 +85,9 @@ class Jobs:
             num_running = sum(job.state is JobState.RUNNING for job in self.list())
             if num_running >= self._max_running:
                 raise RunError(f"{num_running} jobs are running, which is the limit. Wait for one, or stop it.")
-            return self._start(action, words, records=records)
+            return self._start_job(action, words, records=records)
 
-    def _start(self, action: str, words: Sequence[str], *, records: bool) -> Job:
+    def _start_job(self, action: str, words: Sequence[str], *, records: bool) -> Job:
         job_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         folder = self._folder / job_id
         folder.mkdir(parents=True)
@@ -115,17 +115,17 @@ class Jobs:
 
     def get(self, job_id: str) -> Job:
         """One job. Raises NotFoundError where there is none."""
-        return _read_job(self._find(job_id))[0]
+        return _read_job(self._find_folder(job_id))[0]
 
     def stop(self, job_id: str) -> Job:
         """Interrupts a job as Ctrl-C does."""
-        folder = self._find(job_id)
+        folder = self._find_folder(job_id)
         job, process = _read_job(folder)
         if job.state is JobState.RUNNING:
             send_signal(process, signal.SIGINT, to_session=True)
         return job
 
-    def _find(self, job_id: str) -> Path:
+    def _find_folder(self, job_id: str) -> Path:
         folder = self._folder / job_id
         if not _JOB_ID.fullmatch(job_id) or not (folder / "job.json").is_file():
             raise NotFoundError(f"job {job_id[:80]!r}: no such job.")
@@ -160,8 +160,8 @@ def _read_job(folder: Path) -> tuple[Job, Process]:
             state=state,
             exit_code=code,
             run_id=_run_id(folder / "stdout"),
-            result=_result(folder / "stdout") if state is JobState.DONE else None,
-            tail=_tail(folder / "stderr"),
+            result=_read_result(folder / "stdout") if state is JobState.DONE else None,
+            tail=_read_tail(folder / "stderr"),
         ),
         process,
     )
@@ -177,13 +177,13 @@ def _run_id(file: Path) -> str | None:
     return None
 
 
-def _result(file: Path) -> Any:
+def _read_result(file: Path) -> Any:
     with suppress(OSError, ValueError, IndexError):
         return json.loads(file.read_bytes().splitlines()[-1])["data"]
     return None
 
 
-def _tail(file: Path) -> str:
+def _read_tail(file: Path) -> str:
     with suppress(OSError), file.open("rb") as stream:
         stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
         return stream.read().decode(errors="replace")

@@ -60,10 +60,10 @@ def output_schema() -> Schema:
     defs = _Definitions()
     lines: Schema = {}
     for command, kind in OUTPUTS.items():
-        lines[command] = _line(command, defs.schema(kind))
+        lines[command] = _line_schema(command, defs.schema(kind))
     for command, kinds in EVENTS.items():
         for event, kind in kinds.items():
-            lines[f"{command}: {event}"] = _line(command, defs.schema(kind), event)
+            lines[f"{command}: {event}"] = _line_schema(command, defs.schema(kind), event)
     return {
         "$schema": _DIALECT,
         "title": "A line that rlf prints with --json",
@@ -92,14 +92,14 @@ def returned_schemas(functions: Mapping[str, Callable[..., Any]], refs: str) -> 
     return found, dict(sorted(defs.found.items()))
 
 
-def _line(command: str, data: Schema, event: str | None = None) -> Schema:
+def _line_schema(command: str, data: Schema, event: str | None = None) -> Schema:
     head: Schema = {"rlf": {"const": VERSION}, "command": {"const": command}}
     if event is not None:
         head["event"] = {"const": event}
-    return _object({**head, "data": data})
+    return _object_schema({**head, "data": data})
 
 
-def _object(properties: Schema, required: Sequence[str] | None = None) -> Schema:
+def _object_schema(properties: Schema, required: Sequence[str] | None = None) -> Schema:
     keys = list(properties) if required is None else list(required)
     return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
 
@@ -115,19 +115,19 @@ class _Definitions:
     def schema(self, kind: Any) -> Schema:
         """The schema of a type."""
         if isinstance(kind, types.GenericAlias) or get_origin(kind) is not None:
-            return self._composed(get_origin(kind), get_args(kind))
+            return self._composed_schema(get_origin(kind), get_args(kind))
         if kind in _PLAIN:
             return _PLAIN[kind]
         if kind in (dict, Mapping):
             return {"type": "object"}
         assert inspect.isclass(kind), f"{kind!r} has no JSON form"
         if issubclass(kind, tuple):  # a NamedTuple
-            return self._composed(tuple, tuple(get_type_hints(kind).values()))
+            return self._composed_schema(tuple, tuple(get_type_hints(kind).values()))
         if not (is_dataclass(kind) or issubclass(kind, Enum)):
             raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON form. Print a dataclass.")
-        return {"$ref": f"{self._refs}{self._name(kind)}"}
+        return {"$ref": f"{self._refs}{self._definition_name(kind)}"}
 
-    def _composed(self, origin: Any, arguments: tuple[Any, ...]) -> Schema:
+    def _composed_schema(self, origin: Any, arguments: tuple[Any, ...]) -> Schema:
         if origin is Literal:
             return {"enum": list(arguments)}
         if origin in (Union, types.UnionType):
@@ -142,7 +142,7 @@ class _Definitions:
             return {"type": "array", "prefixItems": [*map(self.schema, arguments)], "minItems": size, "maxItems": size}
         return {"type": "array", "items": self.schema(arguments[0])}
 
-    def _name(self, kind: Any) -> str:
+    def _definition_name(self, kind: Any) -> str:
         """The definition's name: the class's own, or with its module where another class has it."""
         if kind not in self._name_by_type:
             taken = kind.__name__ in self.found
@@ -150,32 +150,32 @@ class _Definitions:
             assert name not in self.found, f"two classes {name} in the output of commands"
             self._name_by_type[kind] = name
             self.found[name] = {}  # for types that hold themselves
-            self.found[name] = self._definition(kind)
+            self.found[name] = self._make_definition(kind)
         return self._name_by_type[kind]
 
-    def _definition(self, kind: Any) -> Schema:
+    def _make_definition(self, kind: Any) -> Schema:
         if issubclass(kind, Enum):
             return {"enum": [member.value for member in kind]}
         hints, docs = get_type_hints(kind, localns=_imported_for_types(kind.__module__)), attribute_docs(kind)
         optional = {name for name, field in json_fields(kind) if "optional" in field.metadata}
         properties = {
             name: self.schema(_without_none(hints[field.name]) if name in optional else hints[field.name])
-            | _described(docs.get(field.name))
+            | _description_of(docs.get(field.name))
             for name, field in json_fields(kind)
         }
         for name, source in json_properties(kind).items():
             getter = inspect.getattr_static(kind, source).fget
             own = get_type_hints(getter, localns=_imported_for_types(kind.__module__))
-            properties[name] = self.schema(own["return"]) | _described(first_paragraph(getter))
+            properties[name] = self.schema(own["return"]) | _description_of(first_paragraph(getter))
         required = [name for name in properties if name not in optional]
-        return {"description": first_paragraph(kind), **_object(properties, required)}
+        return {"description": first_paragraph(kind), **_object_schema(properties, required)}
 
 
 def _without_none(hint: Any) -> Any:
     return Union[tuple(part for part in get_args(hint) if part is not type(None))]  # noqa: UP007
 
 
-def _described(words: str | None) -> Schema:
+def _description_of(words: str | None) -> Schema:
     return {"description": " ".join(words.split())} if words else {}
 
 

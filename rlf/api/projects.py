@@ -59,7 +59,7 @@ def new_project(folder: Path, template: str, data: Path | None = None) -> Projec
     table = read_table(data or own_table) if own_table else None
     values = {"name": name, **(_table_values(table) if table else {})}
     for source in (_TEMPLATES / _COMMON, _TEMPLATES / template):
-        _copy(source, folder, values)
+        _copy_template(source, folder, values)
     if table is not None:
         _write_table(folder / "data", table)
     write_schemas(folder / "schema")
@@ -89,7 +89,7 @@ def _write_table(folder: Path, table: Table) -> None:
         (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def _copy(source: Path, folder: Path, values: dict[str, str]) -> None:
+def _copy_template(source: Path, folder: Path, values: dict[str, str]) -> None:
     """Copies a template; `dot_` begins a hidden file's name, `__name__` is the run's, and `{{...}}` one of `values`."""
     for path in sorted(source.rglob("*")):
         if not path.is_file() or "__pycache__" in path.parts or path.suffix == ".csv":

@@ -100,7 +100,7 @@ async def serve_model(
     stopped = asyncio.Event()
     with stopping(stopped.set), listening(settings.host, settings.port) as listener:
         host, tokenizer = await asyncio.to_thread(used.load, HostSettings(num_slots=num_slots))
-        async with host, _agent(used.played, tokenizer) as agent:
+        async with host, _open_agent(used.played, tokenizer) as agent:
             chat = used.chat.format, used.chat.thinking_tag
             async with serving(host, tokenizer, settings, listener, *chat, agent) as url:
                 tell(ServedEndpoint(url, settings.name))
@@ -131,7 +131,7 @@ async def serve_by_vllm(
     assert used.path is not None, "a target that is no endpoint has a model"
     with listening(settings.host, settings.port) as listener:
         port = listener.getsockname()[1]
-    own = as_trained(_parser(used), num_slots=num_slots)
+    own = as_trained(_vllm_parser(used), num_slots=num_slots)
     command = vllm_server(used.path, settings.name, settings.host, port, [*own, *arguments])
     key = {"VLLM_API_KEY": settings.api_key} if settings.api_key else {}
     worker = Worker(settings.name, settings.host, port, command, start_s=start_s, **key)
@@ -140,7 +140,7 @@ async def serve_by_vllm(
         await run_workers([worker], stopped, lambda: tell(ServedEndpoint(worker.url, settings.name)))
 
 
-def _parser(used: Used) -> str:
+def _vllm_parser(used: Used) -> str:
     """vLLM's tool parser of the model's chat format; empty where either is not known."""
     assert used.path is not None, "a target that is no endpoint has a model"
     try:
@@ -151,7 +151,7 @@ def _parser(used: Used) -> str:
 
 
 @asynccontextmanager
-async def _agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) -> AsyncIterator[Agent | None]:
+async def _open_agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) -> AsyncIterator[Agent | None]:
     """What plays the tools of a spec, with its tools open."""
     if spec is None:
         yield None

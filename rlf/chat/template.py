@@ -304,8 +304,8 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> str:
     """The special token that the model's template writes after an assistant's content. Raises RlfError for none."""
     renderer = TemplateRenderer(tokenizer, "")
     question = {"role": "user", "content": "probe"}
-    said = {"role": "assistant", "content": _TURN}
-    text = renderer.render([question, said, question])
+    turn = {"role": "assistant", "content": _TURN}
+    text = renderer.render([question, turn, question])
     _, _, after = text.partition(_TURN)
     specials = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     found = [token for token in specials if after.startswith(token)]

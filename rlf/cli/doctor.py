@@ -48,9 +48,9 @@ def _show_attacks(as_json: bool) -> NoReturn:
     console = stdout_console()
 
     def show(result: AttackResult) -> None:
-        said = Text("contained ", "green") if result.contained else Text("ESCAPED   ", "bold red")
-        said.append(f"{result.level:<11}{result.attack:<32}{result.outcome:<13}{result.wall_s:5.2f} s", "default")
-        console.print(said.append("".join(f"\n  {visible(what)}" for what in result.escaped), "red"))
+        line = Text("contained ", "green") if result.contained else Text("ESCAPED   ", "bold red")
+        line.append(f"{result.level:<11}{result.attack:<32}{result.outcome:<13}{result.wall_s:5.2f} s", "default")
+        console.print(line.append("".join(f"\n  {visible(what)}" for what in result.escaped), "red"))
 
     found = run_attacks((lambda _: None) if as_json else show)
     num_contained, num = sum(result.contained for result in found.attacks), len(found.attacks)

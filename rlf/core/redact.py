@@ -142,28 +142,28 @@ def _can_be_struck(value: str) -> bool:
     return not os.path.exists(value)  # noqa: PTH110 - Path.exists raises on long names. A path is where a key lies.
 
 
-def _find_declared(said: Any, environment: Mapping[str, str], under: str = "") -> Iterator[str]:
+def _find_declared(declared: Any, environment: Mapping[str, str], under: str = "") -> Iterator[str]:
     """What is secret in declarations: headers and variables that are named so, passwords in addresses, and what came
     from the environment to any place that is sent.
 
     Args:
         under: the nearest key of `_SENT` that `said` stands under.
     """
-    if isinstance(said, Mapping):
-        for key, value in said.items():
+    if isinstance(declared, Mapping):
+        for key, value in declared.items():
             if under in _CREDENTIALS and isinstance(value, str) and SECRET_HEADER.search(key):
                 yield from (value, value.strip().rpartition(" ")[2])  # behind `Bearer` or `Basic`
             elif under in SECRET_FIELDS and isinstance(value, str) and SECRET_FIELDS[under](key) and "{{" not in value:
                 yield value
             yield from _find_declared(value, environment, key if key in _SENT else under)
-    elif isinstance(said, list | tuple):
-        for item in said:
+    elif isinstance(declared, list | tuple):
+        for item in declared:
             yield from _find_declared(item, environment, under)
-    elif isinstance(said, str) and (under or "://" in said):
-        yield from _PASSWORD.findall(said)
-        if "://" in said:
-            yield from (form for _, value in secret_parameters(said) for form in (value, unquote_plus(value)))
-        yield from (value for value in environment.values() if len(value) >= _MIN_LENGTH and value in said)
+    elif isinstance(declared, str) and (under or "://" in declared):
+        yield from _PASSWORD.findall(declared)
+        if "://" in declared:
+            yield from (form for _, value in secret_parameters(declared) for form in (value, unquote_plus(value)))
+        yield from (value for value in environment.values() if len(value) >= _MIN_LENGTH and value in declared)
 
 
 def _decode_secret(secret: str) -> Iterator[str]:

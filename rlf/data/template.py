@@ -41,8 +41,8 @@ class Template:
             self.names = meta.find_undeclared_variables(_make_environment().parse(text)) - {ROW}
             """Columns that it names."""
         except TemplateSyntaxError as error:
-            said = (error.message or "unreadable").rstrip(".")
-            raise TemplateFault(f"not a Jinja2 template: line {error.lineno}: {said}. Correct that line.") from error
+            reason = (error.message or "unreadable").rstrip(".")
+            raise TemplateFault(f"not a Jinja2 template: line {error.lineno}: {reason}. Correct that line.") from error
         self._text = text
 
     @cached_property
@@ -63,9 +63,9 @@ class Template:
         try:
             return self._compiled_template.render({ROW: values, **values}).rstrip("\n")
         except Exception as error:
-            said = str(error).rstrip(".") or type(error).__name__
+            reason = str(error).rstrip(".") or type(error).__name__
             raise TemplateFault(
-                f"the template cannot be filled in: {said}. Correct the row or the template."
+                f"the template cannot be filled in: {reason}. Correct the row or the template."
             ) from error
 
 

@@ -158,11 +158,11 @@ def split_thinking(text: str) -> tuple[str, str]:
     """
     before, opened, rest = text.partition(_THINK)
     if opened and not before.strip():
-        thinking, _, said = rest.partition(_END_THINK)
-        return thinking.strip(), said.lstrip("\n")
-    thinking, closed, said = text.partition(_END_THINK)
+        thinking, _, answer = rest.partition(_END_THINK)
+        return thinking.strip(), answer.lstrip("\n")
+    thinking, closed, answer = text.partition(_END_THINK)
     if closed and _THINK not in thinking:
-        return thinking.strip(), said.lstrip("\n")
+        return thinking.strip(), answer.lstrip("\n")
     return "", text
 
 

@@ -131,5 +131,5 @@ class SamplingSpec(StrictModel):
 
     def body(self) -> Mapping[str, Any]:
         """The keys of a request's body."""
-        said = self.model_dump(exclude={"extra"}, exclude_none=True, mode="json")
-        return {**{key: value for key, value in said.items() if value != []}, **self.extra}
+        values = self.model_dump(exclude={"extra"}, exclude_none=True, mode="json")
+        return {**{key: value for key, value in values.items() if value != []}, **self.extra}

@@ -53,8 +53,8 @@ class Template:
             """What it must be given."""
             self._alone = _EXPRESSION.fullmatch(source) if _is_one_expression(tree) else None
         except TemplateSyntaxError as error:
-            said = (error.message or "unreadable").rstrip(".")
-            fault = TemplateFault(f"not a Jinja2 template: line {error.lineno}: {said}")
+            reason = (error.message or "unreadable").rstrip(".")
+            fault = TemplateFault(f"not a Jinja2 template: line {error.lineno}: {reason}")
             fault.source = source
             raise fault from error
         self._source, self._environment = source, environment

@@ -67,15 +67,15 @@ def read_usage(answer: Mapping[str, Any]) -> Reported:
         return Reported(num_images=num_images, is_known=num_images > 0)
     details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
     cached = details.get("cached_tokens") if isinstance(details, dict) else usage.get("prompt_cache_hit_tokens")
-    said = [
+    reported = [
         usage.get("prompt_tokens", usage.get("input_tokens")),
         usage.get("completion_tokens", usage.get("output_tokens")),
         cached,
     ]
-    found = [_read_count(value) for value in said]
+    found = [_read_count(value) for value in reported]
     prompt, completion, cached_tokens = found
     cost = _read_cost(usage.get("cost"))
-    absurd = any(value is not None and number is None for value, number in zip(said, found, strict=True))
+    absurd = any(value is not None and number is None for value, number in zip(reported, found, strict=True))
     absurd |= usage.get("cost") is not None and cost is None
     too_many = (cached_tokens or 0) > (prompt or 0)
     return Reported(
@@ -85,7 +85,7 @@ def read_usage(answer: Mapping[str, Any]) -> Reported:
         cost_usd=cost,
         num_images=num_images,
         is_absurd=absurd or too_many,
-        is_known=num_images > 0 or any(value is not None for value in (*said, usage.get("cost"))),
+        is_known=num_images > 0 or any(value is not None for value in (*reported, usage.get("cost"))),
     )
 
 

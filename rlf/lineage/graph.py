@@ -131,8 +131,8 @@ def _walk_trajectory(step: int, k: int, stored: StoredTrajectory, source: str) -
     scored = stored.scored
     trajectory = scored.trajectory
     name = f"{step} {k}"
-    said = [list(trajectory.tokens), list(trajectory.action_mask), list(map(repr, trajectory.rollout_logprobs))]
-    whole = Node("trajectory", name, hash_json([*said, trajectory.stop, trajectory.answer]), (source,))
+    parts = [list(trajectory.tokens), list(trajectory.action_mask), list(map(repr, trajectory.rollout_logprobs))]
+    whole = Node("trajectory", name, hash_json([*parts, trajectory.stop, trajectory.answer]), (source,))
     yield whole
     for place, record in enumerate(trajectory.calls):
         yield from _walk_call(f"{name} {place}", record.call, record.result, whole.key)
@@ -143,8 +143,8 @@ def _walk_trajectory(step: int, k: int, stored: StoredTrajectory, source: str) -
 
 def _walk_call(name: str, call: ToolCall, result: ToolResult, caller: str) -> Iterator[Node]:
     """A call, and the turns and calls inside of an agent's."""
-    said = [call.name, repr(dict(call.arguments)), result.outcome, result.text]
-    node = Node("call", name, hash_json(said), (caller,))
+    parts = [call.name, repr(dict(call.arguments)), result.outcome, result.text]
+    node = Node("call", name, hash_json(parts), (caller,))
     yield node
     for number, turn in enumerate(result.inner):
         inside = f"{name}/{number}"

@@ -244,5 +244,5 @@ def _check_sums(connection: Connection) -> Iterator[str]:
     place = (sums.run_id == counted.c.run_id) & (sums.phase == counted.c.phase) & (sums.step == counted.c.step)
     query = select(counted, sums.num_trajectories).outerjoin(tables.collections, place)
     for row in connection.execute(query.where(counted.c.num != func.coalesce(sums.num_trajectories, -1))):
-        told = row.num_trajectories
-        yield f"run {row.run_id}: {row.phase} step {row.step} has {row.num} trajectories and says {told}"
+        num_trajectories = row.num_trajectories
+        yield f"run {row.run_id}: {row.phase} step {row.step} has {row.num} trajectories and says {num_trajectories}"

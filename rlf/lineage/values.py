@@ -59,8 +59,8 @@ def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: P
     """A run whose folder is at `folder` now; one that says running while no process owns it was interrupted."""
     status, gone = _read_status(row, lease_folder)
     kind = ParentKind(row.parent_kind) if row.parent_kind else None
-    told = {name: json.loads(getattr(row, name)) for name in ("plan", "host", "packages")}
-    record = value(RunRecord, row, folder=folder, files=files, parent_kind=kind, **told)
+    texts = {name: json.loads(getattr(row, name)) for name in ("plan", "host", "packages")}
+    record = value(RunRecord, row, folder=folder, files=files, parent_kind=kind, **texts)
     return value(Run, row, record=record, status=status, process_gone=gone, idle_s=row.idle_s or 0.0)
 
 

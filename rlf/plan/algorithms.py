@@ -83,8 +83,8 @@ def _sampler_is_read(loaded: LoadedSpec) -> Iterator[Fault]:
 @reads("train.loss")
 def _cispo_bound_is_ours(loaded: LoadedSpec) -> Iterator[Fault]:
     loss, path = loaded.spec.train.loss, ("train", "loss", "clip_high")
-    said = loaded.fault(path, "").path
-    if loss.kind is PolicyLossKind.CISPO and said.endswith("epsilon_high"):
+    written = loaded.fault(path, "").path
+    if loss.kind is PolicyLossKind.CISPO and written.endswith("epsilon_high"):
         message = (
             f"got {loss.clip_high:g}, which TRL's cispo takes as the bound itself; clip_high is added to 1. Write "
         )

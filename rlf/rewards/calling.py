@@ -24,8 +24,10 @@ def check_function(name: str) -> None:
     function = load_callable(name)
     blocking = blocking_calls(function) if is_async(function) else []
     if blocking:
-        said = f"{name} is `async def` and calls {', '.join(blocking)}, which holds up every trajectory while it waits"
-        raise RlfError(f"{said}. Await an asynchronous one, or write `def`.")
+        message = (
+            f"{name} is `async def` and calls {', '.join(blocking)}, which holds up every trajectory while it waits"
+        )
+        raise RlfError(f"{message}. Await an asynchronous one, or write `def`.")
 
 
 class TookTooLong(Exception):

@@ -112,12 +112,12 @@ class RewardFunction:
                 if isinstance(scorer, GroupScorer):
                     scorer.leave(trajectory, Scoring(step, {}, group_size))
             return Scored(trajectory, scores=(), reward=None, success=None)
-        said = await self._ask_terms(trajectory, step, group_size)
-        scores = [_make_score(term, said[term.name], step) for term in self.terms]
-        failed = next((term.name for term in self.terms if _falls_short(term, said[term.name])), None)
+        results = await self._ask_terms(trajectory, step, group_size)
+        scores = [_make_score(term, results[term.name], step) for term in self.terms]
+        failed = next((term.name for term in self.terms if _falls_short(term, results[term.name])), None)
         if failed is not None:
             scores = [_without_gain(score, failed) for score in scores]
-        return Scored(trajectory, tuple(scores), weighted_sum(scores), success=said[self.terms[0].name].value)
+        return Scored(trajectory, tuple(scores), weighted_sum(scores), success=results[self.terms[0].name].value)
 
     async def score_all(self, trajectories: Iterable[Trajectory], *, step: int) -> list[Scored]:
         """Scores many at once, in the order given. Raises RunError, and gives the others up."""
@@ -185,13 +185,13 @@ class _Asking:
     def ask_rule(self, term: Term, rule: Rule) -> None:
         """Asks a rule whose terms have all answered."""
         started = perf_counter()
-        said = self._why_unasked(term)
-        if said is None:
+        result = self._why_unasked(term)
+        if result is None:
             try:
-                said = self._check_verdict(term, rule.verdict(self.trajectory, self._make_scoring(term)))
+                result = self._check_verdict(term, rule.verdict(self.trajectory, self._make_scoring(term)))
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a rule may be anybody's code
-                said = _make_fault(fault)
-        self.said[term.name] = replace(said, elapsed_s=perf_counter() - started)
+                result = _make_fault(fault)
+        self.said[term.name] = replace(result, elapsed_s=perf_counter() - started)
 
     async def ask_later(self, terms: Sequence[tuple[Term, Scorer]]) -> None:
         """Asks terms side by side, each when those it reads have answered. Raises RunError."""
@@ -213,17 +213,17 @@ class _Asking:
 
     async def _ask_term(self, term: Term, scorer: Scorer) -> None:
         started = perf_counter()
-        said = self._why_unasked(term)
-        if said is not None and isinstance(scorer, GroupScorer):
+        result = self._why_unasked(term)
+        if result is not None and isinstance(scorer, GroupScorer):
             scorer.leave(self.trajectory, self._make_scoring(term))
-        if said is None:
+        if result is None:
             try:
-                said = self._check_verdict(term, await scorer.score(self.trajectory, self._make_scoring(term)))
+                result = self._check_verdict(term, await scorer.score(self.trajectory, self._make_scoring(term)))
             except RunError:
                 raise
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a term may be anybody's code
-                said = _make_fault(fault)
-        self.said[term.name] = replace(said, elapsed_s=perf_counter() - started)
+                result = _make_fault(fault)
+        self.said[term.name] = replace(result, elapsed_s=perf_counter() - started)
 
     def _make_scoring(self, term: Term) -> Scoring:
         return Scoring(self.step, {name: self.said[name].value for name in term.reads}, self.group_size)
@@ -277,24 +277,30 @@ def _make_fault(error: BaseException) -> _Said:
     return _Said(None, ScoreState.FAULT, f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS])
 
 
-def _make_score(term: Term, said: _Said, step: int) -> Score:
+def _make_score(term: Term, result: _Said, step: int) -> Score:
     """A term's result as it counts."""
     weight = term.weight_at(step)
-    if said.value is None:
-        dropped = said.state is ScoreState.GATED or term.unscorable is Unscorable.DROP_TERM
+    if result.value is None:
+        dropped = result.state is ScoreState.GATED or term.unscorable is Unscorable.DROP_TERM
         return Score(
-            term.name, None, 0.0 if dropped else weight, said.reason, said.elapsed_s, said.state, usage=said.usage
+            term.name,
+            None,
+            0.0 if dropped else weight,
+            result.reason,
+            result.elapsed_s,
+            result.state,
+            usage=result.usage,
         )
-    value, turn_values = term.counted(said.value), None
-    if said.turn_values is not None:
-        turn_values = tuple(None if each is None else term.counted(each) for each in said.turn_values)
+    value, turn_values = term.counted(result.value), None
+    if result.turn_values is not None:
+        turn_values = tuple(None if each is None else term.counted(each) for each in result.turn_values)
         given = [each for each in turn_values if each is not None]
         value = fmean(given) if given else 0.0
-    return Score(term.name, value, weight, said.reason, said.elapsed_s, said.state, turn_values, said.usage)
+    return Score(term.name, value, weight, result.reason, result.elapsed_s, result.state, turn_values, result.usage)
 
 
-def _falls_short(term: Term, said: _Said) -> bool:
-    return term.threshold is not None and said.value is not None and said.value < term.threshold
+def _falls_short(term: Term, result: _Said) -> bool:
+    return term.threshold is not None and result.value is not None and result.value < term.threshold
 
 
 def _without_gain(score: Score, failed: str) -> Score:

@@ -83,8 +83,8 @@ def last_formula(text: str) -> str | None:
     >>> last_formula("We have f(x) = x^2 + 1, so the answer is x^2 - 1.")
     'x^2 - 1'
     """
-    said = [_formula_in(run[0]) for run in _FORMULA.finditer(text)]
-    last = next((each for each in reversed(said) if _is_formula(each) or re.search(r"\d", each)), "")
+    formulas = [_formula_in(run[0]) for run in _FORMULA.finditer(text)]
+    last = next((each for each in reversed(formulas) if _is_formula(each) or re.search(r"\d", each)), "")
     return last if _is_formula(last) else None
 
 

@@ -108,10 +108,10 @@ class Verifier:
         self._has_warned = True
 
     async def _find_expected(self, task: Task) -> list[Told]:
-        told = await self._read_expectation(task)
-        if isinstance(told, ToolResult):
-            return [told_by(told)]
-        return [told_in(gold) for gold in told] if self._column is None else [told_in(told)]
+        expectation = await self._read_expectation(task)
+        if isinstance(expectation, ToolResult):
+            return [told_by(expectation)]
+        return [told_in(gold) for gold in expectation] if self._column is None else [told_in(expectation)]
 
     async def _read_expectation(self, task: Task) -> Any:
         """The column's value, the gold's result, or every gold answer. Raises _CannotSay."""
@@ -187,18 +187,18 @@ class Verifier:
         """The share of the tests that pass, each in a call of its own."""
         tests = await self._read_expectation(trajectory.task)
         if isinstance(tests, str):
-            told = told_in(tests)
-            tests = told.value if isinstance(told.value, list) else [tests]
+            listed = told_in(tests)
+            tests = listed.value if isinstance(listed.value, list) else [tests]
         if not isinstance(tests, Sequence) or not tests:
             raise _CannotSay(f"task {trajectory.task.id} has no list of tests")
-        said = await asyncio.gather(*(self._run_test(trajectory, at, str(test)) for at, test in enumerate(tests)))
-        unsaid = next((why for why in said if isinstance(why, _CannotSay)), None)
+        failures = await asyncio.gather(*(self._run_test(trajectory, at, str(test)) for at, test in enumerate(tests)))
+        unsaid = next((why for why in failures if isinstance(why, _CannotSay)), None)
         if unsaid is not None:
             raise unsaid
-        failed = [str(why) for why in said if why is not None]
+        failed = [str(why) for why in failures if why is not None]
         first = f"; the first that fails: {failed[0]}" if failed else ""
-        num_passed = len(said) - len(failed)
-        return Verdict(num_passed / len(said), f"{num_passed} of {len(said)} tests{first}"[:_MAX_REASON_CHARS])
+        num_passed = len(failures) - len(failed)
+        return Verdict(num_passed / len(failures), f"{num_passed} of {len(failures)} tests{first}"[:_MAX_REASON_CHARS])
 
     async def _run_test(self, trajectory: Trajectory, number: int, test: str) -> _Wrong | _CannotSay | None:
         """Why a test does not pass; None where it does."""

@@ -50,11 +50,11 @@ class ForkServer:
         """Starts one and waits until it is ready. Raises LevelUnavailable with the reason."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         scratch = Path(tempfile.mkdtemp(prefix="rlf-sandbox-"))
-        with tempfile.TemporaryFile() as said, theirs:
+        with tempfile.TemporaryFile() as log, theirs:
             try:
-                popen = _spawn_server(launch, theirs, scratch, said)
+                popen = _spawn_server(launch, theirs, scratch, log)
                 theirs.close()
-                await _send_settings(ours, launch, popen, scratch, said)
+                await _send_settings(ours, launch, popen, scratch, log)
             except BaseException:
                 ours.close()
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -140,21 +140,21 @@ class ForkServer:
             if not packet:
                 self.give_up("the sandbox server was ended from outside")
                 return
-            told: dict[str, Any] = json.loads(packet)
-            process = self._processes.pop(told["id"], None)
+            report: dict[str, Any] = json.loads(packet)
+            process = self._processes.pop(report["id"], None)
             if process is not None:
-                process.end(exit_of(told))
+                process.end(exit_of(report))
 
 
-def _spawn_server(launch: Launch, theirs: socket.socket, scratch: Path, said: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn_server(launch: Launch, theirs: socket.socket, scratch: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
     command = launch.command(theirs.fileno(), scratch)
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment(), pass_fds=(theirs.fileno(),)
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), pass_fds=(theirs.fileno(),)
     )
 
 
 async def _send_settings(
-    control: socket.socket, launch: Launch, popen: subprocess.Popen[bytes], scratch: Path, said: IO[bytes]
+    control: socket.socket, launch: Launch, popen: subprocess.Popen[bytes], scratch: Path, log: IO[bytes]
 ) -> None:
     """Sends the settings and waits for the server to say that it is ready."""
     control.setblocking(False)
@@ -172,6 +172,6 @@ async def _send_settings(
             popen.kill()
             await asyncio.to_thread(popen.wait)
     if not ready:
-        said.seek(0)
-        last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+        log.seek(0)
+        last = log.read().decode(errors="replace").strip().rpartition("\n")[2]
         raise LevelUnavailable(launch.level, f"its server does not start: {last[-_SAID_CHARS:] or 'it says nothing'}")

@@ -46,8 +46,8 @@ class Sessions:
         """Runs the next cell of a session, which begins with its first."""
         if name in self._evicted:
             self._evicted.remove(name)
-            told = f"session {name!r} was ended to make room: max_sessions is {self._max}; its state is gone"
-            return Execution(Outcome.INFRA, error=told, level=self._warm.launch.level)
+            notice = f"session {name!r} was ended to make room: max_sessions is {self._max}; its state is gone"
+            return Execution(Outcome.INFRA, error=notice, level=self._warm.launch.level)
         await self._make_room(name)
         session = self._open.setdefault(name, _Session())
         self._open.move_to_end(name)

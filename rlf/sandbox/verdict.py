@@ -25,17 +25,19 @@ _UNSAID = (
 def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool = False) -> Execution:
     """What a call came to. `trusted`: the process ran no foreign code, so that its own word holds in all."""
     outcome, error = _outside_outcome(answer, limits, level)
-    told: Mapping[str, Any] = {}
+    report: Mapping[str, Any] = {}
     if outcome is None:
         assert isinstance(answer.frame, Frame)
-        told = answer.frame.head
-        outcome, error = _own_word(told, trusted=trusted)
+        report = answer.frame.head
+        outcome, error = _own_word(report, trusted=trusted)
         if outcome is Outcome.OK and answer.exceeded:
             outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
     ending = answer.exit or Exit()
     usage = Usage(answer.wall_s, ending.cpu_s, ending.peak_bytes)
     execution = Execution(outcome, answer.stdout, answer.stderr, error=error, usage=usage, level=level)
-    return _with_result(execution, told, answer.frame.blobs) if isinstance(answer.frame, Frame) and told else execution
+    return (
+        _with_result(execution, report, answer.frame.blobs) if isinstance(answer.frame, Frame) and report else execution
+    )
 
 
 def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
@@ -77,10 +79,10 @@ def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[Out
     return Outcome.KILLED, f"the process was ended by {signal.Signals(-code).name}"
 
 
-def _own_word(told: Mapping[str, Any], *, trusted: bool) -> tuple[Outcome, str | None]:
+def _own_word(report: Mapping[str, Any], *, trusted: bool) -> tuple[Outcome, str | None]:
     try:
-        outcome = Outcome(told["outcome"])
-        error = told.get("error")
+        outcome = Outcome(report["outcome"])
+        error = report.get("error")
         if not (error is None or isinstance(error, str)):
             raise TypeError("no text")
     except (KeyError, ValueError, TypeError):
@@ -90,14 +92,14 @@ def _own_word(told: Mapping[str, Any], *, trusted: bool) -> tuple[Outcome, str |
     return outcome, error
 
 
-def _with_result(execution: Execution, told: Mapping[str, Any], blobs: tuple[bytes, ...]) -> Execution:
+def _with_result(execution: Execution, report: Mapping[str, Any], blobs: tuple[bytes, ...]) -> Execution:
     """Adds what the process gave back, as far as it has the right form: it is the code's own word."""
-    names = [name for name in told.get("files") or () if isinstance(name, str)][: len(blobs)]
-    value = told.get("value")
+    names = [name for name in report.get("files") or () if isinstance(name, str)][: len(blobs)]
+    value = report.get("value")
     table = None
-    if isinstance(told.get("rows"), list):
-        rows = tuple(tuple(row) for row in told["rows"])
-        table = Table(tuple(told["columns"]), rows, bool(told["truncated"]))
+    if isinstance(report.get("rows"), list):
+        rows = tuple(tuple(row) for row in report["rows"])
+        table = Table(tuple(report["columns"]), rows, bool(report["truncated"]))
     value = value if isinstance(value, str) else None
     files = dict(zip(names, blobs, strict=False))
     return replace(execution, value=value, files=files, images=blobs[len(names) :], table=table)

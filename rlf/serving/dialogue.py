@@ -90,16 +90,16 @@ class Dialogue:
 
     def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
         """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
-        said = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=None)
+        last_turn = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=None)
         chat = self.chat(tools)
-        if said is None or chat is None:
+        if last_turn is None or chat is None:
             return None
-        sampled = self.memory.get(_history_key(messages[: said + 1], tools))
-        after = messages[said + 1 :]
+        sampled = self.memory.get(_history_key(messages[: last_turn + 1], tools))
+        after = messages[last_turn + 1 :]
         if sampled is None or not after:
             return None
         if all(message["role"] == "tool" for message in after):
-            results = _in_order(messages[said], after)
+            results = _in_order(messages[last_turn], after)
             if results is None or len(results) != sampled.observed.count(None):
                 return None
             left = iter(results)
@@ -218,14 +218,14 @@ def _with_sentinel(message: Mapping[str, Any], at: int) -> dict[str, Any]:
     return {**message, "content": f"@@rlf:{at}@@" if message["role"] in _DATA_ROLES else message["content"]}
 
 
-def _in_order(said: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str] | None:
+def _in_order(turn: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str] | None:
     """The results of a turn's calls in the order of the calls; None where they are not each answered once."""
-    ids = [call["id"] for call in said.get("tool_calls", ())]
+    ids = [call["id"] for call in turn.get("tool_calls", ())]
     by_id = {result.get("tool_call_id"): result["content"] for result in results}
     return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(results) == len(ids) else None
 
 
 def _history_key(messages: Messages, tools: Tools) -> str:
     """What a history says, whatever else stands in it."""
-    said = [(m["role"], m["content"], m.get("tool_calls", ())) for m in messages]
-    return json.dumps([said, _as_json(tools)], sort_keys=True)
+    parts = [(m["role"], m["content"], m.get("tool_calls", ())) for m in messages]
+    return json.dumps([parts, _as_json(tools)], sort_keys=True)

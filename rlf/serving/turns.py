@@ -119,11 +119,11 @@ class TurnReader:
 
     def _grow_piece(self, text: str, reasoning: str) -> Piece:
         """What is new; what was shown otherwise stays as it was shown."""
-        said = text[len(self._said) :] if text.startswith(self._said) else ""
+        answer = text[len(self._said) :] if text.startswith(self._said) else ""
         thought = reasoning[len(self._thought) :] if reasoning.startswith(self._thought) else ""
-        self._said += said
+        self._said += answer
         self._thought += thought
-        return Piece(said, thought)
+        return Piece(answer, thought)
 
     def _is_plain(self, text: str) -> bool:
         """Whether a text surely says itself: nothing in it that any format reads as more."""

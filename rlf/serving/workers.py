@@ -121,8 +121,8 @@ class Worker:
     def _last_words(self) -> str:
         """The last line of its log, after the first error there: of several processes, what the others died of."""
         self._log.seek(0)
-        said = _LOG_PREFIX.sub("", self._log.read().decode("utf-8", "replace")).strip()
-        last, first = said.rpartition("\n")[2], _ERROR.search(said)
+        output = _LOG_PREFIX.sub("", self._log.read().decode("utf-8", "replace")).strip()
+        last, first = output.rpartition("\n")[2], _ERROR.search(output)
         if first is not None and last not in first[0]:
             last = f"{first[0]}\n{last}"
         return last[:_MAX_SAID_CHARS] if last else "it printed nothing"

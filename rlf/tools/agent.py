@@ -97,18 +97,18 @@ class _Run:
         """The model's answer. Each turn is recorded, also where the loop then fails or is cut off."""
         max_turns = self._agent.max_turns
         for turn in range(1, max_turns + 1):
-            said = await self._ask_model(messages, is_last=turn == max_turns)
+            reply = await self._ask_model(messages, is_last=turn == max_turns)
             done = list[InnerCall]()
             try:
-                if not said.calls and not said.failures:
-                    return shown_answer(said.completion)
+                if not reply.calls and not reply.failures:
+                    return shown_answer(reply.completion)
                 messages += [
-                    said.message(),
-                    *await self._answer_calls(said, done),
-                    *map(_correct_failure, said.failures),
+                    reply.message(),
+                    *await self._answer_calls(reply, done),
+                    *map(_correct_failure, reply.failures),
                 ]
             finally:
-                self._record_turn(said, done)
+                self._record_turn(reply, done)
         raise ToolFailure(Outcome.TOOL_ERROR, f"the agent had no answer after {max_turns} turns")
 
     async def _ask_model(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Said:
@@ -155,11 +155,11 @@ class _Run:
         finally:
             self._limit.reschedule(None if when is None else when + loop.time() - began)
 
-    async def _answer_calls(self, said: _Said, done: list[InnerCall]) -> list[dict[str, Any]]:
+    async def _answer_calls(self, reply: _Said, done: list[InnerCall]) -> list[dict[str, Any]]:
         """One message per call. Those within the limit run side by side; one that broke breaks the whole."""
         max_calls = self._agent.max_calls
         room = max_calls - self._num_calls
-        calls = said.calls[:room]
+        calls = reply.calls[:room]
         self._num_calls += len(calls)
         self._context.meter.add({"tool_calls": len(calls)})
         async with asyncio.TaskGroup() as group:
@@ -169,8 +169,8 @@ class _Run:
             if result.outcome.is_infrastructure:
                 raise ToolFailure(result.outcome, f"the agent's tool {call.name}: {result.text}")
         refusal = f"error: no more than {max_calls} calls are allowed; answer with what you have"
-        texts = [result.text for result in results] + [refusal] * len(said.calls[room:])
-        messages = [_tool_message(call, text) for call, text in zip(said.calls, texts, strict=True)]
+        texts = [result.text for result in results] + [refusal] * len(reply.calls[room:])
+        messages = [_tool_message(call, text) for call, text in zip(reply.calls, texts, strict=True)]
         return [*messages, *_shown_images(calls, results)]
 
     async def _run_call(self, call: RequestedCall, done: list[InnerCall]) -> ToolResult:
@@ -190,15 +190,15 @@ class _Run:
         done.append(InnerCall(call.id, made, result))
         return result
 
-    def _record_turn(self, said: _Said, done: Sequence[InnerCall]) -> None:
-        place = {call.id: at for at, call in enumerate(said.calls)}
+    def _record_turn(self, reply: _Said, done: Sequence[InnerCall]) -> None:
+        place = {call.id: at for at, call in enumerate(reply.calls)}
         turn = InnerTurn(
-            said.completion.text,
-            said.completion.reasoning,
-            said.completion.finish_reason,
-            said.usage,
+            reply.completion.text,
+            reply.completion.reasoning,
+            reply.completion.finish_reason,
+            reply.usage,
             tuple(sorted(done, key=lambda call: place[call.id])),
-            tuple(str(failure.kind) for failure in said.failures),
+            tuple(str(failure.kind) for failure in reply.failures),
         )
         if self._context.inner is not None:
             self._context.inner.append(turn)

@@ -90,12 +90,12 @@ class Expectation(StrictModel):
 
     @model_validator(mode="after")
     def _expects_something(self) -> Self:
-        said = [name for name in type(self).model_fields if getattr(self, name) is not None and name != "max_ms"]
-        if not said and self.max_ms is None:
+        expected = [name for name in type(self).model_fields if getattr(self, name) is not None and name != "max_ms"]
+        if not expected and self.max_ms is None:
             raise _declaration_fault(
                 "expects nothing; write one of `contains`, `equals`, `matches`, `schema`, `error`, `max_ms`"
             )
-        if self.error is not None and len(said) > 1:
+        if self.error is not None and len(expected) > 1:
             raise _declaration_fault("`error` stands alone: a failed call has no result to compare")
         return self
 
@@ -153,13 +153,13 @@ class ToolDeclaration(StrictModel):
         except ValidationError:  # told again, with its place, when the field is validated
             return data
         try:
-            said = target.described()
+            found = target.described()
         except RlfError as fault:
             raise _faults_at(("target",), str(fault)) from fault
-        if said is None:
+        if found is None:
             return data
-        told = {"description": said.description, "inputSchema": dict(said.input_schema)}
-        return {name: value for name, value in told.items() if value} | dict(data)
+        derived = {"description": found.description, "inputSchema": dict(found.input_schema)}
+        return {name: value for name, value in derived.items() if value} | dict(data)
 
     @field_validator("input_schema")
     @classmethod

@@ -77,25 +77,27 @@ async def run_samples(
 
 def shortfalls(expect: Expectation, result: ToolResult) -> list[str]:
     """What of the expectation does not hold."""
-    said = _time_shortfalls(expect, result)
+    complaints = _time_shortfalls(expect, result)
     failed = result.outcome is not Outcome.OK
     if expect.error is not None:
         if failed and expect.error in result.text:
-            return said
-        return [*said, f"expected an error with {expect.error!r}; got {result.outcome}: {result.text[:200]!r}"]
+            return complaints
+        return [*complaints, f"expected an error with {expect.error!r}; got {result.outcome}: {result.text[:200]!r}"]
     if failed:
-        return [*said, f"the call failed with {result.outcome}: {result.text}"]
+        return [*complaints, f"the call failed with {result.outcome}: {result.text}"]
     found = {
         "contains": expect.contains is None or expect.contains in result.text,
         "equals": expect.equals is None or expect.equals == result.text,
         "matches": expect.matches is None or re.search(expect.matches, result.text) is not None,
     }
-    said += [f"{key} {getattr(expect, key)!r}: got {result.text[:200]!r}" for key, holds in found.items() if not holds]
+    complaints += [
+        f"{key} {getattr(expect, key)!r}: got {result.text[:200]!r}" for key, holds in found.items() if not holds
+    ]
     if expect.output_schema is not None:
         output = ToolOutput(result.text if result.original is None else result.original, structured=result.structured)
         complaint = OutputCheck(expect.output_schema).complaint(output)
-        said += [] if complaint is None else [f"schema: {complaint}: got {result.text[:200]!r}"]
-    return said
+        complaints += [] if complaint is None else [f"schema: {complaint}: got {result.text[:200]!r}"]
+    return complaints
 
 
 def _time_shortfalls(expect: Expectation, result: ToolResult) -> list[str]:

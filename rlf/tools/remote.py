@@ -61,9 +61,9 @@ def shown_answer(completion: Completion) -> str:
 
 def unknown_names(key: str, names: Collection[str], known: Collection[str]) -> list[str]:
     """What is wrong with the names in the template of a key, given all that it can be filled in with."""
-    told = ", ".join(sorted(known)) or "none"
+    declared = ", ".join(sorted(known)) or "none"
     return [
-        f"the template in `{key}` names {name!r}{nearest(name, list(known))} (arguments: {told}); "
+        f"the template in `{key}` names {name!r}{nearest(name, list(known))} (arguments: {declared}); "
         "declare it in inputSchema, or correct the name"
         for name in sorted(set(names) - set(known))
     ]

@@ -59,8 +59,8 @@ class ArgumentCheck:
             errors = list(islice(self._validator.iter_errors(arguments), _MAX_COMPLAINTS))
         except ValueError as fault:  # too deep, or no JSON at all
             return shorten(f"arguments are not JSON: {fault}. Expected: {self.expected()}")
-        said = "; ".join(shorten(self._in_words(error), _MAX_COMPLAINT_CHARS) for error in errors)
-        return shorten(f"{said}. Expected: {self.expected()}")
+        message = "; ".join(shorten(self._in_words(error), _MAX_COMPLAINT_CHARS) for error in errors)
+        return shorten(f"{message}. Expected: {self.expected()}")
 
     def coerced(self, arguments: Any) -> dict[str, Any] | None:
         """The arguments with strings read as what their schema asks for, where that makes them valid; else None."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rlf.api.judges.serve import ServedModel, _command, _share, judges_of, serve_judges
+from rlf.api.judges.serve import ServedModel, _make_command, _share_gpus, judges_of, serve_judges
 from rlf.api.serving import listening
 from rlf.core import RlfError, RunError
 from rlf.core.supervise import descendants
@@ -128,7 +128,7 @@ def test_a_server_that_ends_is_told_with_what_it_said(
     (tmp_path / "health").write_text("ok")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "rlf.api.judges.serve._command", lambda serve, host, port, num: [sys.executable, "-c", program, str(port)]
+        "rlf.api.judges.serve._make_command", lambda serve, host, port, num: [sys.executable, "-c", program, str(port)]
     )
     served: list[ServedModel] = []
     with pytest.raises(RunError, match=f"(?s){words}"):
@@ -138,7 +138,9 @@ def test_a_server_that_ends_is_told_with_what_it_said(
 
 def test_each_server_sees_its_share_of_the_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     tell = "import os, sys; sys.exit('sees ' + os.environ['CUDA_VISIBLE_DEVICES'])"
-    monkeypatch.setattr("rlf.api.judges.serve._command", lambda serve, host, port, num: [sys.executable, "-c", tell])
+    monkeypatch.setattr(
+        "rlf.api.judges.serve._make_command", lambda serve, host, port, num: [sys.executable, "-c", tell]
+    )
     with pytest.raises(RunError, match=r"sees (2,3|5,7)$"):
         asyncio.run(serve_judges([Serve(model="m", num=2, gpus=(2, 3, 5, 7))], "127.0.0.1", 0, print))
 
@@ -154,27 +156,27 @@ def test_a_spec_says_which_judges_to_serve(tmp_path: Path) -> None:
 
 
 def test_gpus_are_shared_out_evenly() -> None:
-    assert [list(_share((4, 5, 6, 7), number, 2)) for number in range(2)] == [[4, 5], [6, 7]]
-    assert list(_share((), 0, 2)) == []
+    assert [list(_share_gpus((4, 5, 6, 7), number, 2)) for number in range(2)] == [[4, 5], [6, 7]]
+    assert list(_share_gpus((), 0, 2)) == []
     with pytest.raises(RlfError, match="3 GPUs for 2 servers"):
-        _share((0, 1, 2), 0, 2)
+        _share_gpus((0, 1, 2), 0, 2)
 
 
 def test_vllm_serves_where_it_is_installed_and_never_a_builtin_model(monkeypatch: pytest.MonkeyPatch) -> None:
     serve = Serve(model="org/model", args=("--max-model-len", "8192"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RlfError, match=r"serve\.args: --max-model-len 8192 is for `vllm serve`"):
-        _command(serve, "127.0.0.1", 8100, 0)
+        _make_command(serve, "127.0.0.1", 8100, 0)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name == "vllm" else None)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.29.0")
-    command = _command(serve, "127.0.0.1", 8100, 2)
+    command = _make_command(serve, "127.0.0.1", 8100, 2)
     assert command[1:5] == ["-m", "vllm.entrypoints.cli.main", "serve", "org/model"]
     assert command[5:] == [
         *("--served-model-name", "org/model", "--host", "127.0.0.1", "--port", "8100"),
         *("--middleware", "rlf.core.visitors.VisitorGuard"),
         *("--tensor-parallel-size", "2", "--max-model-len", "8192"),
     ]
-    own = _command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)
+    own = _make_command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)
     assert own[1:4] == ["-m", "rlf", "serve"] and "--strict" in own
 
 
@@ -186,5 +188,5 @@ def test_a_vllm_whose_package_has_another_name_is_started_without_its_command_li
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setattr("importlib.metadata.version", not_called_vllm)
-    command = _command(Serve(model="org/model"), "127.0.0.1", 8100, 0)
+    command = _make_command(Serve(model="org/model"), "127.0.0.1", 8100, 0)
     assert command[1:5] == ["-m", "vllm.entrypoints.openai.api_server", "--model", "org/model"]

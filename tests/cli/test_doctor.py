@@ -90,6 +90,6 @@ def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkey
 
 def test_a_home_that_cannot_be_written_is_seen(monkeypatch, tmp_path):
     monkeypatch.setattr("rlf.api.doctor.findings.os.access", lambda path, mode: False)
-    monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (findings._home,))
+    monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (findings._check_home,))
     (found,) = examine(tmp_path).findings
     assert (found.name, found.status) == ("home", Status.WARN)

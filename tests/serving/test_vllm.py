@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.serve import _parser, serve_by_vllm, used_as_trained
+from rlf.api.serve import _vllm_parser, serve_by_vllm, used_as_trained
 from rlf.core import RlfError
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.serving.settings import ServeSettings
@@ -40,7 +40,7 @@ def arguments() -> list[str]:
 
 def test_vllm_reads_calls_by_its_parser_of_the_models_format(tmp_path: Path) -> None:
     with used_as_trained("builtin:tiny", [], [], tmp_path) as used:
-        assert _parser(used) == "hermes"
+        assert _vllm_parser(used) == "hermes"
     assert "--tool-call-parser" not in as_trained("", num_slots=64)
     assert arguments()[-5:] == ["--return-tokens-as-token-ids", "--generation-config", "vllm", "--max-num-seqs", "64"]
 

@@ -47,7 +47,7 @@ class Conversation:
         Raises:
             RlfError: the conversation is full, or the model cannot be shown an image.
         """
-        return await self._say(message_with(text, images))
+        return await self._send_message(message_with(text, images))
 
     async def retry(self) -> Trajectory:
         """Lets the model answer the last message again, with another seed."""
@@ -56,7 +56,7 @@ class Conversation:
         last = self._exchanges[-1]
         self.undo()
         try:
-            return await self._say(last.message)
+            return await self._send_message(last.message)
         except BaseException:
             self._exchanges.append(last)
             raise
@@ -84,7 +84,7 @@ class Conversation:
         """Gives back what tools hold."""
         await self.tools.end()
 
-    async def _say(self, message: Message) -> Trajectory:
+    async def _send_message(self, message: Message) -> Trajectory:
         before = self._exchanges[-1].after if self._exchanges else None
         again = self._is_stale
         if again:

@@ -57,7 +57,7 @@ class Session:
         """
         if target.spec.env is not None:
             raise RlfError(f"{target.name}: its spec has a world (`env`). Play it with `rlf env play`.")
-        self._open = partial(_conversation, target, show, notify, greedy=greedy)
+        self._open = partial(_open_conversation, target, show, notify, greedy=greedy)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rlf-chat", daemon=True)
         self._stop: asyncio.Event | None = None
@@ -66,16 +66,16 @@ class Session:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop)
+        self._living = asyncio.run_coroutine_threadsafe(self._run_life(), self._loop)
         try:
             self.conversation = self._opened.result()
         except BaseException:
-            self._end()
+            self._end_life()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._end()
+        self._end_life()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work comes to. Ctrl-C cancels it, and is raised when it has ended or at a second Ctrl-C."""
@@ -95,7 +95,7 @@ class Session:
             ended.wait(_END_S)
             raise
 
-    async def _live(self) -> None:
+    async def _run_life(self) -> None:
         """Opens everything, waits, and closes it, all in one task."""
         self._stop = asyncio.Event()
         try:
@@ -108,7 +108,7 @@ class Session:
                 raise
             self._opened.set_exception(error)
 
-    def _end(self) -> None:
+    def _end_life(self) -> None:
         if self._stop is not None and self._living is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._living.exception()
@@ -118,7 +118,7 @@ class Session:
 
 
 @asynccontextmanager
-async def _conversation(
+async def _open_conversation(
     target: Target, show: Show, notify: Callable[[str, str], None], *, greedy: bool
 ) -> AsyncIterator[Conversation]:
     if target.endpoint is not None:

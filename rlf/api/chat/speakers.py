@@ -90,7 +90,7 @@ class ShownTools:
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
         """Runs and shows one call."""
         self.show(Called(call))
-        result = await self.tools.invoke(call, trajectory_id=self._id)
+        result = await self.tools.invoke(call, trajectory_id=self._trajectory_id)
         self.show(Returned(CallRecord(call, result)))
         return result
 
@@ -99,11 +99,11 @@ class ShownTools:
 
     async def end(self) -> None:
         """Gives back what tools hold for the conversation; later calls begin with a new state."""
-        await self.tools.end_trajectory(self._id)
+        await self.tools.end_trajectory(self._trajectory_id)
         self._number += 1
 
     @property
-    def _id(self) -> str:
+    def _trajectory_id(self) -> str:
         return f"chat/{self._number}"
 
 
@@ -126,15 +126,15 @@ class ShownHost:
     async def sample(self, request: SampleRequest) -> Sample:
         """Samples one turn, showing the text up to its first call."""
         turn = ShownTurn(self.show, self.chat.find_call)
-        sample = await self.host.sample(request, lambda sample: turn.grow(self._text(sample)))
-        turn.grow(self._text(sample), is_over=True)
+        sample = await self.host.sample(request, lambda sample: turn.grow(self._turn_text(sample)))
+        turn.grow(self._turn_text(sample), is_over=True)
         chat, is_cut = self.chat.after(request.tokens), sample.finish is Finish.LENGTH
         parsed = chat.parse(self.chat.decode(sample.tokens), truncated=is_cut)
         for failure in parsed.failures if parsed.answer is None else ():
             turn.correct(failure.raw, failure.message)
         return sample
 
-    def _text(self, sample: Sample) -> str:
+    def _turn_text(self, sample: Sample) -> str:
         """A turn's text, without the token that ends it."""
         text = self.chat.decode(sample.tokens)
         for ending in (self.chat.decode([token]) for token in self.chat.stop_token_ids):
@@ -195,18 +195,18 @@ class TokenSpeaker:
                 "this model takes text only. Show images to a vision-language model (VLM) with --endpoint and --model."
             )
         if before is None:
-            return await self._play(Rollout(f"chat/{seed}", task, 0, seed), self.setting.limits)
-        earlier = self._heard(before.trajectory, task.messages[-1].content)
+            return await self._play_rollout(Rollout(f"chat/{seed}", task, 0, seed), self.setting.limits)
+        earlier = self._add_user_message(before.trajectory, task.messages[-1].content)
         prefix = Prefix(earlier, len(earlier.turns), replays_calls=again)
         rollout = Rollout(f"chat/{seed}", earlier.task, 0, seed, prefix)
-        return await self._play(rollout, self._limits(earlier))
+        return await self._play_rollout(rollout, self._answer_limits(earlier))
 
-    async def _play(self, rollout: Rollout, limits: Limits) -> Spoken:
+    async def _play_rollout(self, rollout: Rollout, limits: Limits) -> Spoken:
         setting = replace(self.setting, limits=limits)
         setting.open([rollout.id])
         return Spoken(await setting.play(rollout))
 
-    def _heard(self, trajectory: Trajectory, text: str) -> Trajectory:
+    def _add_user_message(self, trajectory: Trajectory, text: str) -> Trajectory:
         """A trajectory after whose last turn the user speaks."""
         if not trajectory.turns:
             raise RlfError("there is no room for an answer. /undo takes your last message back.")
@@ -227,7 +227,7 @@ class TokenSpeaker:
             answer=None,
         )
 
-    def _limits(self, earlier: Trajectory) -> Limits:
+    def _answer_limits(self, earlier: Trajectory) -> Limits:
         """Those of one answer, counted from the end of the conversation before."""
         limits, turns = self.setting.limits, earlier.turns
         num_failed = sum(bool(turn.failures and not turn.calls) for turn in turns)

@@ -28,10 +28,10 @@ class SandboxAttacks:
 
 def run_attacks(on_result: Callable[[AttackResult], None]) -> SandboxAttacks:
     """Runs every attack at every level that is there and says that it stops it; reports each result as it comes."""
-    return SandboxAttacks(tuple(asyncio.run(_run(on_result))))
+    return SandboxAttacks(tuple(asyncio.run(_run_levels(on_result))))
 
 
-async def _run(on_result: Callable[[AttackResult], None]) -> list[AttackResult]:
+async def _run_levels(on_result: Callable[[AttackResult], None]) -> list[AttackResult]:
     results = []
     for level in [report.level for report in await probe() if report.available]:
         async for result in run_battery(level):

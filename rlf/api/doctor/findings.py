@@ -68,10 +68,10 @@ class Examination:
 
 def examine(runs_folder: Path) -> Examination:
     """Looks at Python, packages, processor, memory, disk, GPU, the lineage, git and the sandbox. Changes nothing."""
-    return Examination(tuple(finding for check in CHECKS for finding in _findings(check, runs_folder)))
+    return Examination(tuple(finding for check in CHECKS for finding in _find_safely(check, runs_folder)))
 
 
-def _findings(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> Iterator[Finding]:
+def _find_safely(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> Iterator[Finding]:
     """A check's findings; where the machine's limits end it, that is the finding."""
     try:
         yield from check(runs_folder)
@@ -85,14 +85,14 @@ def _findings(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> 
         yield Finding(name, Status.FAIL, f"could not be examined: {why}", fix)
 
 
-def _home(_: Path) -> Iterator[Finding]:
+def _check_home(_: Path) -> Iterator[Finding]:
     folder = next(path for path in (Path.home(), *Path.home().parents) if path.exists())
     if not os.access(folder, os.W_OK):
         fix = "Set HOME, and HF_HOME for models, to folders that can be written."
         yield Finding("home", Status.WARN, f"{folder} cannot be written to: caches are not kept", fix)
 
 
-def _python(_: Path) -> Iterator[Finding]:
+def _check_python(_: Path) -> Iterator[Finding]:
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if tuple(map(int, platform.python_version_tuple()[:2])) >= _MIN_PYTHON:
         yield Finding("python", Status.OK, found)
@@ -100,12 +100,12 @@ def _python(_: Path) -> Iterator[Finding]:
         yield Finding("python", Status.FAIL, found, "Install Python 3.11 or later and make a new environment.")
 
 
-def _packages(_: Path) -> Iterator[Finding]:
+def _check_packages(_: Path) -> Iterator[Finding]:
     from packaging.requirements import Requirement
 
     wanted = [Requirement(text) for text in requires("rlf") or ()]
     for requirement in (item for item in wanted if item.marker is None or item.marker.evaluate()):
-        yield package_finding(requirement.name, str(requirement.specifier), _version(requirement.name))
+        yield package_finding(requirement.name, str(requirement.specifier), _find_version(requirement.name))
 
 
 def package_finding(name: str, pin: str, found: str | None) -> Finding:
@@ -120,27 +120,27 @@ def package_finding(name: str, pin: str, found: str | None) -> Finding:
     return Finding(name, Status.OK, found)
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 
 
-def _processor(_: Path) -> Iterator[Finding]:
+def _check_processor(_: Path) -> Iterator[Finding]:
     usable, cores = usable_cores(), os.cpu_count() or 1
     found = f"{usable} cores" if usable == cores else f"{usable} of {cores} cores"
     fix = "Sampling, tools and update take turns on 1 core; give the process more." if usable < 2 else ""
     yield Finding("cpu", Status.WARN if fix else Status.OK, found, fix)
 
 
-def _memory(_: Path) -> Iterator[Finding]:
+def _check_memory(_: Path) -> Iterator[Finding]:
     total = machine_memory_bytes()
     fix = "" if total >= _LOW_MEMORY else "`rlf plan SPEC` says what a run takes; close what else is running."
     yield Finding("memory", Status.WARN if fix else Status.OK, f"{total / _GIB:.1f} GiB", fix)
 
 
-def _disk(runs_folder: Path) -> Iterator[Finding]:
+def _check_disk(runs_folder: Path) -> Iterator[Finding]:
     folder = next(path for path in (runs_folder.absolute(), *runs_folder.absolute().parents) if path.exists())
     yield disk_finding(folder, shutil.disk_usage(folder).free, writable=os.access(folder, os.W_OK))
 
@@ -157,7 +157,7 @@ def disk_finding(folder: Path, free_bytes: int, *, writable: bool) -> Finding:
     return Finding("disk", Status.OK, found)
 
 
-def _gpu(_: Path) -> Iterator[Finding]:
+def _check_gpu(_: Path) -> Iterator[Finding]:
     if find_spec("torch") is None:
         return  # reported among the packages
     import torch
@@ -173,7 +173,7 @@ def _gpu(_: Path) -> Iterator[Finding]:
         yield Finding("gpu", Status.OK, f"none; {default_engine().TITLE} runs on the CPU")
 
 
-def _database(runs_folder: Path) -> Iterator[Finding]:
+def _check_database(runs_folder: Path) -> Iterator[Finding]:
     found = f"SQLite {sqlite3.sqlite_version}"
     if sqlite3.sqlite_version_info[:2] < _MIN_SQLITE:
         yield Finding("database", Status.FAIL, found, "Install a Python built with SQLite 3.35 or later.")
@@ -183,12 +183,12 @@ def _database(runs_folder: Path) -> Iterator[Finding]:
         yield Finding("database", Status.OK, f"{found}; no runs in {runs_folder} yet")
         return
     try:
-        yield _lineage(file, found)
+        yield _check_lineage(file, found)
     except (RlfError, sqlite3.Error) as error:
         yield Finding("database", Status.FAIL, f"{file}: {error}", "Move the file away, or name another with --runs.")
 
 
-def _lineage(file: Path, found: str) -> Finding:
+def _check_lineage(file: Path, found: str) -> Finding:
     from rlf.api.lineage import open_lineage
     from rlf.lineage.reader import Reader
 
@@ -203,17 +203,17 @@ def _lineage(file: Path, found: str) -> Finding:
     return Finding("database", Status.OK, state)
 
 
-def _git(_: Path) -> Iterator[Finding]:
+def _check_git(_: Path) -> Iterator[Finding]:
     fix = "Install git: the lineage then names the commit that a run was made from."
     if shutil.which("git") is None:
         yield Finding("git", Status.WARN, "not found", fix)
         return
     done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10, check=False)
-    said = done.stdout.strip().removeprefix("git version ")
-    yield Finding("git", Status.OK, said) if done.returncode == 0 else Finding("git", Status.WARN, "broken", fix)
+    version = done.stdout.strip().removeprefix("git version ")
+    yield Finding("git", Status.OK, version) if done.returncode == 0 else Finding("git", Status.WARN, "broken", fix)
 
 
-def _sandbox(_: Path) -> Iterator[Finding]:
+def _check_sandbox(_: Path) -> Iterator[Finding]:
     from rlf.sandbox import probe
 
     yield sandbox_finding(asyncio.run(probe()))
@@ -237,15 +237,15 @@ def sandbox_finding(reports: Sequence[LevelReport]) -> Finding:
 
 
 CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
-    _python,
-    _packages,
-    _processor,
-    _memory,
-    _disk,
-    _home,
-    _gpu,
-    _database,
-    _git,
-    _sandbox,
+    _check_python,
+    _check_packages,
+    _check_processor,
+    _check_memory,
+    _check_disk,
+    _check_home,
+    _check_gpu,
+    _check_database,
+    _check_git,
+    _check_sandbox,
 )
 """In the order that they are reported."""

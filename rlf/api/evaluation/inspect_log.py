@@ -62,7 +62,7 @@ def log_values(reader: Reader, run_id: str, found: Evaluation) -> dict[str, Any]
     record, target = run.record, str(run.record.plan["evaluation"]["target"])
     tries = reader.trajectories(run_id, TrajectoryFilter(phase=found.mode, step=found.step))
     stored = [reader.whole(run_id, summary) for summary in tries]
-    samples = [_sample(item.scored, target) for item in stored if item is not None]
+    samples = [_show_sample(item.scored, target) for item in stored if item is not None]
     spec = record.plan["spec"]
     epochs = max((sample["epoch"] for sample in samples), default=1)
     return {
@@ -71,7 +71,7 @@ def log_values(reader: Reader, run_id: str, found: Evaluation) -> dict[str, Any]
         "eval": {
             "eval_id": f"{run_id}-{found.mode}",
             "run_id": run_id,
-            "created": _time(record.started),
+            "created": _show_time(record.started),
             "task": record.name,
             "task_id": record.plan_hash[:22],
             "dataset": {
@@ -100,15 +100,17 @@ def log_values(reader: Reader, run_id: str, found: Evaluation) -> dict[str, Any]
         "results": {
             "total_samples": len(tries),
             "completed_samples": sum(item.reward is not None for item in tries),
-            "scores": list(_scores(record, found, samples)),
+            "scores": list(_show_scores(record, found, samples)),
             "metadata": dict(found.metrics),
         },
-        "stats": {"started_at": _time(record.started), "completed_at": _time(found.finished)},
+        "stats": {"started_at": _show_time(record.started), "completed_at": _show_time(found.finished)},
         "samples": samples,
     }
 
 
-def _scores(record: RunRecord, found: Evaluation, samples: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _show_scores(
+    record: RunRecord, found: Evaluation, samples: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
     """The mean of each term, and of the first, which is success, the interval."""
     for term in record.plan["spec"]["rewards"]:
         name = term["name"]
@@ -127,11 +129,11 @@ def _scores(record: RunRecord, found: Evaluation, samples: Sequence[Mapping[str,
         }
 
 
-def _sample(scored: Scored, model: str) -> dict[str, Any]:
+def _show_sample(scored: Scored, model: str) -> dict[str, Any]:
     """One trajectory as the values of inspect's `EvalSample`."""
     trajectory, task = scored.trajectory, scored.trajectory.task
     messages = [{"role": message.role, "content": message.content} for message in task.messages]
-    said = [message for number, turn in enumerate(trajectory.turns) for message in _messages(turn, number, model)]
+    said = [message for number, turn in enumerate(trajectory.turns) for message in _show_messages(turn, number, model)]
     answer = trajectory.answer or ""
     usage = {"output_tokens": trajectory.num_sampled, "total_tokens": len(trajectory.tokens)}
     usage["input_tokens"] = usage["total_tokens"] - usage["output_tokens"]
@@ -139,10 +141,10 @@ def _sample(scored: Scored, model: str) -> dict[str, Any]:
         "id": task.id,
         "epoch": trajectory.sample_index + 1,
         "input": messages,
-        "target": _target(task.answer),
+        "target": _show_target(task.answer),
         "messages": [*messages, *said],
-        "output": {"model": model, "completion": answer, "choices": [_choice(answer, trajectory.stop)]},
-        "scores": {score.term: _score(score, answer) for score in scored.scores if score.value is not None},
+        "output": {"model": model, "completion": answer, "choices": [_show_choice(answer, trajectory.stop)]},
+        "scores": {score.term: _show_score(score, answer) for score in scored.scores if score.value is not None},
         "metadata": {
             "kind": task.kind,
             "stop": str(trajectory.stop),
@@ -162,7 +164,7 @@ def _sample(scored: Scored, model: str) -> dict[str, Any]:
     return values
 
 
-def _messages(turn: Turn, number: int, model: str) -> Iterator[dict[str, Any]]:
+def _show_messages(turn: Turn, number: int, model: str) -> Iterator[dict[str, Any]]:
     """What was sampled in a turn, and the results of its calls."""
     calls = [
         {"id": f"{number}-{place}", "function": record.call.name, "arguments": dict(record.call.arguments)}
@@ -177,16 +179,16 @@ def _messages(turn: Turn, number: int, model: str) -> Iterator[dict[str, Any]]:
         yield {"role": "user", "content": "\n".join(wrong)}
 
 
-def _choice(answer: str, stop: StopReason) -> dict[str, Any]:
+def _show_choice(answer: str, stop: StopReason) -> dict[str, Any]:
     reason = "max_tokens" if stop is StopReason.LENGTH else "stop"
     return {"message": {"role": "assistant", "content": answer, "source": "generate"}, "stop_reason": reason}
 
 
-def _score(score: Score, answer: str) -> dict[str, Any]:
+def _show_score(score: Score, answer: str) -> dict[str, Any]:
     return {"value": score.value, "answer": answer, "explanation": score.reason or None}
 
 
-def _target(answer: Any) -> str | list[str]:
+def _show_target(answer: Any) -> str | list[str]:
     if answer is None:
         return ""
     if isinstance(answer, list | tuple):
@@ -194,5 +196,5 @@ def _target(answer: Any) -> str | list[str]:
     return answer if isinstance(answer, str) else json.dumps(answer)
 
 
-def _time(seconds: float) -> str:
+def _show_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -119,7 +119,7 @@ async def play(
         spool: what was played before of the others, and where it goes on.
     """
     spec, usage = prepared.plan.spec, dict[str, dict[str, float]]()
-    async with _players(prepared, loaded, traffic, emit, usage) as (harness, player_of):
+    async with _open_players(prepared, loaded, traffic, emit, usage) as (harness, player_of):
         for mode in modes_of(harness, spec.eval.model_copy(update={"greedy": GREEDY in prepared.trial.modes})):
             if mode.name not in prepared.trial.modes or mode.name in over:
                 continue
@@ -160,16 +160,16 @@ class _Playing:
         size = self.prepared.trial.batch or max(1, len(left))
         for first in range(0, len(left), size):
             batch = left[first : first + size]
-            scored = await self._play(batch, tally, self.harness.meter.cost_usd - cost_usd)
+            scored = await self._play_batch(batch, tally, self.harness.meter.cost_usd - cost_usd)
             done |= {item.trajectory.id: item for item in scored}
             if len(scored) < len(batch):  # what an evaluation may cost is spent
                 break
         ordered = [done[rollout.id] for rollout in planned if rollout.id in done]
         result = finish_mode(ordered, self.mode, step=self.prepared.trial.step, emit=self.emit)
-        metrics = {**result.metrics, **self._more(ordered), "time/total_s": time.perf_counter() - started}
+        metrics = {**result.metrics, **self._further_metrics(ordered), "time/total_s": time.perf_counter() - started}
         return replace(result, metrics=metrics)
 
-    async def _play(self, batch: Sequence[Rollout], tally: _Tally, spent_usd: float) -> list[Scored]:
+    async def _play_batch(self, batch: Sequence[Rollout], tally: _Tally, spent_usd: float) -> list[Scored]:
         whole = self.prepared.is_logical  # only all of a batch together would be what they are again
         kept: list[Played] = []
 
@@ -197,7 +197,7 @@ class _Playing:
             self.spool.add(kept)
         return scored
 
-    def _more(self, scored: Sequence[Scored]) -> dict[str, float]:
+    def _further_metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
         """Metrics that an evaluation in training has not: pass@k of fewer samples, pass^k, what a server counted."""
         metrics: dict[str, float] = {}
         num = self.mode.num_samples
@@ -221,7 +221,7 @@ class _Playing:
 
 
 @asynccontextmanager
-async def _players(
+async def _open_players(
     prepared: Prepared, loaded: Loaded | None, traffic: Traffic, emit: EventSink, usage: dict[str, dict[str, float]]
 ) -> AsyncIterator[tuple[Harness, PlayerOf]]:
     """The harness, entered, and what plays: the model of this machine, or the one behind a server."""
@@ -258,7 +258,7 @@ async def open_text_players(
     assert endpoint is not None, f"{target.name} is on this machine"
     # The format is the server's own: a stand-in takes its place, which renders and reads nothing.
     plain = spec.model_copy(update={"chat": ChatSpec(format="hermes")})
-    harness = build_harness(plain, stand_in("hermes").tokenizer, notify, traffic, count_tokens=_about)
+    harness = build_harness(plain, stand_in("hermes").tokenizer, notify, traffic, count_tokens=_estimate_tokens)
     room = asyncio.Semaphore(spec.rollout.max_concurrency)
     text_calls = TextCalls(AUTO, harness.tools.descriptions)
     pool = await open_pool([endpoint])
@@ -286,6 +286,6 @@ async def open_text_players(
         await pool.close()
 
 
-def _about(text: str) -> int:
+def _estimate_tokens(text: str) -> int:
     """Tokens of a text, for budgets of results: about four bytes each, since the server's tokenizer is unknown."""
     return len(text.encode()) // 4 + 1

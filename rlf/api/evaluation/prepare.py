@@ -74,29 +74,29 @@ def prepare(
         _refuse_without_questions(target)
         assert target.checked is not None and target.plan is not None, f"{target.name} is not checked"
         if target.endpoint is not None:
-            asyncio.run(_reach(target.endpoint))
+            asyncio.run(_reach_endpoint(target.endpoint))
         if trial is None or not asked.is_plain:
             trial = Trial.of(target, asked)
         if asked.limit is None and target.checked.num_eval_rows > len(target.checked.inputs.evaluation):
-            notices = [*notices, _limited(target.checked)]
+            notices = [*notices, _limit_notice(target.checked)]
         yield Prepared(
             target,
             trial,
-            _lasting(target, like),
+            _lasting_plan(target, like),
             target.checked.inputs.evaluation,
             like or (_run_of(target, runs_folder) if asked.is_plain else None),
             tuple(notices),
         )
 
 
-async def _reach(endpoint: EndpointSpec) -> None:
+async def _reach_endpoint(endpoint: EndpointSpec) -> None:
     """Raises RlfError where an endpoint cannot be used, before anything is written."""
     from rlf.endpoints.pool import open_pool
 
     await (await open_pool([endpoint])).close()
 
 
-def _limited(checked: Checked) -> Notice:
+def _limit_notice(checked: Checked) -> Notice:
     num, limit = checked.num_eval_rows, len(checked.inputs.evaluation)
     return Notice("info", f"the first {limit} of {num} questions are asked (`eval.limit`); --limit {num} asks all", {})
 
@@ -138,7 +138,7 @@ def _refuse_without_questions(target: Target) -> None:
         )
 
 
-def _lasting(target: Target, like: Run | None) -> Plan:
+def _lasting_plan(target: Target, like: Run | None) -> Plan:
     """The plan as it is recorded: of a checkpoint, whose model's folder goes, it names the model that was trained."""
     assert target.plan is not None
     if target.record is None or target.model is None or Path(target.model).parent.name == target.record.id:
@@ -157,7 +157,7 @@ def _on_other_data(target: Target, path: str) -> tuple[list[str], list[Notice]]:
     source = spec.data.eval or spec.data.train
     columns = source.model_dump(exclude_defaults=True, exclude={"path", "limit"}, mode="json") | {"path": path}
     changes = [f"data.eval={json.dumps(columns)}"]
-    rows = read_rows(_resolved(path), source.config, source.split, None)
+    rows = read_rows(_resolve_path(path), source.config, source.split, None)
     if not rows or source.answer is None or missing_column(rows, source.answer) is None:
         return changes, []
     needing = [place for place, term in enumerate(spec.rewards) if term.needs_answer]
@@ -173,6 +173,6 @@ def _on_other_data(target: Target, path: str) -> tuple[list[str], list[Notice]]:
     return changes, [Notice("warning", text, {"path": path, "terms": [spec.rewards[place].name for place in needing]})]
 
 
-def _resolved(path: str) -> str:
+def _resolve_path(path: str) -> str:
     """A dataset as a spec in the current folder would name it."""
     return str(Path(path).absolute()) if Path(path).is_file() else path

@@ -93,7 +93,7 @@ def evaluate(
         prepared = [stack.enter_context(prepare(name, asked, runs_folder=runs_folder)) for name in names]
         if endpoint is not None:
             prepared.append(stack.enter_context(prepare(None, asked, runs_folder=runs_folder, endpoint=endpoint)))
-        store = stack.enter_context(_open(prepared, runs_folder))
+        store = stack.enter_context(_open_store(prepared, runs_folder))
         run_ids, originals, ends = list[str](), dict[str, str](), list[RunFinished]()
         for item in prepared:
             run_id, end = _evaluate_one(store, item, runs_folder, command, show)
@@ -112,25 +112,25 @@ def _evaluate_one(
 ) -> tuple[str, RunFinished]:
     """The id of an evaluation, and how it ended. Its model is gone from memory then."""
     loaded = load(prepared)  # before anything is written: it may fail
-    run_id, over = _register(store, prepared, runs_folder, command, show)
-    return run_id, _drive(store, run_id, prepared, loaded, over, runs_folder, show)
+    run_id, over = _register_evaluation(store, prepared, runs_folder, command, show)
+    return run_id, _drive_evaluation(store, run_id, prepared, loaded, over, runs_folder, show)
 
 
 @contextmanager
-def _open(prepared: Sequence[Prepared], runs_folder: Path) -> Iterator[Store]:
+def _open_store(prepared: Sequence[Prepared], runs_folder: Path) -> Iterator[Store]:
     with open_lineage(runs_folder, create=True, url=prepared[0].plan.spec.lineage.url) as store:
         hide_secrets(store, [item.plan for item in prepared])
         yield store
 
 
-def _register(
+def _register_evaluation(
     store: Store, prepared: Prepared, runs_folder: Path, command: Sequence[str], show: Show
 ) -> tuple[str, list[str]]:
     """The evaluation in the lineage, new or continued, with the modes of it that are over."""
     stopped = _find_stopped(store, prepared)
     if stopped is None:
         run_id, over = new_run_id(), list[str]()
-        made = _record(prepared, run_id, runs_folder, store, command)
+        made = _make_record(prepared, run_id, runs_folder, store, command)
         start_run(store, made, code_patch(), source_texts(made.files, Places.of(made, store)))
     else:
         run_id = stopped
@@ -158,7 +158,7 @@ def is_unscored(metrics: Mapping[str, float]) -> bool:
     return not metrics.get("num_questions")
 
 
-def _record(prepared: Prepared, run_id: str, runs_folder: Path, store: Store, command: Sequence[str]) -> RunRecord:
+def _make_record(prepared: Prepared, run_id: str, runs_folder: Path, store: Store, command: Sequence[str]) -> RunRecord:
     plan, target, cwd = prepared.plan, prepared.target, Path.cwd()
     files = [file for file in recorded_files(plan, cwd) if file.role != "model"]
     if target.sha256 is not None:
@@ -173,12 +173,12 @@ def _record(prepared: Prepared, run_id: str, runs_folder: Path, store: Store, co
         parent_id=None if parent is None else parent.id,
         parent_kind=None if parent is None else ParentKind.EVALUATION,
         parent_step=target.step,
-        **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd, device=_device(prepared)),
+        **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd, device=_device_name(prepared)),
         files=tuple(files),
     )
 
 
-def _device(prepared: Prepared) -> str:
+def _device_name(prepared: Prepared) -> str:
     if prepared.target.endpoint is not None:
         return "endpoint"
     import torch
@@ -186,7 +186,7 @@ def _device(prepared: Prepared) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _drive(
+def _drive_evaluation(
     store: Store,
     run_id: str,
     prepared: Prepared,

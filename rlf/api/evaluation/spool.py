@@ -50,7 +50,7 @@ class Spool:
         """What was played of these rollouts, by their ids."""
         by_id = {rollout.id: rollout for rollout in rollouts}
         found: dict[str, Played] = {}
-        for values in self._groups():
+        for values in self._read_groups():
             rollout = by_id.get(values["scored"]["trajectory"]["id"])
             if rollout is not None:
                 values["scored"]["trajectory"]["task"] = {"id": rollout.task.id, "messages": []}
@@ -65,7 +65,7 @@ class Spool:
         if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
             self.path.parent.rmdir()
 
-    def _groups(self) -> Iterator[dict[str, Any]]:
+    def _read_groups(self) -> Iterator[dict[str, Any]]:
         """The trajectories of every write that is whole."""
         if not self.path.is_file():
             return

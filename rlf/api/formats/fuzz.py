@@ -44,8 +44,8 @@ def fuzz_tools(
             left -= 1
             try:
                 chat = stand_in(name, [described])
-                reader = _reader(parser, chat.tokenizer) if parser else None
-                accepts = _accepts(tool)
+                reader = _make_reader(parser, chat.tokenizer) if parser else None
+                accepts = _make_accepts(tool)
                 tally = fuzz(chat, name, described, seed=seed, budget_s=budget_s, accepts=accepts, reader=reader)
                 found.tallies.append(tally)
                 found.foreign.extend(read_foreign(chat, name, described, accepts=accepts, reader=reader))
@@ -56,13 +56,13 @@ def fuzz_tools(
     return found
 
 
-def _accepts(tool: ToolDeclaration) -> Callable[[ToolCall], bool]:
+def _make_accepts(tool: ToolDeclaration) -> Callable[[ToolCall], bool]:
     """What the executor would run: calls of the tool's name with arguments that its schema allows."""
     check = ArgumentCheck(tool.input_schema)
     return lambda call: call.name == tool.name and check.complaint(dict(call.arguments)) is None
 
 
-def _reader(parser: str, tokenizer: object) -> Reader:
+def _make_reader(parser: str, tokenizer: object) -> Reader:
     """vLLM's parser of a name. Raises RlfError where vLLM is not installed or has no such parser."""
     if not parser.startswith(_VLLM):
         raise RlfError(f"--parser: got {parser!r}; expected vllm:NAME. Write e.g. `--parser vllm:hermes`.")

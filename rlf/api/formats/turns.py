@@ -31,7 +31,7 @@ def render_prompt(
 ) -> Prompt:
     """The prompt of a conversation. Raises RlfError for a format or model that cannot be had."""
     if model is None:
-        chat, chosen = stand_in(_known(name), tools), name
+        chat, chosen = stand_in(_check_name(name), tools), name
     else:
         chat, chosen = _of_model(model, name, tools)
     ids = chat.prompt(messages, tools)
@@ -43,19 +43,19 @@ def _of_model(model: str, name: str, tools: Sequence[ToolDescription]) -> tuple[
     from rlf.spec.looking.model_folder import model_location
 
     tokenizer = load_tokenizer(model_location(model))
-    chosen = detect_format(tokenizer)[0] if name == "auto" else _known(name)
+    chosen = detect_format(tokenizer)[0] if name == "auto" else _check_name(name)
     return FORMATS.get(chosen)(tokenizer, tools), chosen
 
 
 def parse_turn(text: str, name: str, *, truncated: bool = False, thinking_tag: str = "") -> Parsed:
     """What a format's parser makes of one sampled turn."""
-    chat = stand_in(_known(name))
+    chat = stand_in(_check_name(name))
     if thinking_tag:
         chat.name_thinking(thinking_tag)
     return chat.parse(text, truncated=truncated)
 
 
-def _known(name: str) -> str:
+def _check_name(name: str) -> str:
     if name in ("", "auto"):
         raise RlfError(f"got no chat format; expected one of {', '.join(FORMATS.names())}. Write e.g. `hermes`.")
     return name

@@ -71,22 +71,22 @@ async def serve_judges(judges: Sequence[Serve], host: str, port: int, tell: Call
     with stopping(stopped.set):
         wanted = [(serve, number) for serve in judges for number in range(serve.num)]
         ports = _free_ports(host, port, len(wanted))
-        workers = [_worker(*each, host, own) for each, own in zip(wanted, ports, strict=True)]
+        workers = [_make_worker(*each, host, own) for each, own in zip(wanted, ports, strict=True)]
         served = JudgeEndpoints(tuple(ServedModel(worker.url, worker.model) for worker in workers))
         await run_workers(workers, stopped, lambda: tell(served))
 
 
-def _worker(serve: Serve, number: int, host: str, port: int) -> Worker:
-    gpus = _share(serve.gpus, number, serve.num)
+def _make_worker(serve: Serve, number: int, host: str, port: int) -> Worker:
+    gpus = _share_gpus(serve.gpus, number, serve.num)
     # Of a model this small, threads only wait for each other.
     environment = {"OMP_NUM_THREADS": "1"} if serve.model.startswith(BUILTIN) else {}
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-    command = _command(serve, host, port, len(gpus))
+    command = _make_command(serve, host, port, len(gpus))
     return Worker(serve.model, host, port, command, start_s=serve.start_s, **environment)
 
 
-def _command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str]:
+def _make_command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str]:
     """vLLM's own server where it is installed; a builtin model is too small for it."""
     path = model_location(serve.model)
     if path != serve.model or not has_vllm():
@@ -100,7 +100,7 @@ def _command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str]:
     return vllm_server(path, serve.model, host, port, [*parallel, *serve.args])
 
 
-def _share(gpus: Sequence[int], number: int, num: int) -> Sequence[int]:
+def _share_gpus(gpus: Sequence[int], number: int, num: int) -> Sequence[int]:
     """The GPUs of one server of several. Raises RlfError where they cannot be shared out evenly."""
     if len(gpus) % num:
         raise RlfError(f"serve.gpus: {len(gpus)} GPUs for {num} servers; expected the same number for each.")

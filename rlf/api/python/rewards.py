@@ -18,7 +18,7 @@ def try_rewards(files: Files = ()) -> list[Trial]:
         files: specs and reward files; without any, every file in `reward_specs`.
     """
     with as_command():
-        return asyncio.run(scoring.try_rewards(_load(files)))
+        return asyncio.run(scoring.try_rewards(_load_files(files)))
 
 
 def score(trajectories: Sequence[Trajectory | Scored], rewards: Files, *, step: int = 1) -> list[Scored]:
@@ -30,8 +30,8 @@ def score(trajectories: Sequence[Trajectory | Scored], rewards: Files, *, step: 
     """
     plain = [each.trajectory if isinstance(each, Scored) else each for each in trajectories]
     with as_command():
-        return asyncio.run(scoring.score(_load(rewards), plain, step=step))
+        return asyncio.run(scoring.score(_load_files(rewards), plain, step=step))
 
 
-def _load(files: Files) -> list[scoring.RewardFile]:
+def _load_files(files: Files) -> list[scoring.RewardFile]:
     return scoring.load_rewards(to_paths(files))

@@ -63,29 +63,29 @@ class Rows(Sequence[T_co]):
             raise RlfError(
                 "to_pandas: pandas is not installed. Write `pip install pandas`, or use to_json()."
             ) from error
-        return pd.DataFrame(self._flat())
+        return pd.DataFrame(self._flatten_rows())
 
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table; a column whose values are of several types holds JSON texts."""
         import pyarrow as pa
 
-        flat = self._flat()
+        flat = self._flatten_rows()
         names = dict.fromkeys(name for row in flat for name in row)
-        return pa.table({name: _column([row.get(name) for row in flat]) for name in names})
+        return pa.table({name: _make_column([row.get(name) for row in flat]) for name in names})
 
-    def _flat(self) -> list[dict[str, Any]]:
-        return [dict(_flattened(row, "")) for row in self.to_json()]
+    def _flatten_rows(self) -> list[dict[str, Any]]:
+        return [dict(_flatten_row(row, "")) for row in self.to_json()]
 
 
-def _flattened(row: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+def _flatten_row(row: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
     for name, value in row.items():
         if isinstance(value, Mapping):
-            yield from _flattened(value, before if name == "metrics" else f"{before}{name}.")
+            yield from _flatten_row(value, before if name == "metrics" else f"{before}{name}.")
         else:
             yield f"{before}{name}", value
 
 
-def _column(values: list[Any]) -> pa.Array:
+def _make_column(values: list[Any]) -> pa.Array:
     import pyarrow as pa
 
     try:

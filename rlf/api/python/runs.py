@@ -138,7 +138,7 @@ class Run(Jsonable):
             return read_report(reader, self.id)
 
 
-def _of(run: RecordedRun, runs_folder: Path) -> Run:
+def _make_run(run: RecordedRun, runs_folder: Path) -> Run:
     record = run.record
     return Run(
         id=record.id,
@@ -162,7 +162,7 @@ def load_run(name: str = "latest", *, runs_folder: AnyPath = DEFAULT_RUNS) -> Ru
     """A recorded run, by its id, the beginning of one, or `latest`. Raises RlfError where none or several match."""
     folder = Path(runs_folder)
     with open_reader(folder) as reader:
-        return _of(reader.get_run(name), folder)
+        return _make_run(reader.get_run(name), folder)
 
 
 def list_runs(
@@ -207,9 +207,9 @@ def run(
     command += [] if replay is None else ["--replay", replay]
     with as_command(), stops.heeded():
         outcome = start.run(
-            files, texts, runs_folder=folder, view=_view(on_event), command=command, record=record, replay=replay
+            files, texts, runs_folder=folder, view=_make_view(on_event), command=command, record=record, replay=replay
         )
-    return _ended(outcome, folder)
+    return _ended_run(outcome, folder)
 
 
 def resume(
@@ -238,17 +238,17 @@ def resume(
         outcome = start.resume(
             name,
             runs_folder=folder,
-            view=_view(on_event),
+            view=_make_view(on_event),
             command=["rlf", "resume", name, "--runs", str(folder)],
             accept_changes=accept_changes,
             from_step=from_step,
             take_over=take_over,
             max_usd=max_usd,
         )
-    return _ended(outcome, folder)
+    return _ended_run(outcome, folder)
 
 
-def _view(on_event: Callable[[RunEvent], None] | None) -> View:
+def _make_view(on_event: Callable[[RunEvent], None] | None) -> View:
     def show(event: RunEvent) -> None:
         if on_event is not None:
             on_event(event)
@@ -256,7 +256,7 @@ def _view(on_event: Callable[[RunEvent], None] | None) -> View:
     return lambda info: show
 
 
-def _ended(outcome: RunOutcome, folder: Path) -> Run:
+def _ended_run(outcome: RunOutcome, folder: Path) -> Run:
     """The run as it ended. Raises KeyboardInterrupt where it was stopped, so that the program stops too."""
     if outcome.status is RunStatus.INTERRUPTED and outcome.spent is None:
         where = "" if str(folder) == DEFAULT_RUNS else f", runs_folder={str(folder)!r}"

@@ -73,7 +73,7 @@ class World:
         wanted = [shape for shape in dict.fromkeys(shapes) if shape not in self._played]
         texts = [self.scripts.texts(task, terms) for task in self.tasks]
         pairs = [(shape, at) for shape in wanted for at in range(len(self.tasks)) if is_played(shape, texts[at])]
-        played = await self._run(
+        played = await self._run_scripts(
             [(self.tasks[at], self.scripts.script(shape, self.tasks[at], texts[at])) for shape, at in pairs]
         )
         by_pair = dict(zip(pairs, played, strict=True))
@@ -86,9 +86,9 @@ class World:
         scripts = [
             (task, script) for task in self.tasks if (script := self.scripts.gold_script(task, terms)) is not None
         ]
-        return await self._run(scripts) if len(scripts) == len(self.tasks) else None
+        return await self._run_scripts(scripts) if len(scripts) == len(self.tasks) else None
 
-    async def _run(self, scripts: Sequence[tuple[Task, Sequence[Line]]]) -> list[Trajectory]:
+    async def _run_scripts(self, scripts: Sequence[tuple[Task, Sequence[Line]]]) -> list[Trajectory]:
         """One trajectory for each script. Raises RunError."""
         from rlf.rollout.loop import Setting, play
         from rlf.rollout.rollout import Rollout
@@ -116,7 +116,7 @@ class _Tools:
 
     def __init__(self, spec: RunSpec, executor: Executor) -> None:
         self._executor = executor
-        self.report = tuple(_played(tool) for tool in spec.tools)
+        self.report = tuple(_tool_played(tool) for tool in spec.tools)
         self._local = {tool.name for tool in spec.tools if tool.target.is_local}
         self.descriptions: tuple[ToolDescription, ...] = tuple(
             tool.description_for_model for tool in spec.tools if not tool.hidden
@@ -137,7 +137,7 @@ class _Tools:
         await self._executor.end_trajectory(trajectory_id)
 
 
-def _played(tool: ToolDeclaration) -> ToolPlayed:
+def _tool_played(tool: ToolDeclaration) -> ToolPlayed:
     name, kind = tool.name, tool.target.kind
     if tool.hidden:
         return ToolPlayed(name, kind, False, "hidden from the model")
@@ -169,7 +169,7 @@ async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
     from rlf.spec.looking.model_folder import model_location
     from rlf.training.harness import build_harness
 
-    tasks = _tasks(spec)
+    tasks = _load_tasks(spec)
     tokenizer = load_tokenizer(model_location(spec.model.path))
     harness = build_harness(spec, tokenizer, tell)
     local = [tool for tool in spec.tools if tool.target.is_local]
@@ -180,7 +180,7 @@ async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
         yield World(spec, harness, executor, tools, drawn, Scripts(harness.chat, drawn, *facts))
 
 
-def _tasks(spec: RunSpec) -> Sequence[Task]:
+def _load_tasks(spec: RunSpec) -> Sequence[Task]:
     from rlf.data import load_tasks
 
     tasks = load_tasks(**spec.data.train.model_dump(), declared=tuple(tool.name for tool in spec.tools))

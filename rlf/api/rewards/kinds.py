@@ -50,17 +50,19 @@ class ShownReward:
 
 def describe_terms(files: Sequence[RewardFile]) -> list[RewardTerm]:
     """The terms of files."""
-    return [_described(file.file, term) for file in files for term in file.terms]
+    return [_describe_term(file.file, term) for file in files for term in file.terms]
 
 
 def list_kinds() -> list[RewardKind]:
     """Every kind but `rule`, then every rule."""
-    return [RewardKind(name, _first_line(model), "rule" in model.model_fields) for name, model in _models().items()]
+    return [
+        RewardKind(name, _first_line(model), "rule" in model.model_fields) for name, model in _find_models().items()
+    ]
 
 
 def describe_kind(name: str) -> ShownReward:
     """What a kind or a rule computes, and its keys. Raises RlfError where there is none."""
-    models = _models()
+    models = _find_models()
     if name not in models:
         raise RlfError(f"no kind and no rule {name!r} (known: {', '.join(models)}). Name one of these.")
     model = models[name]
@@ -69,23 +71,23 @@ def describe_kind(name: str) -> ShownReward:
     return ShownReward(name, inspect.cleandoc(model.__doc__ or ""), tuple(facts))
 
 
-def _models() -> dict[str, type[Term]]:
+def _find_models() -> dict[str, type[Term]]:
     kinds = {name: TERM_KINDS.get(name) for name in TERM_KINDS.names() if name != "rule"}
     return {**kinds, **{name: RULES.get(name) for name in RULES.names()}}
 
 
-def _described(file: Path, term: Term) -> RewardTerm:
+def _describe_term(file: Path, term: Term) -> RewardTerm:
     kind = str(getattr(term, "rule", term.kind))
-    facts = (kind, _weight(term), _gate(term), term.required, term.stage, len(term.tests))
+    facts = (kind, _show_weight(term), _show_gate(term), term.required, term.stage, len(term.tests))
     return RewardTerm(file, term.name, *facts, _first_line(type(term)))
 
 
-def _weight(term: Term) -> str:
+def _show_weight(term: Term) -> str:
     first, later = term.weight_at(1), term.weight_at(10**9)
     return f"{first:g}" if first == later else f"{first:g} to {later:g}"
 
 
-def _gate(term: Term) -> str:
+def _show_gate(term: Term) -> str:
     required = [] if term.required is False else ["required"]
     gate = [] if term.when is None else [f"when {term.when.term}"]
     return ", ".join([*gate, *required])

@@ -93,12 +93,12 @@ def _load_file(file: Path, texts: Mapping[Path, str]) -> RewardFile:
     if root is None:
         raise SpecError(reading.faults)
     if "kind" in root.mapping:
-        return RewardFile(file, (_term(root),), (), 0)
+        return RewardFile(file, (_read_term(root),), (), 0)
     spec = compile_plan(load_spec([file], (), texts)).spec
     return RewardFile(file, spec.rewards, spec.tools, spec.seed)
 
 
-def _term(root: Node) -> Term:
+def _read_term(root: Node) -> Term:
     """The term that a reward file holds."""
     faults: list[Fault] = []
     item = interpolate(root, faults)
@@ -113,7 +113,7 @@ async def score(files: Sequence[RewardFile], trajectories: Sequence[Trajectory],
     """Trajectories with the scores of all the files' terms."""
     terms = [term for file in files for term in file.terms]
     tools = [tool for file in files for tool in file.tools]
-    async with _context(tools, files[0].seed) as context, RewardFunction(terms, context) as function:
+    async with _open_context(tools, files[0].seed) as context, RewardFunction(terms, context) as function:
         return await function.score_all(trajectories, step=step)
 
 
@@ -121,13 +121,13 @@ async def try_rewards(files: Sequence[RewardFile]) -> list[Trial]:
     """The trials of each file's terms."""
     trials = list[Trial]()
     for file in files:
-        async with _context(file.tools, file.seed) as context:
+        async with _open_context(file.tools, file.seed) as context:
             trials += [replace(trial, file=file.file) for trial in await try_terms(file.terms, context)]
     return trials
 
 
 @asynccontextmanager
-async def _context(tools: Sequence[ToolDeclaration], seed: int) -> AsyncIterator[RewardContext]:
+async def _open_context(tools: Sequence[ToolDeclaration], seed: int) -> AsyncIterator[RewardContext]:
     async with Executor(tools, seed=seed) as executor:
         yield RewardContext(executor.for_rewards, seed, notify=tell)
 
@@ -223,10 +223,10 @@ async def rescore(spec: RunSpec, saved: Saved) -> Rescoring:
 
     A penalty on the distance to a reference is left out of both, since it needs the models.
     """
-    async with _context(spec.tools, spec.seed) as context, RewardFunction(spec.rewards, context) as function:
+    async with _open_context(spec.tools, spec.seed) as context, RewardFunction(spec.rewards, context) as function:
         after = await function.score_all([item.trajectory for item in saved.trajectories], step=saved.step)
     missing = find_missing(spec.train.algorithm)
-    sides = zip(_sides(saved.trajectories, spec.train), _sides(after, spec.train), strict=True)
+    sides = zip(_make_sides(saved.trajectories, spec.train), _make_sides(after, spec.train), strict=True)
     found = [
         Rescored(scored.trajectory.id, scored.trajectory.task.id, *both)
         for scored, both in zip(after, sides, strict=True)
@@ -234,12 +234,12 @@ async def rescore(spec: RunSpec, saved: Saved) -> Rescoring:
     return Rescoring(saved.source, missing and f"no advantages: {missing}", tuple(found))
 
 
-def _sides(scored: Sequence[Scored], train: TrainSpec) -> list[ScoredSide]:
-    pairs = zip(scored, _advantages(scored, train), strict=True)
+def _make_sides(scored: Sequence[Scored], train: TrainSpec) -> list[ScoredSide]:
+    pairs = zip(scored, _compute_advantages(scored, train), strict=True)
     return [ScoredSide(each.reward, each.scores, advantage) for each, advantage in pairs]
 
 
-def _advantages(scored: Sequence[Scored], train: TrainSpec) -> list[float | None]:
+def _compute_advantages(scored: Sequence[Scored], train: TrainSpec) -> list[float | None]:
     """Mean advantage over each trajectory's sampled tokens; None where it does not count, or models are needed."""
     from rlf.training.batch import make_batch
 

@@ -28,11 +28,11 @@ def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -
     values, known = places.values(record.plan["spec"]), record.plan["origins"]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{record.id}.yaml"
-        file.write_text(json.dumps(_written(values, known)))
+        file.write_text(json.dumps(_keep_written(values, known)))
         try:
             checked = check_spec([file], overrides)
         except SpecError as error:
-            raise SpecError([_placed(fault, file, record.id, known) for fault in error.faults]) from error
+            raise SpecError([_place_fault(fault, file, record.id, known) for fault in error.faults]) from error
     own = checked.plan.origins
     origins = {key: place if place == OVERRIDE else known.get(key, f"run {record.id}") for key, place in own.items()}
     inputs = [item for item in checked.plan.files if item.role not in YAML_ROLES]
@@ -40,22 +40,22 @@ def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -
     return replace(checked, plan=plan)
 
 
-def _placed(fault: Fault, file: Path, run_id: str, known: Mapping[str, str]) -> Fault:
+def _place_fault(fault: Fault, file: Path, run_id: str, known: Mapping[str, str]) -> Fault:
     """A fault where the run's files have it, and not in the file that holds its plan for a moment."""
     if Path(fault.place.file).name != file.name:
         return fault
     return Fault(Place(known.get(fault.path, f"run {run_id}")), fault.path, fault.message)
 
 
-def _written(value: Any, origins: Collection[str], path: KeyPath = ()) -> Any:
+def _keep_written(value: Any, origins: Collection[str], path: KeyPath = ()) -> Any:
     """What of a stored spec was written, without defaults: some keys are faults where nothing reads them."""
     if path and not any(key.startswith((f"{dotted(path)}.", f"{dotted(path)}[")) for key in origins):
         return value
     if isinstance(value, dict):
         items = [(key, child, (*path, key)) for key, child in value.items()]
-        return {key: _written(child, origins, at) for key, child, at in items if _is_written(dotted(at), origins)}
+        return {key: _keep_written(child, origins, at) for key, child, at in items if _is_written(dotted(at), origins)}
     if isinstance(value, list):
-        return [_written(child, origins, (*path, number)) for number, child in enumerate(value)]
+        return [_keep_written(child, origins, (*path, number)) for number, child in enumerate(value)]
     return value
 
 

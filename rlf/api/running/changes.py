@@ -87,7 +87,7 @@ def as_they_are(plan: Plan, places: Places) -> Plan:
 
 def _hash_now(file: InputFile, places: Places) -> str | None:
     place = None if file.role in YAML_ROLES else places.file(file.role, file.path)
-    return None if place is None else _hash(file.role, place)
+    return None if place is None else _hash_input(file.role, place)
 
 
 def change_notices(changes: Sequence[InputChange], step: int) -> Iterator[Notice]:
@@ -117,7 +117,7 @@ def accept(store: Store, record: RunRecord, changes: Sequence[InputChange], plac
         accept_changes(store, record.id, rows, source_texts(files, places))
 
 
-def _describe(changes: Sequence[InputChange]) -> str:
+def _describe_changes(changes: Sequence[InputChange]) -> str:
     """The changes as lines of text, each with the lines that changed."""
     parts = [[f"  {change.words}", *(f"    {line}" for line in change.lines[:_SHOWN_LINES])] for change in changes]
     for change, lines in zip(changes, parts, strict=True):
@@ -134,9 +134,9 @@ class InputsChanged(RlfError):
         used = [change for change in changes if change.used]
         unused = [change for change in changes if not change.used]
         count = f"{len(used)} input{'' if len(used) == 1 else 's'} changed since the run recorded them"
-        parts = [f"run {run_id}: {count}:\n{_describe(used)}"]
+        parts = [f"run {run_id}: {count}:\n{_describe_changes(used)}"]
         if unused:
-            parts.append(f"Not used, for the run keeps what it started with:\n{_describe(unused)}")
+            parts.append(f"Not used, for the run keeps what it started with:\n{_describe_changes(unused)}")
         parts.append(
             f"Restore them; or continue with them after step {step}: `rlf resume {run_id} --accept-changes`; or start "
             f"a child run: `rlf runs fork {run_id}@{step}`."
@@ -155,7 +155,11 @@ def _changed_files(files: Sequence[FileRecord], plan: Plan | None, places: Place
     computed = [file for file in files if places.file(file.role, file.path) is None]
     for file in files:
         place = places.file(file.role, file.path)
-        if place is not None and (now := _hash(file.role, place)) != file.sha256 and not _is_as_before(file, place):
+        if (
+            place is not None
+            and (now := _hash_input(file.role, place)) != file.sha256
+            and not _is_as_before(file, place)
+        ):
             code_changed |= file.role == "code"
             yield InputChange(file.role, file.path, file.sha256, now)
     if plan is None or not computed:
@@ -169,7 +173,7 @@ def _changed_files(files: Sequence[FileRecord], plan: Plan | None, places: Place
             yield InputChange(file.role, file.path, file.sha256, now)
 
 
-def _hash(role: str, place: Path) -> str:
+def _hash_input(role: str, place: Path) -> str:
     if role in YAML_ROLES:
         return hash_bytes(place.read_bytes()) if place.is_file() else ""
     return identity(place) or ""
@@ -191,14 +195,14 @@ def _changed_packages(
         if name != "rlf" and old != new:
             yield InputChange("package", name, old, new)
     change, patch = accepted.get(("rlf", "rlf")), code_patch()
-    old = _code(record.code_version, record.patch_sha256) if change is None else change.sha256
+    old = _code_words(record.code_version, record.patch_sha256) if change is None else change.sha256
     redact = reader.store.redactor.text
-    new = _code(code_version(), None if patch is None else hash_bytes(redact(patch).encode()))
+    new = _code_words(code_version(), None if patch is None else hash_bytes(redact(patch).encode()))
     if not same_code(old, new):
         yield InputChange("rlf", "rlf", old, new)
 
 
-def _code(version: str, patch_sha256: str | None) -> str:
+def _code_words(version: str, patch_sha256: str | None) -> str:
     """rlf's code: its version, and the hash of what it differs by from its commit."""
     return version if patch_sha256 is None else f"{version} {patch_sha256}"
 

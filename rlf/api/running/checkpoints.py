@@ -51,12 +51,12 @@ def damaged_checkpoints(reader: Reader) -> Iterator[str]:
 def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
     """What is wrong with a checkpoint, in words; None where it is whole, or on a disk that is not seen from here."""
     try:
-        return recorded_engine(record).find_damage(_place(record, saved), saved.sha256)
+        return recorded_engine(record).find_damage(_checkpoint_path(record, saved), saved.sha256)
     except RlfError as error:
         return str(error)
 
 
-def _place(record: RunRecord, saved: Checkpoint) -> Path:
+def _checkpoint_path(record: RunRecord, saved: Checkpoint) -> Path:
     """Where a checkpoint is. Raises RlfError where its path leads out of the folder that the run saves in."""
     folder = Path(record.folder)
     if folder.name != check_run_id(record.id):
@@ -82,7 +82,7 @@ def choose_start(reader: Reader, record: RunRecord, wanted: int | None = None) -
             break
         skipped.append(f"step {saved.step}: {damage}: {saved.path}")
     found = kept[-len(skipped) - 1] if len(skipped) < len(kept) else None
-    place = None if found is None else _place(record, found)
+    place = None if found is None else _checkpoint_path(record, found)
     start = Start(0 if found is None else found.step, place, tuple(skipped))
     if len(skipped) > 1 or (skipped and found is None):
         raise RlfError(_too_far(record, start, kept[-1].step))
@@ -100,7 +100,7 @@ def _start_at(record: RunRecord, kept: Sequence[Checkpoint], wanted: int) -> Sta
             f"run {record.id}: the checkpoint of step {wanted}: {damage}. Checkpoints are kept of steps: {there}; 0 is "
             "the beginning of the run. Name one of these."
         )
-    return Start(wanted, _place(record, saved), named=True)
+    return Start(wanted, _checkpoint_path(record, saved), named=True)
 
 
 def _too_far(record: RunRecord, start: Start, newest: int) -> str:

@@ -99,7 +99,7 @@ class NowWriter:
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="now", daemon=True)
+        self._thread = threading.Thread(target=self._write_until_ended, name="now", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -113,7 +113,7 @@ class NowWriter:
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
 
-    def _write(self) -> None:
+    def _write_until_ended(self) -> None:
         written, draft = None, self._file.with_suffix(".draft")
         while not self._ended.wait(_EVERY_S):
             now = look_now()

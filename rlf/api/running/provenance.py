@@ -136,7 +136,7 @@ def made_here(
     return {
         "id": run_id,
         "code_version": code_version(),
-        "host": _host(device, threads),
+        "host": _describe_host(device, threads),
         "packages": packages(),
         "command": shlex.join(command),
         "folder": str(folder.resolve()),
@@ -147,7 +147,7 @@ def made_here(
 
 def code_version() -> str:
     """rlf's version, with the commit and `+dirty` when it runs from a git checkout."""
-    commit, changes = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "--", "rlf")
+    commit, changes = _run_git("rev-parse", "--short=12", "HEAD"), _run_git("status", "--porcelain", "--", "rlf")
     if commit is None or changes is None:
         return rlf.__version__
     return f"{rlf.__version__}-{commit}{'+dirty' if changes else ''}"
@@ -158,13 +158,13 @@ def same_code(old: str, new: str) -> bool:
     commits = [version.partition("-")[2] for version in (old, new)]
     return old == new or (
         all(_COMMIT.fullmatch(commit) for commit in commits)
-        and _git("diff", "--quiet", *commits, "--", "rlf") is not None
+        and _run_git("diff", "--quiet", *commits, "--", "rlf") is not None
     )
 
 
 def code_patch() -> str | None:
     """What rlf's code differs by from its commit, as a patch; None where it does not or there is no checkout."""
-    patch = _git("diff", "HEAD", "--", "rlf")
+    patch = _run_git("diff", "HEAD", "--", "rlf")
     return patch[:_MAX_PATCH_CHARS] if patch else None
 
 
@@ -181,7 +181,7 @@ def packages() -> dict[str, str]:
     return found
 
 
-def _host(device: str, threads: int) -> dict[str, Any]:
+def _describe_host(device: str, threads: int) -> dict[str, Any]:
     """The machine, and how much of it torch uses."""
     return {
         "name": platform.node(),
@@ -193,7 +193,7 @@ def _host(device: str, threads: int) -> dict[str, Any]:
     }
 
 
-def _git(*arguments: str) -> str | None:
+def _run_git(*arguments: str) -> str | None:
     """What git prints about rlf's checkout; None where rlf does not run from one, or git fails."""
     folder = Path(rlf.__file__).resolve().parents[1]
     if not (folder / ".git").exists():

@@ -45,10 +45,10 @@ def find_replay(name: str, runs_folder: Path) -> Replay:
         return read_tape(path)
     with open_reader(runs_folder) as reader:
         run_id = reader.get_run(name).record.id
-        return Tape(_calls(reader, run_id))
+        return Tape(_recorded_calls(reader, run_id))
 
 
-def _calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall, ToolResult]]:
+def _recorded_calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall, ToolResult]]:
     """Every call that reached the executor in a trajectory that counts, in the order of its trajectory."""
     for summary in reader.trajectories(run_id):
         if summary.phase == INTERRUPTED:

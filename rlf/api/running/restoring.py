@@ -62,9 +62,9 @@ class Places:
         never taken from the original.
         """
         roots = [root for root in (self.home, self.project) if root is not None]
-        return self._moved(path) if any(path.is_relative_to(root) for root in roots) else path
+        return self._moved_path(path) if any(path.is_relative_to(root) for root in roots) else path
 
-    def _moved(self, path: Path) -> Path:
+    def _moved_path(self, path: Path) -> Path:
         """Where a path is if it was moved with the runs folder."""
         if self.home is None or self.base is None or self.home == self.base:
             return path
@@ -76,7 +76,7 @@ class Places:
             return False
         if os.path.commonpath([self.home, file]) == file.anchor:  # nothing but the root in common
             return False
-        moved = self._moved(file)  # the file itself where it is as far from the old lineage as from the new one
+        moved = self._moved_path(file)  # the file itself where it is as far from the old lineage as from the new one
         return moved != Path(os.path.normpath(file)) and os.path.exists(moved)  # noqa: PTH110 - Path.exists raises on long texts
 
     def file(self, role: str, path: str) -> Path | None:

@@ -60,23 +60,25 @@ class SignalWatch:
         self._evaluated = True
         signal = evaluation_signal(event.trajectories)
         place = f"{event.mode} evaluation after step 0"
-        return self._notice(signal, event.trajectories, self._held_out, place, event.mode, 0)
+        return self._make_notice(signal, event.trajectories, self._held_out, place, event.mode, 0)
 
     def after_step(self, event: StepFinished) -> tuple[list[Notice], Alarm | None]:
         """The notices of a step, and the alarm that ends the run where that is wanted."""
-        notices = self._schedule(event)
+        notices = self._schedule_notices(event)
         signal = step_signal(event.metrics, by_group=self._by_group)
         is_solved = signal is Signal.NO_DIFFERENCE and event.metrics.get("success", 0.0) >= SOLVED
         if signal is Signal.SOME or (is_solved and self._had_signal) or not event.trajectories:
             self._had_signal = self._had_signal or signal is Signal.SOME
             self._since = self._kinds = None
             return notices, None
-        diagnosis = self._notice(signal, event.trajectories, self._training, f"step {event.step}", "train", event.step)
+        diagnosis = self._make_notice(
+            signal, event.trajectories, self._training, f"step {event.step}", "train", event.step
+        )
         if diagnosis is not None:
             notices.append(diagnosis)
-        return notices, self._alarm(signal, event)
+        return notices, self._make_alarm(signal, event)
 
-    def _alarm(self, signal: Signal, event: StepFinished) -> Alarm | None:
+    def _make_alarm(self, signal: Signal, event: StepFinished) -> Alarm | None:
         if signal is Signal.NO_SUCCESS:
             self._since = None
             return None
@@ -87,7 +89,7 @@ class SignalWatch:
         shown = tuple(range(min(5, len(event.trajectories))))
         return Alarm("on_no_signal", text, Action.STOP, event.step, self._since, 0.0, shown)
 
-    def _notice(
+    def _make_notice(
         self, signal: Signal, scored: Sequence[Scored], setting: Setting, place: str, phase: str, step: int
     ) -> Notice | None:
         if signal is Signal.SOME:
@@ -105,16 +107,16 @@ class SignalWatch:
             f"Look: {command}",
         ]
         data = {"signal": signal, "phase": phase, "step": step, "trajectory": found.k, "command": command}
-        return Notice("warning", self._redact("\n  ".join(filter(None, parts))), data | self._data(found))
+        return Notice("warning", self._redact("\n  ".join(filter(None, parts))), data | self._notice_data(found))
 
-    def _data(self, found: Diagnosis) -> dict[str, Any]:
+    def _notice_data(self, found: Diagnosis) -> dict[str, Any]:
         causes = [
             {"kind": cause.kind, "seen": self._redact(cause.seen), "advice": cause.advice, "trajectory": cause.shows}
             for cause in found.causes
         ]
         return {"figures": found.figures, "causes": causes, "example": self._redact(found.example)}
 
-    def _schedule(self, event: StepFinished) -> list[Notice]:
+    def _schedule_notices(self, event: StepFinished) -> list[Notice]:
         """Once: that sampling stood still for tools that `schedule: logical` waits for."""
         lost_s, generate_s = event.metrics.get("time/schedule_s", 0.0), event.metrics.get("time/generate_s", 0.0)
         if self._told_schedule or not generate_s or lost_s < _SCHEDULE_SHARE * generate_s:

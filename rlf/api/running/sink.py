@@ -49,13 +49,13 @@ class RunSink:
                 notices, alarm = self._signals.after_step(event)
                 for notice in notices:
                     self(notice)
-                self._heed([*self._watch.after(event), *([] if alarm is None else [alarm])])
+                self._act_on_alarms([*self._watch.after(event), *([] if alarm is None else [alarm])])
             case EvaluationFinished():
                 diagnosis = self._signals.after_evaluation(event)
                 if diagnosis is not None:
                     self(diagnosis)
 
-    def _heed(self, alarms: Sequence[Alarm]) -> None:
+    def _act_on_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Reports alarms, then does what the gravest of them asks for."""
         for alarm in alarms:
             data = {"guard": alarm.guard, "step": alarm.step, "since": alarm.since, "value": alarm.value}

@@ -113,12 +113,12 @@ def start(
         hide_secrets(store, [plan])
         signals = SignalWatch(plan.spec, run_id, runs_folder, store.redactor.text)
         sink = RunSink(plan.spec, signals, open_budget(plan, is_played=played is not None))
-        engine = _open(placed, folder, sink, store, folder / RECORDING if record else None, played)
+        engine = _open_engine(placed, folder, sink, store, folder / RECORDING if record else None, played)
         sink.opening = [*placed.notices, certificate_notice(plan.spec, engine.chat, runs_folder)]
         sink.opening += page_notices(plan.spec, runs_folder)
         if parent is not None and parent.start is not None:
             sink.opening.insert(0, _start_from(parent.start, engine_of(plan.spec), engine, folder))
-        info = _info(plan, run_id, folder, engine)
+        info = _run_info(plan, run_id, folder, engine)
         made = RunRecord(
             name=plan.spec.name,
             engine=plan.spec.engine.kind,
@@ -194,11 +194,11 @@ def resume(
         budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
         sink = RunSink(plan.spec, signals, budget)
         recording = folder / RECORDING
-        engine = _open(Placed(plan), folder, sink, store, recording if recording.is_file() else None, played)
+        engine = _open_engine(Placed(plan), folder, sink, store, recording if recording.is_file() else None, played)
         engine.go_back(start_at, stored.last_step)
         begin_resume(store, record.id, engine.step, take_over=take_over)
         accept(store, record, changes, places, step=engine.step)
-        info = replace(_info(plan, record.id, folder, engine), resumed=True, costs_usd=costs)
+        info = replace(_run_info(plan, record.id, folder, engine), resumed=True, costs_usd=costs)
         text = f"resumed after step {engine.step}: {shlex.join(command)}"
         certificate = certificate_notice(plan.spec, engine.chat, runs_folder)
         skipped = [Notice("warning", f"damaged checkpoint skipped: {line}", {}) for line in start_at.skipped]
@@ -225,7 +225,7 @@ def _with_its_secrets(plan: Plan) -> Plan:
     return plan
 
 
-def _open(
+def _open_engine(
     placed: Placed, folder: Path, sink: RunSink, store: Store, record: Path | None, played: Replay | None
 ) -> EngineRun:
     plan, engine = placed.plan, engine_of(placed.plan.spec)
@@ -237,7 +237,7 @@ def _open(
     return engine.open(Opening(plan, inputs, folder, sink, sink.flush, traffic, placed.place))
 
 
-def _info(plan: Plan, run_id: str, folder: Path, engine: EngineRun) -> RunInfo:
+def _run_info(plan: Plan, run_id: str, folder: Path, engine: EngineRun) -> RunInfo:
     return RunInfo(
         run_id=run_id,
         name=plan.spec.name,

@@ -111,7 +111,7 @@ def run_sweep(
     base = ["rlf", "run", *map(str, files), *overrides]
     with open_lineage(runs_folder, create=True, url=plans[0].spec.lineage.url) as store:
         hide_secrets(store, plans)
-        record = _record(plans, members, base, runs_folder, command, store)
+        record = _make_record(plans, members, base, runs_folder, command, store)
         start_run(store, record, texts=source_texts(record.files, Places.of(record, store)))
 
         def work(member: Member) -> RunOutcome:
@@ -123,7 +123,7 @@ def run_sweep(
                 parent=Parent(record.id, ParentKind.SWEEP),
             )
 
-        return _drive(store, record.id, members, work, watcher, {})
+        return _drive_sweep(store, record.id, members, work, watcher, {})
 
 
 def resume_sweep(
@@ -186,7 +186,7 @@ def resume_sweep(
             for number, item in enumerate(planned, start=1)
             if (begun := run_by_hash.get(item["plan_hash"])) is not None and begun.status is RunStatus.FINISHED
         }
-        return _drive(store, sweep_id, members, work, watcher, done)
+        return _drive_sweep(store, sweep_id, members, work, watcher, done)
 
 
 def is_sweep(name: str, runs_folder: Path) -> bool:
@@ -202,7 +202,7 @@ def _is_of(run: Run, sweep_id: str) -> bool:
     return run.record.parent_id == sweep_id and run.record.parent_kind is ParentKind.SWEEP
 
 
-def _drive(
+def _drive_sweep(
     store: Store,
     sweep_id: str,
     members: Sequence[Overrides],
@@ -219,7 +219,7 @@ def _drive(
             for number, own in enumerate(members, start=1):
                 if lost:
                     raise lost[0]
-                outcomes.append(done.get(number) or _member(Member(number, len(members), own), work, watcher))
+                outcomes.append(done.get(number) or _run_member(Member(number, len(members), own), work, watcher))
                 if not _is_over(outcomes[-1]):
                     break
             else:
@@ -230,11 +230,13 @@ def _drive(
     finally:
         finished = sum(outcome.status is RunStatus.FINISHED for outcome in outcomes)
         with Recorder(store, sweep_id) as recorder:
-            recorder(RunFinished(status, finished, _reason(status, outcomes, len(members), finished)))
+            recorder(RunFinished(status, finished, _explain_end(status, outcomes, len(members), finished)))
     return SweepOutcome(sweep_id, status, len(members), tuple(outcomes))
 
 
-def _reason(status: RunStatus, outcomes: Sequence[MemberOutcome], num_members: int, num_finished: int) -> str | None:
+def _explain_end(
+    status: RunStatus, outcomes: Sequence[MemberOutcome], num_members: int, num_finished: int
+) -> str | None:
     """Why a sweep ended before all of its runs were finished."""
     if status is RunStatus.FINISHED:
         return None
@@ -254,7 +256,7 @@ def _is_over(outcome: MemberOutcome) -> bool:
     return outcome.status is not RunStatus.INTERRUPTED or outcome.error is not None
 
 
-def _member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watcher) -> MemberOutcome:
+def _run_member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watcher) -> MemberOutcome:
     """Runs one member; its failure is reported and ends no other."""
     watcher.begin(member)
     try:
@@ -271,7 +273,7 @@ def _member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watch
     return outcome
 
 
-def _record(
+def _make_record(
     plans: Sequence[Plan],
     members: Sequence[Overrides],
     base: Sequence[str],
@@ -296,12 +298,12 @@ def _record(
         seed=plans[0].spec.seed,
         plan={"members": planned},
         plan_hash=hash_json([plan.plan_hash for plan in plans]),
-        files=_files(plans),
+        files=_file_records(plans),
         **made_here(run_id, runs_folder / run_id, store, command, Path.cwd()),
     )
 
 
-def _files(plans: Sequence[Plan]) -> tuple[FileRecord, ...]:
+def _file_records(plans: Sequence[Plan]) -> tuple[FileRecord, ...]:
     """What any member was made from."""
     records = [FileRecord(file.role, file.path, file.sha256) for plan in plans for file in plan.files]
     return tuple({(record.role, record.path): record for record in records}.values())

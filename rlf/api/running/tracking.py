@@ -46,10 +46,10 @@ class Tracking:
         if isinstance(event, StepFinished):
             self._step = event.step
         self._ended = self._ended or isinstance(event, RunFinished)
-        told = self._without_bulk_and_secrets(event) if self._lines else event
+        event_to_send = self._without_bulk_and_secrets(event) if self._lines else event
         for line in self._lines:
-            line.put(told)
-        return self._failures()
+            line.put(event_to_send)
+        return self._take_failures()
 
     def _without_bulk_and_secrets(self, event: RunEvent) -> RunEvent:
         match event:
@@ -80,10 +80,10 @@ class Tracking:
             line.end()
         for line in self._lines:
             line.join(max(0.0, until - time.monotonic()))
-        for notice in self._failures():
+        for notice in self._take_failures():
             logger.warning("%s", notice.text)
 
-    def _failures(self) -> list[Notice]:
+    def _take_failures(self) -> list[Notice]:
         failed = [line for line in self._lines if line.failure is not None]
         self._lines = [line for line in self._lines if line.failure is None]
         return [Notice("warning", f"report_to: {line.failure}", {"tracker": line.name}) for line in failed]
@@ -97,7 +97,9 @@ class _Line:
         self.failure: str | None = None
         """Why it takes no more events."""
         self._queue: Queue[RunEvent | None] = Queue(_MAX_WAITING)
-        self._thread = Thread(target=self._work, args=(tracker, run), name=f"tracker-{tracker.kind}", daemon=True)
+        self._thread = Thread(
+            target=self._send_events, args=(tracker, run), name=f"tracker-{tracker.kind}", daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()
@@ -107,7 +109,7 @@ class _Line:
             try:
                 self._queue.put_nowait(event)
             except Full:
-                self._fail(f"it is {_MAX_WAITING} events behind")
+                self._set_failure(f"it is {_MAX_WAITING} events behind")
 
     def end(self) -> None:
         self.put(None)
@@ -115,9 +117,9 @@ class _Line:
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            self._fail("it did not end in time, and its last events may be missing there")
+            self._set_failure("it did not end in time, and its last events may be missing there")
 
-    def _work(self, tracker: Tracker, run: Tracked) -> None:
+    def _send_events(self, tracker: Tracker, run: Tracked) -> None:
         try:
             run.folder.mkdir(parents=True, exist_ok=True)
             writer = tracker.open(run)
@@ -126,8 +128,8 @@ class _Line:
             writer.close()
         except BaseException as error:  # a tracker may raise anything, SystemExit too
             logger.debug("tracker %s", tracker.kind, exc_info=True)
-            said = str(error).strip().splitlines()
-            self._fail(f"{type(error).__name__}: {said[0] if said else ''}".rstrip(": "))
+            error_lines = str(error).strip().splitlines()
+            self._set_failure(f"{type(error).__name__}: {error_lines[0] if error_lines else ''}".rstrip(": "))
 
-    def _fail(self, why: str) -> None:
+    def _set_failure(self, why: str) -> None:
         self.failure = self.failure or f"{self.name} gets no more events of this run, which continues: {why}."

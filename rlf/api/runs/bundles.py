@@ -66,10 +66,10 @@ def write_bundle(reader: Reader, name: str, target: Path, limit: int) -> Bundle:
             (folder / part).mkdir(parents=True)
         rows = _write_trajectories(reader, run_id, heads[:limit], openings, folder)
         title = f"{run.record.name} · {run_id}"
-        _write(folder / "run.html", run_page(report, reader.evaluations(run_id), openings))
-        _write(folder / "data/run.json", json.dumps(as_json(report), ensure_ascii=False))
+        _write_page(folder / "run.html", run_page(report, reader.evaluations(run_id), openings))
+        _write_page(folder / "data/run.json", json.dumps(as_json(report), ensure_ascii=False))
         index = render("bundle.html", title=title, verdicts=[report.verdict.line], rows=rows, num_kept=len(heads))
-        _write(folder / "index.html", index)
+        _write_page(folder / "index.html", index)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     return Bundle(run_id, target, len(rows), size)
 
@@ -81,19 +81,19 @@ def _write_trajectories(
     for head in heads:
         stored = reader.whole(run_id, head)
         if stored is not None:
-            row = _row(stored)
+            row = _make_row(stored)
             shown = side("", stored, openings(stored.scored.trajectory))
-            _write(folder / row.file, render("turns.html", title=f"{row.name} · {run_id}", side=shown))
+            _write_page(folder / row.file, render("turns.html", title=f"{row.name} · {run_id}", side=shown))
             rows.append(row)
     return rows
 
 
-def _row(stored: StoredTrajectory) -> _Row:
+def _make_row(stored: StoredTrajectory) -> _Row:
     head, messages = stored.summary, stored.scored.trajectory.task.messages
     name = f"{head.phase} {head.step} · {head.k}"
     file = f"t/{head.phase}-{head.step}-{head.k}.html"
     return _Row(name, file, decimal(head.reward), str(head.stop), messages[-1].content[:120] if messages else "")
 
 
-def _write(path: Path, text: str) -> None:
+def _write_page(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")

@@ -84,11 +84,11 @@ def view_comparison(reader: Reader, names: Sequence[str], mode: str | None) -> C
         results=tuple(tables.results),
         origins=tuple(tables.origins),
         kinds=tuple(flip_matrix(found, read_examples(reader, found, _MATRIX_FLIPS))),
-        curves=tuple(map(_curves, found.arms)),
+        curves=tuple(map(_arm_curves, found.arms)),
     )
 
 
-def _curves(arm: Arm) -> ArmCurves:
+def _arm_curves(arm: Arm) -> ArmCurves:
     members = []
     for member in arm.members:
         steps = list(member.steps)[:: -max(1, len(member.steps) // _STEPS)][::-1]

@@ -16,11 +16,11 @@ __all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence
 
 def whence(reader: Reader, thing: str) -> list[Node]:
     """A checkpoint, exported model or run, behind everything that made it."""
-    graph, key = _find(reader, thing)
+    graph, key = _find_node(reader, thing)
     return [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
 
 
-def _find(reader: Reader, thing: str) -> tuple[Graph, str]:
+def _find_node(reader: Reader, thing: str) -> tuple[Graph, str]:
     """The graph that holds a thing, and the thing's key."""
     path = Path(thing).absolute()
     if not path.exists():  # every run's checkpoints are read for a path alone

@@ -32,10 +32,10 @@ class Openings:
     def __call__(self, trajectory: Trajectory) -> str:
         """The opening, or what the plan says of it where the tokenizer is not on this machine."""
         if not trajectory.tokens:
-            return self._planned("its tokens are not kept")
+            return self._planned_text("its tokens are not kept")
         decode = self.decoder
         if decode is None:
-            return self._planned("the model's tokenizer is not on this machine")
+            return self._planned_text("the model's tokenizer is not on this machine")
         return opening(trajectory, decode)
 
     @cached_property
@@ -60,7 +60,7 @@ class Openings:
             return lambda tokens: str(fast.decode(list(tokens), skip_special_tokens=False))
         return _slow_decoder(str(folder))
 
-    def _planned(self, why: str) -> str:
+    def _planned_text(self, why: str) -> str:
         """The system texts and tools that the plan names."""
         data = self._spec.get("data", {})
         texts = {part["system"] for part in data.values() if isinstance(part, dict) and part.get("system")}

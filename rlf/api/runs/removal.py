@@ -67,12 +67,12 @@ def remove_with_folders(reader: Reader, runs: Sequence[Run], runs_folder: Path, 
     folders = [None if keep_files else folder_to_remove(runs_folder, run) for run in runs]
     removed = []
     for run, folder in zip(runs, folders, strict=True):
-        _remove(reader, run.record.id, folder)
+        _remove_run(reader, run.record.id, folder)
         removed.append(Removed(run.record.id, run.record.name, folder))
     return RemovedRuns(tuple(removed))
 
 
-def _remove(reader: Reader, run_id: str, folder: Path | None) -> None:
+def _remove_run(reader: Reader, run_id: str, folder: Path | None) -> None:
     if folder is None:
         remove_run(reader.store, run_id)
         return
@@ -88,7 +88,7 @@ def _move_aside(folder: Path, aside: Path) -> None:
 
 def find_leftovers(runs_folder: Path, run_ids: Collection[str]) -> list[Leftover]:
     """What killed removals left in a runs folder."""
-    matches = [(path, _REMOVED.fullmatch(path.name)) for path in _folders(runs_folder)]
+    matches = [(path, _REMOVED.fullmatch(path.name)) for path in _list_folders(runs_folder)]
     return [Leftover(m["run_id"], path, m["run_id"] in run_ids) for path, m in matches if m is not None]
 
 
@@ -107,10 +107,12 @@ def finish_removals(reader: Reader, runs_folder: Path) -> list[Leftover]:
 
 def stray_folders(runs_folder: Path, run_ids: Collection[str]) -> list[Path]:
     """Folders with the name of a run that the lineage does not have: of another database, or left by an old removal."""
-    return [path for path in _folders(runs_folder) if _NEW_RUN_ID.fullmatch(path.name) and path.name not in run_ids]
+    return [
+        path for path in _list_folders(runs_folder) if _NEW_RUN_ID.fullmatch(path.name) and path.name not in run_ids
+    ]
 
 
-def _folders(runs_folder: Path) -> list[Path]:
+def _list_folders(runs_folder: Path) -> list[Path]:
     if not runs_folder.is_dir():  # a lineage elsewhere, by RLF_DB
         return []
     return sorted(path for path in runs_folder.iterdir() if path.is_dir() and not path.is_symlink())

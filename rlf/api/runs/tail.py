@@ -28,7 +28,7 @@ def follow_events(reader: Reader, run_id: str, lines: int, *, follow: bool) -> I
     shown: dict[_Key, None] | None = None
     while True:
         status = reader.get_run(run_id).status
-        events = _events(reader, run_id)
+        events = _read_events(reader, run_id)
         if shown is None:
             shown = dict.fromkeys(list(events)[: max(0, len(events) - lines)])
         yield from (event for key, event in events.items() if key not in shown)
@@ -38,7 +38,7 @@ def follow_events(reader: Reader, run_id: str, lines: int, *, follow: bool) -> I
         time.sleep(_POLL_S)
 
 
-def _events(reader: Reader, run_id: str) -> dict[_Key, RunEvent]:
+def _read_events(reader: Reader, run_id: str) -> dict[_Key, RunEvent]:
     """The events of a run that the lineage has, in the order of their times, without trajectories."""
     timed: dict[_Key, RunEvent] = {
         ("step", step.step, step.finished): StepFinished(step.step, step.metrics, (), ())

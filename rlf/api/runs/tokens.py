@@ -20,10 +20,10 @@ def token_texts(openings: Openings, trajectory: Trajectory) -> list[str]:
     decode = openings.plain_decoder
     if decode is None:
         return [""] * len(trajectory.tokens)
-    return openings.redactor.pieces(list(_pieces(trajectory.tokens, decode)))
+    return openings.redactor.pieces(list(_split_pieces(trajectory.tokens, decode)))
 
 
-def _pieces(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[str]:
+def _split_pieces(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[str]:
     start, given = 0, ""
     for end in range(1, len(tokens) + 1):
         text = decode(tokens[start:end])

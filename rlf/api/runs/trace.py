@@ -44,7 +44,7 @@ def find_calls(
     reader: Reader, run_id: str, wanted: TrajectoryFilter, tool: str | None, outcome: str | None, limit: int
 ) -> list[FoundCall]:
     """Calls of a tool, or that ended so. Raises RlfError for a tool that was never called, or no outcome."""
-    outcomes = _outcomes(outcome)
+    outcomes = _parse_outcomes(outcome)
     called = [summary.name for summary in reader.tool_call_summary(run_id)]
     called += sorted(reader.names_inside(run_id) - set(called)) if tool is not None and tool not in called else []
     if tool is not None and tool not in called:
@@ -54,7 +54,7 @@ def find_calls(
     return reader.calls(run_id, wanted, tool=tool, outcomes=outcomes, limit=limit)
 
 
-def _outcomes(name: str | None) -> list[Outcome]:
+def _parse_outcomes(name: str | None) -> list[Outcome]:
     if name is None:
         return list(Outcome)
     known = ["failed", *map(str, Outcome)]
@@ -67,7 +67,7 @@ def follow_trajectories(
     reader: Reader, run_id: str, wanted: TrajectoryFilter, text: str | None
 ) -> Iterator[StoredTrajectory]:
     """One trajectory that matches of each step that finishes from now on, until the run ends."""
-    for step in _steps(reader, run_id):
+    for step in _follow_steps(reader, run_id):
         here = replace(wanted, phase=TRAIN, step=step, limit=None)
         for match in find(reader, run_id, here, text, 1):
             stored = reader.whole(run_id, match.summary)
@@ -75,13 +75,13 @@ def follow_trajectories(
                 yield stored
 
 
-def _steps(reader: Reader, run_id: str) -> Iterator[int]:
+def _follow_steps(reader: Reader, run_id: str) -> Iterator[int]:
     """The steps that finish from now on, until the run ends."""
-    told = reader.get_run(run_id).last_step
+    last_step = reader.get_run(run_id).last_step
     while True:
         run = reader.get_run(run_id)
-        yield from range(told + 1, run.last_step + 1)
-        told = run.last_step
+        yield from range(last_step + 1, run.last_step + 1)
+        last_step = run.last_step
         if run.status is not RunStatus.RUNNING:
             return
         time.sleep(_POLL_S)

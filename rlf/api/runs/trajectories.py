@@ -134,13 +134,13 @@ def parse_place(text: str) -> tuple[str, int, int]:
 
 def page_trajectories(reader: Reader, name: str, listed: Listed, after: str | None, limit: int) -> TrajectoryPage:
     """The trajectories of a list, a page at a time."""
-    run = _line(reader, name)
-    rows = _rows(reader, run.id, listed, None if after is None else parse_place(after), limit + 1)
+    run = _read_line(reader, name)
+    rows = _read_page(reader, run.id, listed, None if after is None else parse_place(after), limit + 1)
     following = place_of(rows[limit - 1].summary) if len(rows) > limit else None
     return TrajectoryPage(run, tuple(rows[:limit]), following)
 
 
-def _rows(
+def _read_page(
     reader: Reader, run_id: str, listed: Listed, after: tuple[str, int, int] | None, limit: int
 ) -> Sequence[Asked]:
     if not listed.text and not listed.flipped:
@@ -165,12 +165,12 @@ def read_trajectory(
         openings: of a run, which reads what its policy saw before a question.
         listed: the list in which it has neighbours; None: its step or evaluation.
     """
-    run = _line(reader, name)
+    run = _read_line(reader, name)
     phase, step, k = place
     stored = reader.trajectory(run.id, k=k, step=step, phase=phase)
     found = stored.summary
     group = reader.trajectories(run.id, TrajectoryFilter(phase=phase, step=step, task_id=found.task_id))
-    before, behind = _neighbours(reader, run.id, listed or Listed(TrajectoryFilter(phase=phase, step=step)), place)
+    before, behind = _find_neighbours(reader, run.id, listed or Listed(TrajectoryFilter(phase=phase, step=step)), place)
     return TrajectoryView(
         run=run,
         stored=stored,
@@ -181,13 +181,13 @@ def read_trajectory(
     )
 
 
-def _neighbours(
+def _find_neighbours(
     reader: Reader, run_id: str, listed: Listed, place: tuple[str, int, int]
 ) -> tuple[TrajectorySummary | None, TrajectorySummary | None]:
     """Those before and behind a trajectory in a list; None where it is the first, the last or not in it."""
     if not listed.text and not listed.flipped:
         return reader.neighbours(run_id, listed.wanted, place)
-    heads = [row.summary for row in _rows(reader, run_id, listed, None, _MAX_WALKED)]
+    heads = [row.summary for row in _read_page(reader, run_id, listed, None, _MAX_WALKED)]
     at = next((number for number, head in enumerate(heads) if (head.phase, head.step, head.k) == place), None)
     if at is None:
         return None, None
@@ -226,7 +226,7 @@ def read_answers(
     reader: Reader, name: str, task_id: str, openings: Callable[[str], Openings], step: int | None, phase: str | None
 ) -> Answers:
     """The answers to a question: those of one step or evaluation, or the first of each evaluation of the run."""
-    run = _line(reader, name)
+    run = _read_line(reader, name)
     found = reader.trajectories(run.id, TrajectoryFilter(task_id=task_id, step=step, phase=phase, limit=1000))
     if not found:
         raise RlfError(f"run {run.id}: no answer to {task_id!r} there. The list of its trajectories names the tasks.")
@@ -240,7 +240,7 @@ def read_answers(
     return Answers(run, task_id, question, gold, tuple(sides), tuple(one for one, _ in read))
 
 
-def _line(reader: Reader, name: str) -> RunLine:
+def _read_line(reader: Reader, name: str) -> RunLine:
     return reader.run_lines(run_id=reader.get_run(name).record.id)[0]
 
 

@@ -73,7 +73,7 @@ def verify(reader: Reader, runs_folder: Path) -> Verification:
         "if nothing needs it."
         for path in stray_folders(runs_folder, run_ids)
     )
-    return Verification(len(run_ids), (*faults, *_leftovers(runs_folder, run_ids)), remarks)
+    return Verification(len(run_ids), (*faults, *_describe_leftovers(runs_folder, run_ids)), remarks)
 
 
 def _foreign_ids(run_ids: list[str]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _foreign_ids(run_ids: list[str]) -> Iterator[str]:
             yield f"run {run_id!r}: not a run's id; the database was changed or crafted. Remove it with --keep-files"
 
 
-def _leftovers(runs_folder: Path, run_ids: list[str]) -> Iterator[str]:
+def _describe_leftovers(runs_folder: Path, run_ids: list[str]) -> Iterator[str]:
     for left in find_leftovers(runs_folder, run_ids):
         what = "put back" if left.restored else "deleted"
         yield f"{left.folder}: the removal of run {left.run_id} was cut off; `rlf runs gc` has the folder {what}"

@@ -77,12 +77,12 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
     """
     with open_reader(runs_folder) as reader:
         record = reader.get_run(name).record
-        stored = _step(reader, record.id, step)
+        stored = _read_step(reader, record.id, step)
         train = restore_plan(record, Places.of(record, reader.store)).spec.train
     place = next((at for at, one in enumerate(stored) if one.summary.k == k), None)
     if place is None:
         raise RlfError(f"run {record.id}: no training trajectory {k} of step {step} is kept.")
-    mean, tokens, missing = _recompute(stored, place, train)
+    mean, tokens, missing = _recompute_advantage(stored, place, train)
     one = stored[place]
     members = [
         GroupMember(other.summary.k, other.summary.reward, other.summary.advantage, counts(other.scored))
@@ -105,7 +105,7 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
         reward=one.summary.reward,
         group=tuple(members),
         group_mean=group_mean,
-        group_std=None if group_mean is None else _std(rewards, group_mean),
+        group_std=None if group_mean is None else _sample_std(rewards, group_mean),
         stored=kept,
         recomputed=mean,
         missing=missing,
@@ -114,18 +114,18 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
     )
 
 
-def _std(rewards: Sequence[float], mean: float) -> float | None:
+def _sample_std(rewards: Sequence[float], mean: float) -> float | None:
     """The sample's standard deviation, as group estimators take it."""
     return None if len(rewards) < 2 else (sum((one - mean) ** 2 for one in rewards) / (len(rewards) - 1)) ** 0.5
 
 
-def _step(reader: Reader, run_id: str, step: int) -> list[StoredTrajectory]:
+def _read_step(reader: Reader, run_id: str, step: int) -> list[StoredTrajectory]:
     """The trajectories of a training step that are kept whole."""
     heads = reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN, step=step))
     return [stored for head in heads if (stored := reader.whole(run_id, head)) is not None]
 
 
-def _recompute(
+def _recompute_advantage(
     stored: Sequence[StoredTrajectory], place: int, train: TrainSpec
 ) -> tuple[float | None, tuple[float | None, ...], str]:
     """Mean and tokens of a trajectory's advantages; or why there are none."""

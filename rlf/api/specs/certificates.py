@@ -39,12 +39,12 @@ def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) 
     name, tools = format_name(spec, chat), spec.shown_tools
     system = spec.data.train.system
     if runs_folder is None:
-        return certify(chat, name, tools, history=spec.chat.history, system=system, speaks=_speaks(spec))
-    file = runs_folder / _FOLDER / f"{_key(spec, chat, name, tools)}.json"
+        return certify(chat, name, tools, history=spec.chat.history, system=system, speaks=_world_speaks(spec))
+    file = runs_folder / _FOLDER / f"{_certificate_key(spec, chat, name, tools)}.json"
     if file.is_file():
         stored = json.loads(file.read_text(encoding="utf-8"))
         return Certificate(**stored | {key: tuple(stored[key]) for key in ("checks", "differences")})
-    certificate = certify(chat, name, tools, history=spec.chat.history, system=system, speaks=_speaks(spec))
+    certificate = certify(chat, name, tools, history=spec.chat.history, system=system, speaks=_world_speaks(spec))
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps(asdict(certificate)), encoding="utf-8")
@@ -58,8 +58,8 @@ def certificate_notice(spec: RunSpec, chat: ChatFormat, runs_folder: Path) -> No
     size = f"{certificate.num_turns} turns, {certificate.num_sampled} of {certificate.num_tokens} tokens sampled"
     text = f"chat format {certificate.format}: {len(certificate.checks)} checks hold on {size}"
     level = "warning" if certificate.differences else "info"
-    told = "; ".join([text, *certificate.differences])
-    return Notice(level, told, {"certificate": asdict(certificate)})
+    text_with_differences = "; ".join([text, *certificate.differences])
+    return Notice(level, text_with_differences, {"certificate": asdict(certificate)})
 
 
 def format_name(spec: RunSpec, chat: ChatFormat) -> str:
@@ -69,18 +69,18 @@ def format_name(spec: RunSpec, chat: ChatFormat) -> str:
     return detect_format(chat.tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
 
 
-def _speaks(spec: RunSpec) -> bool:
+def _world_speaks(spec: RunSpec) -> bool:
     return spec.env is not None and spec.env.speaks
 
 
-def _key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence[ToolDescription]) -> str:
+def _certificate_key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence[ToolDescription]) -> str:
     return hash_json(
         {
             "format": name,
             "history": spec.chat.history,
             "thinking_tag": spec.chat.thinking_tag,
             "system": spec.data.train.system,
-            "speaks": _speaks(spec),
+            "speaks": _world_speaks(spec),
             "tools": [tool.as_openai() for tool in tools],
             "template": chat.tokenizer.chat_template,
             "tokenizer": _tokenizer_hash(chat.tokenizer),

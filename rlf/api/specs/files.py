@@ -87,7 +87,7 @@ class ProjectFiles:
             text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise NotFoundError(f"{name}: no text file to read there.") from error
-        return FileText(name, self._redactor().text(text), _etag(content))
+        return FileText(name, self._make_redactor().text(text), _make_etag(content))
 
     def write(self, name: str, text: str, etag: str) -> FileText:
         """Replaces a file, or makes a new one.
@@ -100,22 +100,22 @@ class ProjectFiles:
         """
         path, content = self.path(name).resolve(), text.encode()
         _check_size(name, len(content))
-        redactor = self._redactor()
+        redactor = self._make_redactor()
         if redactor.text(text) != text:
             raise RlfError(f"{name}: holds the value of a secret. Write `${{oc.env:NAME}}` in its place.")
         with self._saving:
             before = path.read_bytes() if path.is_file() else None
-            if etag != ("" if before is None else _etag(before)):
+            if etag != ("" if before is None else _make_etag(before)):
                 raise StaleError(f"{name}: was changed since you read it. Read it again and merge your change.")
             if before is not None and REDACTED in text and REDACTED in redactor.text(before.decode(errors="replace")):
                 raise RlfError(f"{name}: {REDACTED} stands for a secret, which saving would overwrite. Edit it there.")
             try:
-                _replace(path, content)
+                _replace_file(path, content)
             except OSError as error:
                 raise RlfError(f"{name}: cannot be written: {error.strerror}.") from error
-        return FileText(name, text, _etag(content))
+        return FileText(name, text, _make_etag(content))
 
-    def _redactor(self) -> Redactor:
+    def _make_redactor(self) -> Redactor:
         """Knows the secrets of the environment and of the `.env` files beside specs."""
         folders = {file.parent for folder in FOLDERS for file in (self._root / folder).rglob(".env")}
         return Redactor(os.environ | read_env_files({self._root, *folders}))
@@ -143,7 +143,7 @@ def _check_size(name: str, num_bytes: int) -> None:
         raise RlfError(f"{name}: has {num_bytes:,} bytes; expected at most {_MAX_BYTES:,}. Edit it outside the page.")
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace_file(path: Path, content: bytes) -> None:
     """Writes a file whole, or leaves it as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
@@ -157,5 +157,5 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
-def _etag(content: bytes) -> str:
+def _make_etag(content: bytes) -> str:
     return sha256(content).hexdigest()[:32]

@@ -22,12 +22,12 @@ def measured_latencies(spec: RunSpec, runs_folder: Path | None) -> dict[str, Lat
         return {}
     try:
         targets = {tool.name: tool.model_dump(mode="json", by_alias=True)["target"] for tool in spec.tools}
-        return _read(targets, runs_folder, spec.lineage.url)
+        return _read_latencies(targets, runs_folder, spec.lineage.url)
     except RlfError:  # a spec is right or wrong whatever the state of a lineage
         return {}
 
 
-def _read(targets: Mapping[str, Any], runs_folder: Path, url: str | None) -> dict[str, Latency]:
+def _read_latencies(targets: Mapping[str, Any], runs_folder: Path, url: str | None) -> dict[str, Latency]:
     from rlf.api.lineage import open_lineage
     from rlf.lineage.reader import Reader
 

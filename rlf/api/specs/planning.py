@@ -154,7 +154,9 @@ def report_plan(
         num_gpus=taken.num_gpus,
         argv=taken.argv,
         memory_unknown=unknown,
-        fit=_fit(taken.memory, gpu, gpu_bytes) if taken.memory is not None else _fit_gpus(taken.gpus, gpu, gpu_bytes),
+        fit=_find_fit(taken.memory, gpu, gpu_bytes)
+        if taken.memory is not None
+        else _fit_gpus(taken.gpus, gpu, gpu_bytes),
         step_time=_step_time(plan, runs_folder),
     )
 
@@ -187,7 +189,7 @@ def _model_shape(loaded: LoadedSpec) -> tuple[ModelShape | None, str]:
     return shape, "" if shape is not None else f"the config.json of {path} is not that of a plain decoder"
 
 
-def _fit(memory: Memory, gpu: str | None, gpu_bytes: int | None) -> Fit | None:
+def _find_fit(memory: Memory, gpu: str | None, gpu_bytes: int | None) -> Fit | None:
     if memory.device == "gpu" and gpu_bytes is None:
         return None
     size = machine_memory_bytes() if gpu_bytes is None else gpu_bytes

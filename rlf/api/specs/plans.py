@@ -81,7 +81,7 @@ def check_members(
         except SpecError as error:
             faulty.append((own, error.faults))
     if faulty:
-        raise SpecError(_gathered(faulty, len(members)))
+        raise SpecError(_gather_faults(faulty, len(members)))
     own_by_hash: dict[str, Overrides] = {}
     for own, found in checked:
         same = own_by_hash.setdefault(found.plan.plan_hash, own)
@@ -91,7 +91,7 @@ def check_members(
     return checked
 
 
-def _gathered(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_members: int) -> list[Fault]:
+def _gather_faults(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_members: int) -> list[Fault]:
     counts = Counter(fault for _, faults in faulty for fault in set(faults))
     common = [fault for fault, count in counts.items() if count == num_members]
     own = [
@@ -122,7 +122,7 @@ def check_spec(
     try:
         loaded = load_spec(files, overrides, texts or {})
     except PartlyWrong as error:
-        raise SpecError([*error.faults, *_more(error, read)]) from error
+        raise SpecError([*error.faults, *_find_more(error, read)]) from error
     looked, engine = look(loaded, read), engine_of(loaded.spec)
     faults = [*looked.faults, *engine.look(loaded, looked.train, looked.evaluation)]
     try:
@@ -141,7 +141,7 @@ def check_spec(
     return Checked(loaded, plan, tuple(sorted(warnings)), len(looked.train), len(looked.evaluation), read_as)
 
 
-def _more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:
+def _find_more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:
     """What else is wrong with a spec, as far as that does not hang on what is known to be wrong."""
     part = error.part
     known = {(fault.place, fault.path) for fault in error.faults}

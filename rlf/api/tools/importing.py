@@ -62,12 +62,12 @@ def from_mcp(source: str, folder: Path) -> Imported:
         source: a url, a file with `mcpServers`, or a command with its arguments.
     """
     if source.startswith(("http://", "https://")):
-        return _from_servers(_item({"mcp": {"url": source}}, Path.cwd()), folder)
+        return _from_servers(_make_item({"mcp": {"url": source}}, Path.cwd()), folder)
     path = Path(source)
     if path.is_file() and not is_program(path):
-        return _from_servers(_read(path), folder)
+        return _from_servers(_read_servers(path), folder)
     command, *arguments = [as_program(source)] if path.is_file() else split_command(source)
-    return _from_servers(_item({"mcp": {"command": command, "args": arguments}}, Path.cwd()), folder)
+    return _from_servers(_make_item({"mcp": {"command": command, "args": arguments}}, Path.cwd()), folder)
 
 
 def from_rl_factory(source: str, folder: Path) -> Imported:
@@ -82,18 +82,18 @@ def from_rl_factory(source: str, folder: Path) -> Imported:
         raise RlfError(f"{source}: expected [{{'mcpServers': {{NAME: {{'command': ...}}}}}}].")
     found = Imported()
     for item in items:
-        one = _from_servers(_item(item, root_of(item, path)), folder, has_variables=False)
+        one = _from_servers(_make_item(item, root_of(item, path)), folder, has_variables=False)
         found.tools += one.tools
         found.notes += one.notes
     return found
 
 
-def _item(value: Json, folder: Path) -> Node:
+def _make_item(value: Json, folder: Path) -> Node:
     place = Place("")
     return wrap(value, Node(None, place, place, (), folder))
 
 
-def _read(path: Path) -> Node:
+def _read_servers(path: Path) -> Node:
     faults: list[Fault] = []
     found = read_file(path.absolute(), None, faults)
     if found is None:
@@ -113,16 +113,16 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
     written = with_variables(item) if has_variables else item
     filled = _filled_in(written) if has_variables else item
     found = Imported()
-    for name, as_written, one in zip(_names(written), _each(written), _each(filled), strict=True):
+    for name, as_written, one in zip(_list_names(written), _list_servers(written), _list_servers(filled), strict=True):
         value = in_its_folder(plain(one), item.folder)
         server = validate_server(name, value, item.folder)
-        said = as_file_says(plain(as_written)["mcp"], server, folder)
+        server_settings = as_file_says(plain(as_written)["mcp"], server, folder)
         secrets = Secrets(name, has_variables)
-        said = secrets.without(mark_variables(said) if has_variables else said)
+        server_settings = secrets.without(mark_variables(server_settings) if has_variables else server_settings)
         if secrets.moved:
             found.notes.append(f"{name}: secrets are not copied; variables hold them: {', '.join(secrets.moved)}")
         for entry in fresh_listing(server.mcp).entries:
-            found.tools.append(declare_tool(server, entry, said))
+            found.tools.append(declare_tool(server, entry, server_settings))
     return found
 
 
@@ -149,12 +149,12 @@ def _with_texts(node: Node, change: Callable[[str], str]) -> Node:
     return replace(node, value=change(node.value)) if isinstance(node.value, str) else node
 
 
-def _each(item: Node) -> list[Node]:
+def _list_servers(item: Node) -> list[Node]:
     return list(each_server(item)) if SERVERS in item.mapping else [item]
 
 
-def _names(item: Node) -> list[str]:
-    """The names of the servers that `_each` gives."""
+def _list_names(item: Node) -> list[str]:
+    """The names of the servers that `_list_servers` gives."""
     if SERVERS not in item.mapping:
         return ["mcp"]
     servers = item.mapping[SERVERS].mapping

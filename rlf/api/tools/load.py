@@ -102,13 +102,13 @@ def _load_file(file: Path, texts: Mapping[Path, str]) -> Sequence[ToolDeclaratio
         root = reading.with_agents_tools(root, (absolute(file, Path.cwd()),))
         if reading.faults:
             raise SpecError(reading.faults)
-        return _declared(root)
+        return _declared_tools(root)
     if names_server(root):
-        return _declared(root)
+        return _declared_tools(root)
     return load_spec([file], (), texts).spec.tools
 
 
-def _declared(root: Node) -> list[ToolDeclaration]:
+def _declared_tools(root: Node) -> list[ToolDeclaration]:
     """The tool that a file declares, or those of the MCP servers that it names."""
 
     faults: list[Fault] = []
@@ -116,7 +116,7 @@ def _declared(root: Node) -> list[ToolDeclaration]:
     faults += literal_keys_of(item)
     nodes = tools_of(item, faults)
     try:
-        tools = [_tool(node) for node in nodes if node.value is not UNREADABLE]
+        tools = [_read_tool(node) for node in nodes if node.value is not UNREADABLE]
     except SpecError as error:
         raise SpecError([*faults, *error.faults]) from error
     if faults:
@@ -124,7 +124,7 @@ def _declared(root: Node) -> list[ToolDeclaration]:
     return tools
 
 
-def _tool(root: Node) -> ToolDeclaration:
+def _read_tool(root: Node) -> ToolDeclaration:
     """The declaration that a tool file holds, filled in already: a text that it was filled in with is data."""
     root = resolve_tool_files(resolve_callables(root))
     try:

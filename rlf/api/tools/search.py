@@ -44,7 +44,9 @@ def search_app(corpus: Corpus, threads: ThreadPoolExecutor, *hosts: str) -> web.
         found = await asyncio.gather(
             *(loop.run_in_executor(threads, corpus.search, query, asked.topk) for query in asked.queries)
         )
-        return web.json_response({"result": [[_told(one, asked.return_scores) for one in of_one] for of_one in found]})
+        return web.json_response(
+            {"result": [[_show_passage(one, asked.return_scores) for one in of_one] for of_one in found]}
+        )
 
     async def health(request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "passages": corpus.num_passages})
@@ -54,7 +56,7 @@ def search_app(corpus: Corpus, threads: ThreadPoolExecutor, *hosts: str) -> web.
     return app
 
 
-def _told(passage: Passage, with_score: bool) -> dict[str, Any]:
+def _show_passage(passage: Passage, with_score: bool) -> dict[str, Any]:
     document = {"id": passage.id, "contents": passage.contents}
     return {"document": document, "score": passage.score} if with_score else document
 

@@ -88,10 +88,10 @@ async def try_tools(
     tools: Sequence[ToolDeclaration], announce: Announce = lambda name, arguments: None
 ) -> list[ToolTrial]:
     """Each tool by itself: files of a folder may declare one name in several ways, for different specs."""
-    return [await _try(tool, announce) for tool in tools]
+    return [await _try_tool(tool, announce) for tool in tools]
 
 
-async def _try(tool: ToolDeclaration, announce: Announce) -> ToolTrial:
+async def _try_tool(tool: ToolDeclaration, announce: Announce) -> ToolTrial:
     try:
         async with Executor([tool.model_copy(update={"hidden": False})]) as executor:
             examples = await run_examples(executor, tool)
@@ -101,15 +101,15 @@ async def _try(tool: ToolDeclaration, announce: Announce) -> ToolTrial:
             drills = await drill(executor, tool)
     except RlfError as error:
         return ToolTrial(tool.name, tool.target.kind, str(error), (str(error),), (), None, (), (), ())
-    of_examples = [f"{_compact(run.test.arguments)}: {line}" for run in examples for line in run.shortfalls]
-    of_samples = [f"{_compact(run.arguments)}: {run.shortfall}" for run in samples if run.shortfall]
+    of_examples = [f"{_dump_arguments(run.test.arguments)}: {line}" for run in examples for line in run.shortfalls]
+    of_samples = [f"{_dump_arguments(run.arguments)}: {run.shortfall}" for run in samples if run.shortfall]
     of_drills = [f"{run.fault}: {run.shortfall}" for run in drills if run.shortfall]
     return ToolTrial(
         tool.name,
         tool.target.kind,
         None,
         shortfalls=(*of_examples, *of_samples, *of_drills),
-        notes=tuple(f"{_compact(run.arguments)}: {run.note}" for run in samples if run.note),
+        notes=tuple(f"{_dump_arguments(run.arguments)}: {run.note}" for run in samples if run.note),
         unreachable=unreachable,
         examples=tuple(TriedExample(run.test.arguments, not run.shortfalls, run.result) for run in examples),
         samples=tuple(TriedExample(run.arguments, not run.shortfall, run.result) for run in samples),
@@ -142,5 +142,5 @@ def refuse_failed(trials: Sequence[ToolTrial]) -> None:
         raise CheckError(f"{len(failed)} of {len(trials)} tools failed: {', '.join(failed)}")
 
 
-def _compact(arguments: Mapping[str, Any]) -> str:
+def _dump_arguments(arguments: Mapping[str, Any]) -> str:
     return json.dumps(arguments, ensure_ascii=False)

@@ -53,7 +53,7 @@ def write_tools(found: Imported, folder: Path, *, source: str, force: bool = Fal
         if reason is None:
             kept.append(tool)
         else:
-            left_out.append(f"{_printable(tool['name'])[:_MAX_SHOWN]}: {reason}")
+            left_out.append(f"{_to_printable(tool['name'])[:_MAX_SHOWN]}: {reason}")
     if not kept:
         raise RlfError("\n".join([f"{source}: nothing to import.", *left_out]))
     paths = [folder / f"{tool['name']}.yaml" for tool in kept]
@@ -70,7 +70,7 @@ def file_text(tool: Json, folder: Path, source: str) -> str:
     """A tool file, as those in `tool_specs` are written."""
     beside = ("../schema/tool.json", "../docs/schema/tool.json")
     schema = next((path for path in beside if (folder / path).is_file()), beside[0])
-    origin = _printable(_without_credentials(source.splitlines()[0]))
+    origin = _to_printable(_without_credentials(source.splitlines()[0]))
     return f"# Imported from {origin}.\n# yaml-language-server: $schema={schema}\n{dump_yaml(escaped(tool))}"
 
 
@@ -82,7 +82,7 @@ def _named_apart(tools: Sequence[Json], prefix: str, notes: list[str]) -> Iterat
         name = unique_name(wanted, taken)
         if name != wanted:
             notes.append(
-                f"{_printable(wanted)} is named {_printable(name)}: names differ and have at most 64 characters"
+                f"{_to_printable(wanted)} is named {_to_printable(name)}: names differ and have at most 64 characters"
             )
         yield {**tool, "name": name}
 
@@ -115,5 +115,5 @@ def _without_credentials(source: str) -> str:
     return _OPTION.sub(lambda option: f"{option[1]}{option[2]}..." if is_secret_name(option[1]) else option[0], shown)
 
 
-def _printable(text: str) -> str:
+def _to_printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in text)

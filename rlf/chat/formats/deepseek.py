@@ -90,8 +90,8 @@ class DeepseekFormat(ChatFormat):
         if self._tells_tools or not tools:
             return self._renderer.prompt(messages, tools)
         is_told = bool(messages) and messages[0].role == "system"
-        said, rest = (messages[0].content + "\n\n", messages[1:]) if is_told else ("", messages)
-        return self._renderer.prompt([Message("system", said + self._describe_tools(tools)), *rest], ())
+        system, rest = (messages[0].content + "\n\n", messages[1:]) if is_told else ("", messages)
+        return self._renderer.prompt([Message("system", system + self._describe_tools(tools)), *rest], ())
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._is_fenced)

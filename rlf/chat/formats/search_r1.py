@@ -119,14 +119,14 @@ class _Scan(Scan):
         return closing.end()
 
     def _read_block(self, mark: str, start: int, body: int, closing: re.Match[str]) -> None:
-        said = self.text[body : closing.start()].strip()
+        content = self.text[body : closing.start()].strip()
         if mark == _INFORMATION:
             self.fail(FailureClass.BAD_CALL, start, closing.end(), _HALLUCINATED)
-        elif mark == _ANSWER and said:
+        elif mark == _ANSWER and content:
             self.answers.append((body, closing.start()))
-        elif mark == _SEARCH and said:
+        elif mark == _SEARCH and content:
             name, argument = self.tool
-            self.found.append((start, ToolCall(name, {argument: said})))
+            self.found.append((start, ToolCall(name, {argument: content})))
         else:
             kind = FailureClass.BAD_ARGUMENTS if mark == _SEARCH else FailureClass.EMPTY
             self.fail(kind, start, closing.end())

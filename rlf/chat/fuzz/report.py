@@ -207,7 +207,7 @@ def _to_text(value: Any) -> str:
 
 def _is_visible(text: str, whole: str, call: ToolCall) -> bool:
     """Whether a reader would still see a call: its name with an argument's text, or what opens one in the format."""
-    if call.name in whole and call.name in text and any(said in text for said in _list_texts(call)):
+    if call.name in whole and call.name in text and any(shown in text for shown in _list_texts(call)):
         return True
     opening = whole[: whole.find(call.name)].strip() if call.name in whole else whole.split("\n")[0]
     return bool(opening) and opening in text

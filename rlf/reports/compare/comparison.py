@@ -89,12 +89,12 @@ def title_of(found: Comparison) -> str:
 
 def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
     """What the evaluations show of an arm against the baseline, and what they cannot show."""
-    told = differences([baseline, arm])
+    found_differences = differences([baseline, arm])
     if found is None:
         sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: they share no evaluation."]
     else:
         sentences = [
-            f"{_describe_finding(baseline, arm, found)}; {_describe_differences(told)}.",
+            f"{_describe_finding(baseline, arm, found)}; {_describe_differences(found_differences)}.",
             *_list_reservations(baseline, arm, found),
         ]
     return " ".join([*sentences, *_note_unfinished(baseline, arm)])
@@ -135,9 +135,9 @@ def _describe_evidence(found: Contrast, low: float, high: float) -> str:
     return ", ".join(parts)
 
 
-def _describe_differences(told: Sequence[Difference]) -> str:
+def _describe_differences(found: Sequence[Difference]) -> str:
     """Where two arms differ, in words."""
-    named = {cause: [item.what for item in told if item.cause is cause] for cause in Cause}
+    named = {cause: [item.what for item in found if item.cause is cause] for cause in Cause}
     parts = [_PHRASES[cause].format(_list_names(what)) for cause, what in named.items() if what]
     if not parts:
         return "nothing that the lineage records differs between them"
@@ -164,18 +164,18 @@ def _list_names(names: Sequence[str]) -> str:
 
 
 def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
-    said = []
+    sentences = []
     if found.basis is Basis.UNPAIRED:
-        said.append("They were asked different questions.")
+        sentences.append("They were asked different questions.")
     elif found.basis is Basis.QUESTIONS:
-        said.append(f"{_few_seeds(found)} this is about these models alone; other seeds may give another result.")
+        sentences.append(f"{_few_seeds(found)} this is about these models alone; other seeds may give another result.")
         if found.num_not_shared:
-            said.append(f"{found.num_not_shared} further questions were not asked of all and do not count.")
+            sentences.append(f"{found.num_not_shared} further questions were not asked of all and do not count.")
     last = [{member.evaluations[-1].step for member in side.members} for side in (baseline, arm)]
     if last[0] != last[1]:
         left, right = (" and ".join(map(str, sorted(steps))) for steps in last)
-        said.append(f"They were last evaluated at different steps: {left} against {right}.")
-    return said
+        sentences.append(f"They were last evaluated at different steps: {left} against {right}.")
+    return sentences
 
 
 def _few_seeds(found: Contrast) -> str:

@@ -38,13 +38,13 @@ async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labell
             orders: tuple[float, float] | None = None
             if term.compares_groups:
                 verdict = await scorer.score(item.trajectory, Scoring(1, {}, sizes[item.trajectory.task.id]))
-                said = Said.of(verdict)
+                result = Said.of(verdict)
             elif term.compare is Compare.PAIRWISE:
                 both = await scorer.compare_with_gold(item.trajectory)
-                said, orders = (both.said, _values_by_order(both)) if isinstance(both, Comparison) else (both, None)
+                result, orders = (both.said, _values_by_order(both)) if isinstance(both, Comparison) else (both, None)
             else:
-                said = await scorer.judge_alone(item.trajectory)
-            return Judged(item, said, perf_counter() - started, orders)
+                result = await scorer.judge_alone(item.trajectory)
+            return Judged(item, result, perf_counter() - started, orders)
 
     return list(await asyncio.gather(*map(judge, items)))
 

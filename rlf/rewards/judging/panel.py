@@ -174,7 +174,7 @@ class Panel:
 
         meter = Meter(self._meter)
         try:
-            said = await self._pools[model].chat(
+            completion = await self._pools[model].chat(
                 question.messages,
                 Caller(self._timeout_s, meter),
                 sampling=sampling,
@@ -183,7 +183,7 @@ class Panel:
             )
         except EndpointFailure as failure:
             return NoReply(f"{failure.outcome}: {failure.text}", _read_usage(meter, num_replies=0))
-        return Reply(said.text, said.logprobs, _read_usage(meter, num_replies=1))
+        return Reply(completion.text, completion.logprobs, _read_usage(meter, num_replies=1))
 
 
 def _read_usage(meter: Meter, num_replies: int) -> ScoreUsage:

@@ -27,23 +27,23 @@ class Unreadable(ValueError):
 
 def json_object(text: str) -> Mapping[str, Any]:
     """The one JSON object that the reply is, in a code fence or not. Raises Unreadable."""
-    said = _drop_thoughts(text)
-    whole = _FENCED.fullmatch(said)
+    answer = _drop_thoughts(text)
+    whole = _FENCED.fullmatch(answer)
     try:
-        value = json.loads(whole[1] if whole else said, object_pairs_hook=_refuse_duplicates)
+        value = json.loads(whole[1] if whole else answer, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError) as fault:
-        raise Unreadable(f"no single JSON object: {_show_text(said)}") from fault
+        raise Unreadable(f"no single JSON object: {_show_text(answer)}") from fault
     if not isinstance(value, dict):
-        raise Unreadable(f"no JSON object: {_show_text(said)}")
+        raise Unreadable(f"no JSON object: {_show_text(answer)}")
     return value
 
 
 def tagged(text: str, tag: str) -> str:
     """What stands in the one `<tag>...</tag>` of the reply. Raises Unreadable."""
-    said = _drop_thoughts(text)
-    found = re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", said, re.DOTALL)
+    answer = _drop_thoughts(text)
+    found = re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", answer, re.DOTALL)
     if len(found) != 1:
-        raise Unreadable(f"{len(found) or 'no'} <{tag}> in {_show_text(said)}")
+        raise Unreadable(f"{len(found) or 'no'} <{tag}> in {_show_text(answer)}")
     return str(found[0])
 
 

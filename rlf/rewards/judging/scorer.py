@@ -102,12 +102,12 @@ class JudgeScorer:
         if sentinel is None:
             verdict = await self._judge_trajectory(trajectory, scoring)
         else:
-            verdict, said = await asyncio.gather(
+            verdict, result = await asyncio.gather(
                 self._judge_trajectory(trajectory, scoring), self.judge_alone(sentinel.trajectory, fresh=True)
             )
-            tried = said.usage
-            if said.value is not None:
-                watchman.observe(said.value, sentinel)
+            tried = result.usage
+            if result.value is not None:
+                watchman.observe(result.value, sentinel)
         usage = replace((verdict.usage or ScoreUsage()) + tried, kappa=kappa)
         if watchman.frozen is not None:  # meanwhile
             return Verdict(None, watchman.frozen, usage=usage)
@@ -191,8 +191,8 @@ class JudgeScorer:
         scores = [score_of(each, *self._judging.range) for each in raw]
         weights = [criterion.weight for criterion in criteria] or [1.0]
         value = sum(w * score for w, score in zip(weights, scores, strict=True)) / sum(weights)
-        told = ", ".join(f"{name} {each}" for name, each in zip(names, raw, strict=True))
-        return value, f"{told}; {reason}".removesuffix("; ")
+        shown = ", ".join(f"{name} {each}" for name, each in zip(names, raw, strict=True))
+        return value, f"{shown}; {reason}".removesuffix("; ")
 
     def _read_expected(self, reply: Reply) -> tuple[float, str]:
         low, high = self._judging.range
@@ -203,11 +203,11 @@ class JudgeScorer:
         """What stands under each name, and the reason."""
         if self._judging.read is Read.TAG:
             return [tagged(reply.text, name) for name in names], ""
-        said = json_object(reply.text)
-        missing = [name for name in names if name not in said]
+        values = json_object(reply.text)
+        missing = [name for name in names if name not in values]
         if missing:
-            raise Unreadable(f"no {missing[0]!r} among {', '.join(said) or 'nothing'}")
-        return [said[name] for name in names], str(said.get("reason", ""))
+            raise Unreadable(f"no {missing[0]!r} among {', '.join(values) or 'nothing'}")
+        return [values[name] for name in names], str(values.get("reason", ""))
 
     async def _compare_pair(
         self,
@@ -245,14 +245,14 @@ class JudgeScorer:
             return {each.id: Verdict(None, "no other rollout of the task is there to compare with") for each in members}
         members = sorted(members, key=lambda each: each.sample_index)  # order of arrival is chance
         answered = [each for each in members if (each.answer or "").strip()]
-        said = {each.id: Said(0.0, _NO_ANSWER, ScoreUsage()) for each in members}
+        results = {each.id: Said(0.0, _NO_ANSWER, ScoreUsage()) for each in members}
         if len(answered) == 1:
-            said[answered[0].id] = Said(1.0, "the only one of its group with an answer", ScoreUsage())
+            results[answered[0].id] = Said(1.0, "the only one of its group with an answer", ScoreUsage())
         elif answered and self._judging.compare is Compare.GROUP:
-            said |= await self._rank_group(answered, len(members))
+            results |= await self._rank_group(answered, len(members))
         elif answered:
-            said |= await self._play_tournament(answered, len(members))
-        return {id_: each.verdict() for id_, each in said.items()}
+            results |= await self._play_tournament(answered, len(members))
+        return {id_: each.verdict() for id_, each in results.items()}
 
     async def _play_tournament(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
         """Each against each; those without an answer are beaten without a question."""
@@ -264,13 +264,13 @@ class JudgeScorer:
         usages = [ScoreUsage()] * len(answered)
         failures: list[str] = [""] * len(answered)
         for (i, j), result in zip(pairs, results, strict=True):
-            said = result.said
-            usages[i] += said.usage  # a pair's cost is told once
-            if said.value is None:
-                failures[i] = failures[j] = said.reason
+            pair_result = result.said
+            usages[i] += pair_result.usage  # a pair's cost is told once
+            if pair_result.value is None:
+                failures[i] = failures[j] = pair_result.reason
             else:
-                won[i].append(said.value)
-                won[j].append(1 - said.value)
+                won[i].append(pair_result.value)
+                won[j].append(1 - pair_result.value)
         return {
             each.id: Said(
                 fmean(won[at]) if won[at] and not failures[at] else None,
@@ -294,13 +294,13 @@ class JudgeScorer:
 
         votes = await self._panel.vote(ask, lambda reply, number: self._read_places(reply, orders[number]))
         if not votes.are_enough:
-            said = [Said(None, f"the ranking failed: {votes.failures[0]}", ScoreUsage())] * count
+            results = [Said(None, f"the ranking failed: {votes.failures[0]}", ScoreUsage())] * count
         else:
             combine = median if self._judging.combine is Combine.MEDIAN else fmean
             places = [combine([vote[at] for vote in votes.values]) for at in range(count)]
-            said = [Said((num - 1 - p) / (num - 1), f"place {p + 1:g} of {num}", ScoreUsage()) for p in places]
-        said[0] = replace(said[0], usage=votes.usage)  # what a group took is told once
-        return {each.id: one for each, one in zip(answered, said, strict=True)}
+            results = [Said((num - 1 - p) / (num - 1), f"place {p + 1:g} of {num}", ScoreUsage()) for p in places]
+        results[0] = replace(results[0], usage=votes.usage)  # what a group took is told once
+        return {each.id: one for each, one in zip(answered, results, strict=True)}
 
     def _read_places(self, reply: Reply, order: Sequence[int]) -> list[float]:
         """The place of each candidate, the best at 0, in the order that they have without being shuffled."""

@@ -60,12 +60,12 @@ async def _read_urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[
     try:
         async with asyncio.timeout(serve.start_s + _END_S):
             line = await process.stdout.readline()
-        told = json.loads(line)
-        return [server["url"] for server in told["data"]["endpoints"]]
+        reply = json.loads(line)
+        return [server["url"] for server in reply["data"]["endpoints"]]
     except (TimeoutError, ValueError, KeyError, TypeError) as fault:
         log.seek(0)
-        said = log.read().decode("utf-8", "replace").strip()[-_MAX_LOG_CHARS:] or "it printed nothing"
-        raise RunError(f"serve: the judge {serve.model} cannot be served: {said}") from fault
+        last_output = log.read().decode("utf-8", "replace").strip()[-_MAX_LOG_CHARS:] or "it printed nothing"
+        raise RunError(f"serve: the judge {serve.model} cannot be served: {last_output}") from fault
 
 
 async def _end_servers(process: asyncio.subprocess.Process) -> None:

@@ -137,10 +137,10 @@ class JudgeTerm(Term):
         for path in sorted({(name,) for name in names} | looked_up):
             if unknown := unknown_part(path, shape):
                 (*place, name), known = unknown
-                said = f"the template names {'.'.join((*place, name))!r}{nearest(name, known)}"
+                message = f"the template names {'.'.join((*place, name))!r}{nearest(name, known)}"
                 if not known:
-                    raise _judge_fault(f"{said}, but {'.'.join(place)!r} is a list. Write e.g. a `for` over it.")
-                raise _judge_fault(f"{said} (known: {', '.join(known)}). Use one of these.")
+                    raise _judge_fault(f"{message}, but {'.'.join(place)!r} is a list. Write e.g. a `for` over it.")
+                raise _judge_fault(f"{message} (known: {', '.join(known)}). Use one of these.")
         return prompt
 
     @field_validator("images")

@@ -148,8 +148,8 @@ def _in_statement(text: str, choices: str) -> str:
     text = _strip_marks(text)
     patterns = (_STATED, _STATED_CHINESE, _CALLED_RIGHT, _PICKED, _CONCLUDED)
     matches = [match for pattern in patterns for match in pattern.finditer(text) if _is_meant(match, text)]
-    said = [(match.start(1), letters) for match in matches if (letters := _read_letters(match, text, choices))]
-    return max(said)[1] if said else ""
+    stated = [(match.start(1), letters) for match in matches if (letters := _read_letters(match, text, choices))]
+    return max(stated)[1] if stated else ""
 
 
 def _in_name(text: str, choices: str) -> str:

@@ -84,33 +84,33 @@ class _Comparer:
             return quick
         texts, answer = golds(trajectory.task.answer), (trajectory.answer or "")[-_MAX_CHARS:]
         async with self._permits:
-            said = await self._ask_worker({"golds": texts, "answer": answer, "cpu_s": self._rule.timeout_s})
-        if said is None:
+            reply = await self._ask_worker({"golds": texts, "answer": answer, "cpu_s": self._rule.timeout_s})
+        if reply is None:
             return Verdict(None, f"not compared within {_BUSY * self._rule.timeout_s:g} s")
-        if said is _TOO_MUCH:
+        if reply is _TOO_MUCH:
             return Verdict(0.0, f"too much to be compared within {self._rule.timeout_s:g} s")
-        if "unreadable" in said:
-            return Verdict(None, f"the gold {said['unreadable']!r} is no mathematics")
-        return Verdict(1.0, "right") if said["equal"] else Verdict(0.0, _describe_wrong(answer, texts))
+        if "unreadable" in reply:
+            return Verdict(None, f"the gold {reply['unreadable']!r} is no mathematics")
+        return Verdict(1.0, "right") if reply["equal"] else Verdict(0.0, _describe_wrong(answer, texts))
 
     async def _ask_worker(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
         """A worker's answer; None when there was none in time, _TOO_MUCH when the answer is to blame for that."""
         worker = self._idle.pop() if self._idle else await _start_worker()
         try:
             limit_s = _BUSY * self._rule.timeout_s
-            said: Mapping[str, Any] | None = await _exchange_line(worker, question, limit_s)
-            if said is not None and "read" in said:
-                said = await _exchange_line(worker, None, limit_s)
-                if said is None and await _ended_itself(worker):
-                    said = _TOO_MUCH
+            reply: Mapping[str, Any] | None = await _exchange_line(worker, question, limit_s)
+            if reply is not None and "read" in reply:
+                reply = await _exchange_line(worker, None, limit_s)
+                if reply is None and await _ended_itself(worker):
+                    reply = _TOO_MUCH
         except BaseException:
             await _end_worker(worker)
             raise
-        if said is None or said is _TOO_MUCH:
+        if reply is None or reply is _TOO_MUCH:
             await _end_worker(worker)
         else:
             self._idle.append(worker)
-        return said
+        return reply
 
     async def close(self) -> None:
         """Ends the processes."""

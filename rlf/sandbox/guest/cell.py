@@ -70,20 +70,20 @@ class Interpreter:
 
     def _format_error(self, fault: BaseException) -> str:
         try:
-            told = traceback.TracebackException.from_exception(fault)
-            for part in _walk_causes(told, set()):
+            formatted = traceback.TracebackException.from_exception(fault)
+            for part in _walk_causes(formatted, set()):
                 part.stack = traceback.StackSummary.from_list([f for f in part.stack if f.filename in self._names])
-            return _cut_text("".join(told.format()).strip(), MAX_ERROR_CHARS, keep_end=True)
+            return _cut_text("".join(formatted.format()).strip(), MAX_ERROR_CHARS, keep_end=True)
         except BaseException as worse:  # noqa: BLE001 - the exception's own methods are foreign code
             return f"{type(fault).__name__}: its text cannot be shown ({type(worse).__name__})"
 
 
-def _walk_causes(told: traceback.TracebackException, seen: set[int]) -> Iterator[traceback.TracebackException]:
-    if id(told) in seen:
+def _walk_causes(formatted: traceback.TracebackException, seen: set[int]) -> Iterator[traceback.TracebackException]:
+    if id(formatted) in seen:
         return
-    seen.add(id(told))
-    yield told
-    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+    seen.add(id(formatted))
+    yield formatted
+    for other in (formatted.__cause__, formatted.__context__, *(formatted.exceptions or ())):
         if other is not None:
             yield from _walk_causes(other, seen)
 

@@ -55,8 +55,8 @@ def _run_cell(interpreter: Interpreter, frame: Frame, *, once: bool) -> bytes:
     except OSError as fault:
         ended, files = Ended("error", None, f"{type(fault).__name__}: {fault}"), {}
     _flush_output()
-    told = {"outcome": ended.outcome, "value": ended.value, "error": ended.error, "files": list(files)}
-    return pack(told, [*files.values(), *ended.images])
+    report = {"outcome": ended.outcome, "value": ended.value, "error": ended.error, "files": list(files)}
+    return pack(report, [*files.values(), *ended.images])
 
 
 def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> Ended:

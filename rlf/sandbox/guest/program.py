@@ -174,11 +174,11 @@ class _Peer:
 
     def meet(self) -> dict[str, Any]:
         """The names that a test finds: those of its program but built-in ones and modules, and `program` itself."""
-        told = self._receive_message()
-        if told["failed"] is not None:
-            raise ProgramFault(f"the program fails: {told['failed']}")
-        kept = told["names"].keys() - dir(builtins) - sys.stdlib_module_names
-        found = {name: self._unpack_offered(name, told["names"][name]) for name in sorted(kept)}
+        message = self._receive_message()
+        if message["failed"] is not None:
+            raise ProgramFault(f"the program fails: {message['failed']}")
+        kept = message["names"].keys() - dir(builtins) - sys.stdlib_module_names
+        found = {name: self._unpack_offered(name, message["names"][name]) for name in sorted(kept)}
         sys.modules["program"] = found["program"] = Remote(self.ask, 0)  # type: ignore[assignment]
         found["in_place"] = in_place  # last: a program of the same name must not decide what its test reads
         return found
@@ -188,12 +188,12 @@ class _Peer:
             return {"exception": _ancestor_names(value)}
         return self._pack_value(value)
 
-    def _unpack_offered(self, name: str, told: Any) -> Any:
-        if isinstance(told, dict) and "exception" in told:
-            base = _find_exception(told["exception"], {})
+    def _unpack_offered(self, name: str, packed: Any) -> Any:
+        if isinstance(packed, dict) and "exception" in packed:
+            base = _find_exception(packed["exception"], {})
             self._exceptions[name] = type(name, (base if base is not None else Exception,), {})
             return self._exceptions[name]
-        return self._unpack_value(told)
+        return self._unpack_value(packed)
 
     def _answer_message(self, message: Mapping[str, Any]) -> None:
         try:
@@ -257,12 +257,12 @@ class _Peer:
         self._objects.append(value)
         return {"object": len(self._objects) - 1}
 
-    def _unpack_value(self, told: Any) -> Any:
-        if isinstance(told, list):
-            return [self._unpack_value(each) for each in told]
-        if not isinstance(told, dict):
-            return told
-        ((kind, content),) = told.items()
+    def _unpack_value(self, packed: Any) -> Any:
+        if isinstance(packed, list):
+            return [self._unpack_value(each) for each in packed]
+        if not isinstance(packed, dict):
+            return packed
+        ((kind, content),) = packed.items()
         if kind == "object":
             return Remote(self.ask, operator.index(content))
         if kind == "yours":

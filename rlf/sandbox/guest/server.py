@@ -179,8 +179,8 @@ class Server:
         os.close(call.pidfd)
         del self._calls[call.pidfd]
         self._give_back(call.user, call.work)
-        told = {"cpu_s": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss << 10, "why": call.why}
-        self._send_report({"id": call.id, "status": status, **told})
+        report = {"cpu_s": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss << 10, "why": call.why}
+        self._send_report({"id": call.id, "status": status, **report})
 
     def _give_back(self, user: int, work: str) -> None:
         if self._is_root:

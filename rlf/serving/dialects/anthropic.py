@@ -64,7 +64,9 @@ class MessagesRequest(StrictModel):
         """The same in OpenAI's words. Raises Refusal for what has none."""
         system = [{"role": "system", "content": _read_text(self.system, "system")}] if self.system else []
         messages = [
-            said for at, message in enumerate(self.messages) for said in _to_openai_messages(message, f"messages.{at}")
+            converted
+            for at, message in enumerate(self.messages)
+            for converted in _to_openai_messages(message, f"messages.{at}")
         ]
         tools = [
             {"function": {"name": t.name, "description": t.description, "parameters": t.input_schema}}

@@ -125,13 +125,13 @@ class Chat(_OpenAi):
 
     def _chunk_choices(self, delta: Delta) -> Iterator[Json]:
         """The text, with all that belongs to its tokens; calls, each by its name first; why it ended."""
-        said: Json = {"content": delta.text} if delta.text else {}
+        message: Json = {"content": delta.text} if delta.text else {}
         if delta.reasoning:
-            said["reasoning_content"] = delta.reasoning
+            message["reasoning_content"] = delta.reasoning
         extra = self._token_ids(delta) if delta.tokens or delta.report else {}
         logprobs = {"content": self._show_logprobs(delta)} if self.asked.logprobs and delta.tokens else None
-        if said or extra or logprobs:
-            yield {"index": delta.index, "delta": said, "finish_reason": None, "logprobs": logprobs, **extra}
+        if message or extra or logprobs:
+            yield {"index": delta.index, "delta": message, "finish_reason": None, "logprobs": logprobs, **extra}
         for at, call in enumerate(calls_of(delta.calls)):
             arguments = call["function"]["arguments"]
             call["function"]["arguments"] = ""

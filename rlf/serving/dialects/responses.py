@@ -161,9 +161,9 @@ class Responses(Dialect):
             elif stage is Stage.CLOSED:
                 yield self._make_event("response.function_call_arguments.done", **where, arguments=block.text)
             return
-        where, said = {**where, "content_index": 0}, block.kind is Kind.TEXT
-        name = "response.output_text" if said else "response.reasoning_text"
-        extra: Json = {"logprobs": []} if said else {}
+        where, is_text = {**where, "content_index": 0}, block.kind is Kind.TEXT
+        name = "response.output_text" if is_text else "response.reasoning_text"
+        extra: Json = {"logprobs": []} if is_text else {}
         if stage is Stage.OPENED:
             yield self._make_event("response.content_part.added", **where, part=_show_part(block, ""))
         elif stage is Stage.GROWN:
@@ -234,26 +234,26 @@ def _show_part(block: Block, text: str) -> Json:
 
 def _join_items(items: Sequence[Json]) -> Iterator[Json]:
     """Items as messages; a model's text and the calls it made with it are one. Raises Refusal."""
-    said: Json | None = None
+    turn: Json | None = None
     for at, item in enumerate(items):
         kind = item.get("type", "message")
         if kind == "reasoning":
             continue
         role = "assistant" if kind == "function_call" else item.get("role")
         if role != "assistant":
-            yield from [said] if said else ()
-            said = None
+            yield from [turn] if turn else ()
+            turn = None
         if kind == "function_call":
-            said = said or {"role": "assistant", "content": "", "tool_calls": []}
+            turn = turn or {"role": "assistant", "content": "", "tool_calls": []}
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
-            said.setdefault("tool_calls", []).append({"id": item.get("call_id"), "function": function})
+            turn.setdefault("tool_calls", []).append({"id": item.get("call_id"), "function": function})
         elif kind == "function_call_output":
             yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
         elif kind == "message" and role == "assistant":
-            yield from [said] if said else ()
-            said = {"role": role, "content": item.get("content")}
+            yield from [turn] if turn else ()
+            turn = {"role": role, "content": item.get("content")}
         elif kind == "message":
             yield {"role": role, "content": item.get("content")}
         else:
             raise Refusal(400, f"input.{at}.type: got {kind!r:.40}; expected a message or a function's", key="input")
-    yield from [said] if said else ()
+    yield from [turn] if turn else ()

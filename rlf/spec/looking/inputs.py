@@ -289,7 +289,7 @@ def _check_examples(loaded: LoadedSpec, index: int) -> list[Fault]:
     if not tool.tests:
         return []
     arguments = ArgumentCheck(tool.input_schema)
-    told = [
+    complaints = [
         (number, arguments.complaint(test.arguments))
         for number, test in enumerate(tool.tests)
         if test.expect.error is None
@@ -297,7 +297,7 @@ def _check_examples(loaded: LoadedSpec, index: int) -> list[Fault]:
     fix = "Correct it, or write `expect: {error: ...}`."
     return [
         loaded.fault(("tools", index, "tests", number, "arguments"), f"inputSchema refuses it: {complaint}. {fix}")
-        for number, complaint in told
+        for number, complaint in complaints
         if complaint is not None
     ]
 
@@ -339,8 +339,8 @@ def _list_endpoints(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Endpoi
 
 @reads("report_to")
 def _check_trackers(loaded: LoadedSpec) -> list[Fault]:
-    told = [(index, tracker.complaint()) for index, tracker in enumerate(loaded.spec.report_to)]
-    return [loaded.fault(("report_to", index), complaint) for index, complaint in told if complaint is not None]
+    complaints = [(index, tracker.complaint()) for index, tracker in enumerate(loaded.spec.report_to)]
+    return [loaded.fault(("report_to", index), complaint) for index, complaint in complaints if complaint is not None]
 
 
 @reads("rollout.max_images")

@@ -84,8 +84,8 @@ def leaves(annotation: Any) -> list[Any]:
 def meaning(model: type[BaseModel], name: str) -> str:
     """A field's docstring; without one, the first paragraph of that of its model or enum."""
     info = model.model_fields[name]
-    if said := field_doc(model, name):
-        return _fold_lines(said)
+    if doc := field_doc(model, name):
+        return _fold_lines(doc)
     classes = [found for found in leaves(info.annotation) if inspect.isclass(found)]
     own = [found for found in classes if issubclass(found, BaseModel | Enum) and found.__doc__]
     if own:
@@ -123,12 +123,12 @@ def attribute_docs(owner: type) -> dict[str, str]:
     except OSError:
         return {}
     assert isinstance(body, ast.ClassDef), f"the source of {owner} is no class"
-    said: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for statement, after in pairwise(body.body):
         text = after.value if isinstance(after, ast.Expr) else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            said |= {name: inspect.cleandoc(text.value) for name in _name_assigned(statement)}
-    return said
+            docs |= {name: inspect.cleandoc(text.value) for name in _name_assigned(statement)}
+    return docs
 
 
 def _name_assigned(statement: ast.stmt) -> list[str]:
@@ -195,14 +195,14 @@ def _show_range(metadata: Sequence[Any], annotation: Any) -> str:
     inner = [item for arm in get_args(annotation) for item in getattr(arm, "__metadata__", ())]
     bounds = [*metadata, *inner, *(more for item in inner if isinstance(item, FieldInfo) for more in item.metadata)]
     signs = {"ge": ">= {}", "gt": "> {}", "le": "<= {}", "lt": "< {}", "min_length": "at least {} long"}
-    said = [
+    parts = [
         words.format(f"{bound:,}" if isinstance(bound, int) else f"{bound:g}")
         for item in bounds
         for key, words in signs.items()
         if (bound := getattr(item, key, None)) is not None
     ]
     patterns = [f"matches `{item.pattern}`" for item in bounds if getattr(item, "pattern", None)]
-    return ", ".join(dict.fromkeys([*said, *patterns]))
+    return ", ".join(dict.fromkeys([*parts, *patterns]))
 
 
 def _fold_lines(text: str) -> str:

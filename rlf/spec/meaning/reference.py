@@ -70,10 +70,10 @@ def _names_of(key: str, source: Source) -> str:
 
 
 def _show_conversion(alias: Alias) -> str:
-    said = [f"{key.removeprefix('train.')}: {value}" for key, value in alias.implies.items()]
-    said += [f"also {key.rpartition('.')[2]}" for key in alias.also]
-    said += [f"{theirs} = {ours}" for theirs, ours in alias.values.items()]
-    return f" ({', '.join(said)})" if said else ""
+    parts = [f"{key.removeprefix('train.')}: {value}" for key, value in alias.implies.items()]
+    parts += [f"also {key.rpartition('.')[2]}" for key in alias.also]
+    parts += [f"{theirs} = {ours}" for theirs, ours in alias.values.items()]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def pages() -> dict[str, str]:
@@ -225,7 +225,7 @@ def _key_table(facts: Sequence[KeyFact]) -> Iterator[str]:
     for fact in facts:
         if fact.choices:
             yield f"`{fact.name}`:\n"
-            yield from (f"- `{value}`: {said}" for value, said in fact.choices)
+            yield from (f"- `{value}`: {words}" for value, words in fact.choices)
             yield ""
 
 

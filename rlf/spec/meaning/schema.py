@@ -257,7 +257,7 @@ def _allow_interpolation(definition: Schema) -> None:
         if "const" in value or (value.get("type") == "string" and not {"pattern", "enum"} & value.keys()):
             continue
         keep = {word: value[word] for word in ("description", "default") if word in value}
-        rest = {word: said for word, said in value.items() if word not in keep}
+        rest = {word: child for word, child in value.items() if word not in keep}
         arms = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
         definition["properties"][key] = keep | {"anyOf": [*arms, _FILLED_IN]}
 

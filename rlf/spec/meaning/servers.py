@@ -82,13 +82,13 @@ def _find_unknown(item: Node, server: ToolServer, listing: Listing) -> list[Faul
 
 def _with_files(node: Node, server: McpServer) -> Node:
     """The server as it is written, its files found: the declaration may be read from another folder."""
-    said = dict(node.mapping)
-    if "args" in said:
-        found = zip(said["args"].items, server.args, strict=True)
-        said["args"] = replace(said["args"], value=[_with_file(argument, path) for argument, path in found])
-    if "command" in said and server.command is not None:
-        said["command"] = _with_file(said["command"], server.command)
-    return replace(node, value=said)
+    entries = dict(node.mapping)
+    if "args" in entries:
+        found = zip(entries["args"].items, server.args, strict=True)
+        entries["args"] = replace(entries["args"], value=[_with_file(argument, path) for argument, path in found])
+    if "command" in entries and server.command is not None:
+        entries["command"] = _with_file(entries["command"], server.command)
+    return replace(node, value=entries)
 
 
 def _with_file(node: Node, path: str) -> Node:
@@ -96,8 +96,8 @@ def _with_file(node: Node, path: str) -> Node:
 
 
 def _declare_entry(item: Node, server: ToolServer, entry: Entry) -> Node:
-    said = {"kind": "mcp", "resource": entry.resource} if entry.resource else {"kind": "mcp", "tool": entry.name}
-    target = {key: wrap(value, item) for key, value in {**said, "digest": entry.digest}.items()}
+    settings = {"kind": "mcp", "resource": entry.resource} if entry.resource else {"kind": "mcp", "tool": entry.name}
+    target = {key: wrap(value, item) for key, value in {**settings, "digest": entry.digest}.items()}
     about = {"name": server.name_of(entry), "description": entry.description, "inputSchema": dict(entry.input_schema)}
     shared = {key: item.mapping[key] for key in _OF_EVERY_TOOL if key in item.mapping}
     of_target = {"target": replace(item, value={**target, "server": _with_files(item.mapping["mcp"], server.mcp)})}

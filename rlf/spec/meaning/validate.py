@@ -240,8 +240,8 @@ def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Seque
             return node.fault(unknown(key, known), at_key=True)
         sections = _in_sections(root, path)
         if len(path) == 1 and not sections and key not in NEAR_MISSES and (meant := foreign_names(key)):
-            said = f"unknown key {key!r}: it is called {' or '.join(meant)} here."
-            return node.fault(said + _written_there(root, path, meant), at_key=True)
+            message = f"unknown key {key!r}: it is called {' or '.join(meant)} here."
+            return node.fault(message + _written_there(root, path, meant), at_key=True)
         return node.fault(unknown_key(path, [*known, *sections]) + _written_there(root, path, sections), at_key=True)
     assert depth == len(path), f"an error about {path}, which the tree does not hold"
     if errors[0]["type"] == "unknown_kind":

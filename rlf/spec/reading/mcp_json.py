@@ -26,8 +26,8 @@ def each_server(item: Node) -> Iterator[Node]:
     rest = {key: child for key, child in item.mapping.items() if key != SERVERS}
     for server in item.mapping[SERVERS].mapping.values():
         if not is_disabled(server):
-            said = {key: child for key, child in server.mapping.items() if key not in _ELSEWHERE}
-            yield replace(item, value={**rest, "mcp": replace(server, value=said) if server.mapping else server})
+            settings = {key: child for key, child in server.mapping.items() if key not in _ELSEWHERE}
+            yield replace(item, value={**rest, "mcp": replace(server, value=settings) if server.mapping else server})
 
 
 def is_disabled(server: Node) -> bool:

@@ -43,11 +43,11 @@ def apply_override(root: Node, text: str, faults: list[Fault]) -> Node:
 
 def find_disagreements(texts: Sequence[str]) -> Iterator[Fault]:
     """Overrides that give one key two values under two names; under one name the last of them holds."""
-    said: dict[KeyPath, tuple[str, object]] = {}
+    written: dict[KeyPath, tuple[str, object]] = {}
     for text in texts:
         name = text.partition("=")[0]
         for path, value in _override_values(text):
-            other, before = said.setdefault(path, (name, value))
+            other, before = written.setdefault(path, (name, value))
             if other != name and before != value:
                 key = "" if other == dotted(path) else f", which is {dotted(path)} too,"
                 message = f"got {show(value)}, but {other}{key} says {show(before)}; one value has one name."

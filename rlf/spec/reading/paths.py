@@ -95,8 +95,10 @@ def _resolve_server(server: Node) -> Node:
         found = McpServer.model_validate(plain(server), context={"folder": server.folder})
     except ValidationError:  # reported with its place when the whole spec is read
         return server
-    said = found.model_dump(mode="json", include={"command", "cwd"})
-    changed = {key: replace(node, value=said[key]) for key, node in server.mapping.items() if said.get(key) is not None}
+    settings = found.model_dump(mode="json", include={"command", "cwd"})
+    changed = {
+        key: replace(node, value=settings[key]) for key, node in server.mapping.items() if settings.get(key) is not None
+    }
     args = server.get("args")
     if args is not None:
         items = [replace(node, value=value) for node, value in zip(args.items, found.args, strict=True)]
@@ -197,8 +199,8 @@ def _resolve_path(node: Node, text: str, faults: list[Fault], *, is_data: bool) 
             faults.append(node.fault(str(error)))
         return text
     if is_data and "://" in text:
-        said = f"got {show(text)}, an address; data is read from files and the Hugging Face Hub."
-        faults.append(node.fault(f"{said} Download it and write the file's path, or the name of a dataset."))
+        message = f"got {show(text)}, an address; data is read from files and the Hugging Face Hub."
+        faults.append(node.fault(f"{message} Download it and write the file's path, or the name of a dataset."))
         return text
     try:
         here = absolute(Path(text), node.folder)

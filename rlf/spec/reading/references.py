@@ -50,16 +50,16 @@ def _escape_unparsable(value: Any) -> Any:
 
 
 def _explain_error(error: OmegaConfBaseException) -> str:
-    said = str(error).split("\n")[0]
-    if found := re.search(r"Environment variable '(.*)' not found", said):
+    message = str(error).split("\n")[0]
+    if found := re.search(r"Environment variable '(.*)' not found", message):
         name = found[1]
         return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."
-    if found := re.search(r"Interpolation key '(.*?)' not found", said):
+    if found := re.search(r"Interpolation key '(.*?)' not found", message):
         return f"the spec has no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
-    if found := re.search(r"Unsupported interpolation type (\S+)", said):
+    if found := re.search(r"Unsupported interpolation type (\S+)", message):
         return f"there is no resolver {found[1]!r} (known: oc.env, oc.decode, oc.select). Write e.g. ${{oc.env:NAME}}."
-    if "Recursive interpolation" in said:
+    if "Recursive interpolation" in message:
         return "it refers to itself, directly or through others. Write one of the values out."
     if isinstance(error, GrammarParseError):
         return r"it is not closed or not well formed. Write ${key}, or \${ for the characters themselves."
-    return f"{said}. Check it against OmegaConf's grammar."
+    return f"{message}. Check it against OmegaConf's grammar."

@@ -144,8 +144,8 @@ class OpenTool:
         end = self.runtime.end_trajectory(trajectory_id)
         fault = await self._detached.fault_of(end, self._timeout_s, self._task_name)
         if fault is not None:
-            told = self._around.redact(describe(fault))
-            logger.warning("tool %s: end of trajectory %s: %s", self.declaration.name, trajectory_id, told)
+            reason = self._around.redact(describe(fault))
+            logger.warning("tool %s: end of trajectory %s: %s", self.declaration.name, trajectory_id, reason)
 
     async def close(self) -> None:
         """Gives back what the tool holds; what cannot be stopped is left behind, with a warning."""

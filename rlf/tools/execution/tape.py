@@ -58,14 +58,14 @@ class Tape:
         return results.popleft()
 
     def _describe_difference(self, call: AnsweredCall) -> str:
-        said = f"replay: trajectory {call.trajectory_id!r} calls {shorten(f'{call.tool} {call.arguments}')}"
+        message = f"replay: trajectory {call.trajectory_id!r} calls {shorten(f'{call.tool} {call.arguments}')}"
         if call in self._left:
-            return f"{said} more often than the recording."
+            return f"{message} more often than the recording."
         mine = [known for known in self._left if known.trajectory_id == call.trajectory_id]
         if not mine:
-            return f"{said}; the recording has no call of that trajectory."
+            return f"{message}; the recording has no call of that trajectory."
         left = [f"{known.tool} {known.arguments}" for known in mine if self._left[known]]
-        return f"{said}; the recording has {shorten(' and '.join(left)) or 'no further call'} there."
+        return f"{message}; the recording has {shorten(' and '.join(left)) or 'no further call'} there."
 
 
 class TapeWriter:

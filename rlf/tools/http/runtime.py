@@ -70,8 +70,8 @@ class HttpRuntime(ToolRuntime):
         except EndpointFailure as failure:
             if failure.status == _UNAUTHORIZED:
                 await self.close()
-                said = f"the service refuses the key: {failure.text}; {credentials}"
-                raise RlfError(f"{said}. Set it to one that the service accepts.") from failure
+                message = f"the service refuses the key: {failure.text}; {credentials}"
+                raise RlfError(f"{message}. Set it to one that the service accepts.") from failure
         except BaseException:
             await self.close()
             raise

@@ -97,15 +97,15 @@ def _declare_tool(name: str, value: Any, place: str, where: str) -> Json:
     if not callable(value):
         raise _NoTool(f"is a {type(value).__name__}, which cannot be called")
     try:
-        said = PythonTool(callable=f"{place}:{name}").described()
+        found = PythonTool(callable=f"{place}:{name}").described()
     except RlfError as fault:
         raise _NoTool(str(fault).removeprefix(f"{place}:{name}: ")) from fault
-    if not said.description:
+    if not found.description:
         raise _NoTool("has no docstring, which is what the model would read")
     signature = read_signature(value)
     if signature.takes_any and not signature.arguments:
         raise _NoTool("its signature names no argument; decorate with functools.wraps, or write a tool file")
-    about = {"name": name, "description": said.description, "inputSchema": dict(said.input_schema)}
+    about = {"name": name, "description": found.description, "inputSchema": dict(found.input_schema)}
     return {**about, "target": {"kind": "python", "callable": f"{where}:{name}"}}
 
 

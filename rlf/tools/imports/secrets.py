@@ -29,16 +29,16 @@ class Secrets:
 
     def without(self, server: Json) -> Json:
         """The settings, with a variable in place of each secret."""
-        said = dict(server)
+        settings = dict(server)
         if isinstance(server.get("env"), dict):
-            said["env"] = {name: self._move_variable(name, value) for name, value in server["env"].items()}
+            settings["env"] = {name: self._move_variable(name, value) for name, value in server["env"].items()}
         if isinstance(server.get("headers"), dict):
-            said["headers"] = {name: self._move_header(name, value) for name, value in server["headers"].items()}
+            settings["headers"] = {name: self._move_header(name, value) for name, value in server["headers"].items()}
         if isinstance(server.get("args"), list):
-            said["args"] = self._move_arguments(server["args"])
+            settings["args"] = self._move_arguments(server["args"])
         if isinstance(server.get("url"), str):
-            said["url"] = self._move_from_url(server["url"])
-        return said
+            settings["url"] = self._move_from_url(server["url"])
+        return settings
 
     def _move_variable(self, name: str, value: Any) -> Any:
         if not is_secret_name(name) or not self._is_literal(value):
@@ -70,16 +70,18 @@ class Secrets:
         return self._move_from_url(argument) if isinstance(argument, str) and "://" in argument else argument
 
     def _move_from_url(self, url: str) -> str:
-        said = self._neutralize_text(url, "%24%7B")
+        address = self._neutralize_text(url, "%24%7B")
         for name, value in secret_parameters(url):
             if self._is_literal(value):
                 self.moved.append(f"the parameter {name}")
-                said = said.replace(f"{name}={value}", f"{name}={_make_reference(variable_name(self.owner, name))}")
+                address = address.replace(
+                    f"{name}={value}", f"{name}={_make_reference(variable_name(self.owner, name))}"
+                )
         password = _url_password(url)
         if password and self._is_literal(password):
             self.moved.append("the password of the address")
-            said = said.replace(f":{password}@", f":{_make_reference(variable_name(self.owner, 'PASSWORD'))}@", 1)
-        return FromEnvironment(said) if "${" in said else url
+            address = address.replace(f":{password}@", f":{_make_reference(variable_name(self.owner, 'PASSWORD'))}@", 1)
+        return FromEnvironment(address) if "${" in address else url
 
     def _is_literal(self, value: Any) -> bool:
         """Whether a value is text of its own: neither filled in nor a switch or a number, which are no secrets."""

@@ -104,12 +104,12 @@ def _is_path(argument: Any, folder: Path) -> bool:
 
 def as_file_says(server: Json, entry: ToolServer, folder: Path) -> Json:
     """The server as a file in `folder` says it: what it starts and where from there, all else as it was written."""
-    command, said = entry.mcp.command, dict(server)
+    command, settings = entry.mcp.command, dict(server)
     if command is not None and command != server["command"]:
-        said["command"] = as_program(_relative_path(folder, command))
+        settings["command"] = as_program(_relative_path(folder, command))
     if entry.mcp.cwd is not None:
-        said["cwd"] = _relative_path(folder, entry.mcp.cwd)
-    return said
+        settings["cwd"] = _relative_path(folder, entry.mcp.cwd)
+    return settings
 
 
 def as_program(path: str) -> str:
@@ -130,8 +130,8 @@ def mark_variables(value: Any) -> Any:
     return FromEnvironment(value) if isinstance(value, str) else value
 
 
-def declare_tool(server: ToolServer, entry: Entry, said: Json) -> Json:
+def declare_tool(server: ToolServer, entry: Entry, settings: Json) -> Json:
     """The declaration of a server's tool."""
     what = {"resource": entry.resource} if entry.resource else {"tool": entry.name}
     about = {"name": server.name_of(entry), "description": entry.description, "inputSchema": dict(entry.input_schema)}
-    return {**about, "target": {"kind": "mcp", "server": said, **what}}
+    return {**about, "target": {"kind": "mcp", "server": settings, **what}}

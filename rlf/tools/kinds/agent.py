@@ -64,14 +64,16 @@ class AgentTool(ToolKind):
         """Names in the prompt that no argument has, and what is wrong with the model's tools."""
         found = self._own_complaints(input_schema)
         for tool in self.tools:
-            found += [f"its tool {tool.name!r}: {said}" for said in tool.target.complaints(tool.input_schema)]
+            found += [f"its tool {tool.name!r}: {complaint}" for complaint in tool.target.complaints(tool.input_schema)]
         return found
 
     def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """The same; of the model's tools only what is known without running them."""
         found = self._own_complaints(input_schema)
         for tool in self.tools:
-            found += [f"its tool {tool.name!r}: {said}" for said in tool.target.static_complaints(tool.input_schema)]
+            found += [
+                f"its tool {tool.name!r}: {complaint}" for complaint in tool.target.static_complaints(tool.input_schema)
+            ]
         return found
 
     def _own_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:

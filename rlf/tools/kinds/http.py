@@ -125,8 +125,8 @@ class HttpTool(ToolKind):
         keys = [*(key for key in ("headers",) if any(SECRET_HEADER.search(name) for name in self.headers))]
         keys += [key for key in ("query",) if any(map(is_secret_name, self.query or {}))]
         if not self.has_fixed_host and keys:
-            said = f"an argument chooses the host, which would be sent the credentials in `{keys[0]}`; remove them"
-            found.append(said)
+            message = f"an argument chooses the host, which would be sent the credentials in `{keys[0]}`; remove them"
+            found.append(message)
         if "properties" not in input_schema:
             return found
         known = {"calls"} if self.batch else arguments
@@ -136,15 +136,15 @@ class HttpTool(ToolKind):
 
     def source_hash(self) -> str:
         """Covers the declaration without its credentials: what the service does is not known."""
-        said = self.model_dump(mode="json")
-        said["headers"] = {name: value for name, value in self.headers.items() if not SECRET_HEADER.search(name)}
-        said["query"] = self.query and {name: value for name, value in self.query.items() if not is_secret_name(name)}
+        values = self.model_dump(mode="json")
+        values["headers"] = {name: value for name, value in self.headers.items() if not SECRET_HEADER.search(name)}
+        values["query"] = self.query and {name: value for name, value in self.query.items() if not is_secret_name(name)}
         for _, value in secret_parameters(self.url):
-            said["url"] = said["url"].replace(f"={value}", "=") if value else said["url"]
+            values["url"] = values["url"].replace(f"={value}", "=") if value else values["url"]
         for key in _NEWER:
             if getattr(self, key) == type(self).model_fields[key].default:
-                del said[key]
-        return hash_json(said)
+                del values[key]
+        return hash_json(values)
 
     async def unreachable(self) -> str | None:
         """Why no connection can be made to the host, where the declaration alone says which."""

@@ -82,8 +82,8 @@ class PythonTool(ToolKind):
             return [f"{self.callable} is `async def`, which runs on the event loop; write `isolation: auto`"]
         blocking = blocking_calls(function) if is_async(function) and self.isolation is not Isolation.PROCESS else []
         if blocking:
-            said = f"{self.callable} is `async def` and calls {', '.join(blocking)}, which holds up every trajectory"
-            return [f"{said} while it waits; await an asynchronous one, or write `def`"]
+            message = f"{self.callable} is `async def` and calls {', '.join(blocking)}, which holds up every trajectory"
+            return [f"{message} while it waits; await an asynchronous one, or write `def`"]
         if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
             return [f"{self.callable} is in the program itself, which no other process can import; name a module"]
         return signature_complaints(function, input_schema)
@@ -94,8 +94,10 @@ class PythonTool(ToolKind):
         From the source alone where that says it all. Raises RlfError.
         """
         target = self._find_function()
-        said = describe_function(_bind_callable(target), self.callable)
-        return said if said.description else SelfDescription(documentation(target), said.input_schema)
+        description = describe_function(_bind_callable(target), self.callable)
+        return (
+            description if description.description else SelfDescription(documentation(target), description.input_schema)
+        )
 
     def _find_function(self) -> Callable[..., Any]:
         """The function, or a stand-in with the same signature and docstring that took no import to make."""

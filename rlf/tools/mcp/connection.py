@@ -56,6 +56,8 @@ class Connection:
         self._ended = asyncio.Event()
         """Set to end the live session."""
         self._num_failures = 0
+        self._num_answered = 0
+        """Calls that the live session answered."""
         self._next_start = 0.0
 
     async def session(self) -> ClientSession:
@@ -79,12 +81,15 @@ class Connection:
         """Lets `rlf tools serve` drop a trajectory's state; other servers would not know what is meant."""
         session = self._live.result() if self._live is not None and _is_open(self._live) else None
         if session is not None and session.server_info is not None and session.server_info.name == SERVER_NAME:
-            told = Notification[dict[str, str], str](method=TRAJECTORY_ENDED, params={"trajectory": trajectory_id})
-            await session.send_notification(told)  # type: ignore[arg-type]  # the SDK sends whatever has a method
+            notification = Notification[dict[str, str], str](
+                method=TRAJECTORY_ENDED, params={"trajectory": trajectory_id}
+            )
+            await session.send_notification(notification)  # type: ignore[arg-type]  # the SDK sends whatever has a method
 
     def succeeded(self) -> None:
         """A call was answered: the server works, and may be started again at once should it end."""
         self._num_failures = 0
+        self._num_answered += 1
 
     def lost(self, session: ClientSession, why: str) -> None:
         """The session is of no more use; the next call starts another."""
@@ -116,8 +121,9 @@ class Connection:
 
     async def _own_session(self, live: asyncio.Future[ClientSession], ended: asyncio.Event) -> None:
         """Opens the session, holds it until it ended, closes it."""
-        self.why_it_ended = ""
+        self.why_it_ended, self._num_answered, started = "", 0, monotonic()
         self._num_failures += 1
+        logger.info("MCP server %s begins", self.server.shown)
         pause_s = FIRST_PAUSE_S * 2.0 ** (self._num_failures - 2) if self._num_failures > 1 else 0.0
         self._next_start = monotonic() + min(pause_s, MAX_PAUSE_S)
 
@@ -133,7 +139,8 @@ class Connection:
         except BaseException as fault:
             fail(fault)
             raise
-        logger.info("MCP server %s: %s", self.server.shown, self.why_it_ended)
+        took = (self._num_answered, monotonic() - started)
+        logger.info("MCP server %s done: %d calls answered, %.1f s: %s", self.server.shown, *took, self.why_it_ended)
 
     async def _hold_session(
         self, live: asyncio.Future[ClientSession], ended: asyncio.Event, fail: Callable[[BaseException], None]

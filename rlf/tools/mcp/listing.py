@@ -80,11 +80,11 @@ def fresh_listing(server: McpServer) -> Listing:
     return _remember_listing(server, _check_listing(server, found[0]))
 
 
-def _check_listing(server: McpServer, told: Listing | ToolFailure) -> Listing:
-    if isinstance(told, ToolFailure):
+def _check_listing(server: McpServer, listing: Listing | ToolFailure) -> Listing:
+    if isinstance(listing, ToolFailure):
         fix = "Run the command by hand" if server.command else "Check the address and that the server runs"
-        raise RlfError(f"{told.text}. {fix}; `start_timeout_s` is how long is waited.")
-    return told
+        raise RlfError(f"{listing.text}. {fix}; `start_timeout_s` is how long is waited.")
+    return listing
 
 
 async def _fetch_listing(server: McpServer) -> Listing | ToolFailure:

@@ -99,29 +99,29 @@ class McpRuntime(ToolRuntime):
 
 def _as_it_ended(result: CallToolResult, output: ToolOutput) -> ToolOutput:
     """The output; an outcome of the server's executor that is no tool's own error is passed on as what it is."""
-    said = (result.meta or {}).get(OUTCOME)
-    if output.is_error and said in _PASSED_ON:
-        raise ToolFailure(Outcome(said), output.text.removeprefix("error: "))
+    outcome = (result.meta or {}).get(OUTCOME)
+    if output.is_error and outcome in _PASSED_ON:
+        raise ToolFailure(Outcome(outcome), output.text.removeprefix("error: "))
     return output if not output.is_error else replace(output, text=output.text.removeprefix("error: "))
 
 
 def failure_of(error: MCPError, connection: Connection, session: ClientSession) -> ToolFailure:
     """The SDK's error as an outcome: the tool's own failure, or that of the connection to it."""
-    said = error.message
-    if error.code == TOO_LARGE or too_large() in said or said.startswith(_BROKEN_EVENT):
-        return ToolFailure(Outcome.OUTPUT_REJECTED, shorten(said))
-    if error.code in (PARSE_ERROR, METHOD_NOT_FOUND) or said.startswith(_NO_MESSAGE):
-        return ToolFailure(Outcome.SERVICE_ERROR, shorten(said))
-    if said == _SESSION_GONE:
+    message = error.message
+    if error.code == TOO_LARGE or too_large() in message or message.startswith(_BROKEN_EVENT):
+        return ToolFailure(Outcome.OUTPUT_REJECTED, shorten(message))
+    if error.code in (PARSE_ERROR, METHOD_NOT_FOUND) or message.startswith(_NO_MESSAGE):
+        return ToolFailure(Outcome.SERVICE_ERROR, shorten(message))
+    if message == _SESSION_GONE:
         connection.lost(session, "forgot the session")
         return ToolFailure(Outcome.UNREACHABLE, "the server forgot the session, as after a restart")
     if error.code == CONNECTION_CLOSED:
-        if said == _CLOSED:
+        if message == _CLOSED:
             connection.lost(session, "ended")
-        why = connection.why_it_ended or f"broke off ({said})"
+        why = connection.why_it_ended or f"broke off ({message})"
         return ToolFailure(Outcome.UNKNOWN, shorten(f"the server {why}, during the call"))
-    if error.code == INTERNAL_ERROR and said == _HTTP_ERROR:
+    if error.code == INTERNAL_ERROR and message == _HTTP_ERROR:
         return ToolFailure(
             Outcome.SERVICE_ERROR, f"the server's host answered with HTTP {connection.refusal or 'error'}"
         )
-    return ToolFailure(Outcome.TOOL_ERROR, said)
+    return ToolFailure(Outcome.TOOL_ERROR, message)

@@ -101,9 +101,9 @@ class McpServer(StrictModel):
 
     def identity(self) -> str:
         """sha256 of what decides which tools there are: the files that the command names count by content."""
-        said = self.model_dump(mode="json", include={"command", "args", "url", "type"})
-        said["args"] = [_hash_argument(Path(self.cwd or "", argument), argument) for argument in self.args]
-        return hash_json([said, sorted(self.env), sorted(self.headers)])
+        values = self.model_dump(mode="json", include={"command", "args", "url", "type"})
+        values["args"] = [_hash_argument(Path(self.cwd or "", argument), argument) for argument in self.args]
+        return hash_json([values, sorted(self.env), sorted(self.headers)])
 
 
 def _resolve_beside(path: str, info: ValidationInfo, *, always: bool = False) -> str:

@@ -75,8 +75,8 @@ class ArgumentAdapter:
             except ValidationError as fault:
                 complaints += _list_complaints(name, fault)
         if complaints:
-            said = "; ".join(complaints[:_MAX_COMPLAINTS])
-            raise ToolFailure(Outcome.INVALID_ARGUMENTS, shorten(f"invalid arguments: {said}"))
+            message = "; ".join(complaints[:_MAX_COMPLAINTS])
+            raise ToolFailure(Outcome.INVALID_ARGUMENTS, shorten(f"invalid arguments: {message}"))
         for name, adapter in self._defaults.items():
             if name not in filled:
                 default = adapter.get_default_value()

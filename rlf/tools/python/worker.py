@@ -57,13 +57,13 @@ def _answer_call(function: Callable[..., Any], arguments: dict[str, Any]) -> dic
         value = function(**arguments)
         output = to_output(asyncio.run(value) if inspect.iscoroutine(value) else value)
         images = [[image.mime_type, base64.b64encode(image.data).decode()] for image in output.images]
-        told = {"text": output.text, "images": images, "structured": output.structured, "usage": dict(output.usage)}
-        json.dumps(told)
+        reply = {"text": output.text, "images": images, "structured": output.structured, "usage": dict(output.usage)}
+        json.dumps(reply)
     except ToolFailure as failure:
         return {"outcome": failure.outcome, "text": failure.text}
     except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
         return {"outcome": outcome_of_fault(fault), "text": describe(fault)}
-    return {"outcome": Outcome.TOOL_ERROR if output.is_error else Outcome.OK, **told}
+    return {"outcome": Outcome.TOOL_ERROR if output.is_error else Outcome.OK, **reply}
 
 
 def die_with(parent: int) -> None:

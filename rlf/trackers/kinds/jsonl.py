@@ -50,8 +50,8 @@ class _Writer:
 
     def line(self, event: str, step: int | None, **values: Any) -> None:
         """Writes one line through to the disk, so that a reader who follows the file sees it."""
-        said = {"event": event, "time": time.time(), "step": step, **values}
-        self._file.write(json.dumps(said, ensure_ascii=False, default=str) + "\n")
+        entry = {"event": event, "time": time.time(), "step": step, **values}
+        self._file.write(json.dumps(entry, ensure_ascii=False, default=str) + "\n")
         self._file.flush()
 
     def close(self) -> None:

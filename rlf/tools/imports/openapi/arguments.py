@@ -35,15 +35,15 @@ class Arguments:
         return argument
 
     def _free_name(self, name: str, place: str) -> str:
-        said = _to_identifier(name)
-        names = [said, f"{place}_{said}", *(f"{said}_{number}" for number in range(2, len(self.properties) + 3))]
+        wanted = _to_identifier(name)
+        names = [wanted, f"{place}_{wanted}", *(f"{wanted}_{number}" for number in range(2, len(self.properties) + 3))]
         return next(one for one in names if one not in self.properties and not _NOT_FREE.fullmatch(one))
 
     def schema(self) -> Json:
         """The `inputSchema`."""
-        said: Json = {"type": "object", "properties": self.properties}
-        said |= {"required": self.required} if self.required else {}
-        return said | ({"dependentRequired": self.depend} if self.depend else {})
+        found: Json = {"type": "object", "properties": self.properties}
+        found |= {"required": self.required} if self.required else {}
+        return found | ({"dependentRequired": self.depend} if self.depend else {})
 
 
 def filled(argument: str) -> str:
@@ -52,6 +52,6 @@ def filled(argument: str) -> str:
 
 
 def _to_identifier(name: str) -> str:
-    said = "".join(character if f"a{character}".isidentifier() else "_" for character in name)
-    said = said.rstrip("_") if said != name else said
-    return said if said.isidentifier() else f"_{said}" if said else "argument"
+    found = "".join(character if f"a{character}".isidentifier() else "_" for character in name)
+    found = found.rstrip("_") if found != name else found
+    return found if found.isidentifier() else f"_{found}" if found else "argument"

@@ -23,13 +23,13 @@ class Body:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def read_body(document: Json, schemas: Schemas, said: Any, arguments: Arguments) -> Body:
+def read_body(document: Json, schemas: Schemas, written: Any, arguments: Arguments) -> Body:
     """The body that an operation asks for, with its arguments added; none where it asks for none.
 
     Raises:
         LeftOut: it is of a type that arguments cannot be written in.
     """
-    whole = follow(document, said)
+    whole = follow(document, written)
     content = as_mapping(whole.get("content"))
     if not whole:
         return Body()
@@ -108,11 +108,11 @@ def _body_template(schema: Json, arguments: Arguments, required: bool) -> Json:
     return {name: filled(argument) for name, argument in names.items()}
 
 
-def _field_encodings(schema: Json, said: Json, way: BodyFormat) -> Json:
+def _field_encodings(schema: Json, declared: Json, way: BodyFormat) -> Json:
     """How fields that are lists or objects are written, by the `encoding` of a form."""
     found: Json = {}
     for name, one in schema["properties"].items():
-        one, own = as_mapping(one), as_mapping(said.get(name))
+        one, own = as_mapping(one), as_mapping(declared.get(name))
         item = as_mapping(one.get("items")) if one.get("type") == "array" else one
         if way is BodyFormat.MULTIPART and (item.get("format") == "binary" or "contentMediaType" in item):
             found[name] = str(Encoding.FILE)

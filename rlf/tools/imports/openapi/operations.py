@@ -64,11 +64,11 @@ class _Servers:
     notes: list[str] = field(default_factory=list)
     """What was not copied."""
 
-    def address(self, *said: Any) -> str:
+    def address(self, *levels: Any) -> str:
         """The first server of the nearest list."""
         if self.base_url is not None:
             return self._without_credentials(FromEnvironment(self.base_url.rstrip("/")))
-        servers = next((as_list(one) for one in said if as_list(one)), [])
+        servers = next((as_list(one) for one in levels if as_list(one)), [])
         server = as_mapping(servers[0]) if servers else {}
         url = as_text(server.get("url")) or "/"
         for name, variable in as_mapping(server.get("variables")).items():
@@ -112,9 +112,9 @@ def _absolute_url(url: str, source: str) -> str | None:
 
 
 def _read_operations(document: Json, left_out: list[str]) -> Iterator[_Operation]:
-    for path, said in as_mapping(document.get("paths")).items():
+    for path, written in as_mapping(document.get("paths")).items():
         try:
-            item = follow(document, said)
+            item = follow(document, written)
         except LeftOut as reason:
             left_out.append(f"{path}: {reason}")
             continue

@@ -42,7 +42,7 @@ class Parameter:
 
 def read_parameters(document: Json, schemas: Schemas, *lists: Any) -> list[Parameter]:
     """The parameters of an operation, whose own take the place of those of its path."""
-    said: dict[tuple[str, str], Json] = {}
+    written: dict[tuple[str, str], Json] = {}
     for one in (one for some in lists for one in as_list(some)):
         whole = follow(document, one)
         name, place = as_text(whole.get("name")), as_text(whole.get("in"))
@@ -50,20 +50,20 @@ def read_parameters(document: Json, schemas: Schemas, *lists: Any) -> list[Param
             raise LeftOut(f"it has a parameter {name!r} in {place!r}; a parameter has a name and is in path or query")
         if place == "header" and name.lower() in _NEVER_PARAMETERS:
             continue
-        said[place, name] = whole
-    return [_read_parameter(schemas, place, name, whole) for (place, name), whole in said.items()]
+        written[place, name] = whole
+    return [_read_parameter(schemas, place, name, whole) for (place, name), whole in written.items()]
 
 
-def _read_parameter(schemas: Schemas, place: str, name: str, said: Json) -> Parameter:
-    content = as_mapping(said.get("content"))
+def _read_parameter(schemas: Schemas, place: str, name: str, written: Json) -> Parameter:
+    content = as_mapping(written.get("content"))
     of_content = as_mapping(next(iter(content.values()), {}))
     is_json = bool(content) and next(iter(content)).split(";")[0].strip().endswith("json")
-    schema = schemas.read(of_content.get("schema") if content else said.get("schema")) or {"type": "string"}
-    if as_text(said.get("description")):
-        schema = {**schema, "description": said["description"]}
-    style = as_text(said.get("style")) or ("form" if place in ("query", "cookie") else "simple")
-    explode = said.get("explode") if isinstance(said.get("explode"), bool) else style in ("form", "deepObject")
-    return Parameter(name, place, said.get("required") is True, schema, style, bool(explode), is_json)
+    schema = schemas.read(of_content.get("schema") if content else written.get("schema")) or {"type": "string"}
+    if as_text(written.get("description")):
+        schema = {**schema, "description": written["description"]}
+    style = as_text(written.get("style")) or ("form" if place in ("query", "cookie") else "simple")
+    explode = written.get("explode") if isinstance(written.get("explode"), bool) else style in ("form", "deepObject")
+    return Parameter(name, place, written.get("required") is True, schema, style, bool(explode), is_json)
 
 
 def constant_headers(parameters: list[Parameter]) -> dict[str, str]:

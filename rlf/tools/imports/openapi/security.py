@@ -51,8 +51,8 @@ class Security:
             operations: all of them, since one that leaves a choice takes what others need anyway.
         """
         self._default = document.get("security")
-        said = as_mapping(as_mapping(document.get("components")).get("securitySchemes"))
-        self._schemes = {name: _read_scheme(document, one) for name, one in said.items()}
+        written = as_mapping(as_mapping(document.get("components")).get("securitySchemes"))
+        self._schemes = {name: _read_scheme(document, one) for name, one in written.items()}
         title = as_text(as_mapping(document.get("info")).get("title"))
         self._variables = _name_variables(title, {name: one for name, one in self._schemes.items() if one is not None})
         alternatives = [self._list_alternatives(operation) for operation in operations]
@@ -93,8 +93,8 @@ class Security:
         return [*self._unused, *chosen, *hints]
 
     def _list_alternatives(self, operation: Json) -> list[tuple[str, ...]]:
-        said = operation.get("security", self._default)
-        return [tuple(as_mapping(one)) for one in as_list(said)]
+        required = operation.get("security", self._default)
+        return [tuple(as_mapping(one)) for one in as_list(required)]
 
     def _fill_credentials(self, names: Sequence[str]) -> Credentials:
         credentials, cookies = Credentials(), []
@@ -118,14 +118,14 @@ def _join_names(names: Sequence[str]) -> str:
     return " and ".join(names) or "none"
 
 
-def _read_scheme(document: Json, said: Any) -> _Scheme | None:
+def _read_scheme(document: Json, written: Any) -> _Scheme | None:
     """What a scheme comes to; None where no file can hold its credentials, as with signatures and certificates."""
     try:
-        said = follow(document, said)
+        written = follow(document, written)
     except LeftOut:
         return None
-    kind, way = said.get("type"), as_text(said.get("scheme")).lower()
-    place, name = as_text(said.get("in")), as_text(said.get("name"))
+    kind, way = written.get("type"), as_text(written.get("scheme")).lower()
+    place, name = as_text(written.get("in")), as_text(written.get("name"))
     if kind in ("oauth2", "openIdConnect") or (kind == "http" and way == "bearer"):
         return _Scheme("header", "Authorization", "Bearer ", "TOKEN")
     if kind == "http" and way == "basic":

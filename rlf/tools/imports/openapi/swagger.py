@@ -31,11 +31,11 @@ def as_openapi(document: Json, source: str) -> Json:
     Args:
         source: the document's own address, whose host and scheme serve where it names none.
     """
-    said = {key: child for key, child in document.items() if key not in ("swagger", "paths", "securityDefinitions")}
+    kept = {key: child for key, child in document.items() if key not in ("swagger", "paths", "securityDefinitions")}
     schemes = {name: _convert_scheme(one) for name, one in as_mapping(document.get("securityDefinitions")).items()}
     paths = {path: _convert_path(document, item) for path, item in as_mapping(document.get("paths")).items()}
     about = {"openapi": "3.0.3", "servers": [{"url": _server_url(document, source)}], "paths": paths}
-    return {**said, **about, "components": {"securitySchemes": schemes}}
+    return {**kept, **about, "components": {"securitySchemes": schemes}}
 
 
 def _server_url(document: Json, source: str) -> str:
@@ -48,41 +48,43 @@ def _server_url(document: Json, source: str) -> str:
     return f"{scheme}://{host}{base}"
 
 
-def _convert_scheme(said: Any) -> Json:
-    said = as_mapping(said)
-    return {"type": "http", "scheme": "basic"} if said.get("type") == "basic" else said
+def _convert_scheme(written: Any) -> Json:
+    written = as_mapping(written)
+    return {"type": "http", "scheme": "basic"} if written.get("type") == "basic" else written
 
 
-def _convert_path(document: Json, said: Any) -> Any:
+def _convert_path(document: Json, written: Any) -> Any:
     try:
-        item = follow(document, said)
+        item = follow(document, written)
     except LeftOut:  # found again where the path's operations are listed
-        return said
+        return written
     shared = as_list(item.get("parameters"))
     methods = {method: _convert_operation(document, item[method], shared) for method in _METHODS if method in item}
     return {**{key: child for key, child in item.items() if key not in (*_METHODS, "parameters")}, **methods}
 
 
-def _convert_operation(document: Json, said: Any, shared: list[Any]) -> Json:
-    said = as_mapping(said)
+def _convert_operation(document: Json, written: Any, shared: list[Any]) -> Json:
+    written = as_mapping(written)
     try:
-        given = [follow(document, one) for one in (*shared, *as_list(said.get("parameters")))]
+        given = [follow(document, one) for one in (*shared, *as_list(written.get("parameters")))]
     except LeftOut:  # found again, with its operation, where the parameters are read
-        return {**said, "parameters": [*shared, *as_list(said.get("parameters"))]}
+        return {**written, "parameters": [*shared, *as_list(written.get("parameters"))]}
     parameters = list({(as_text(one.get("in")), as_text(one.get("name"))): one for one in given}.values())
-    own = {key: child for key, child in said.items() if key not in ("parameters", "consumes", "schemes")}
+    own = {key: child for key, child in written.items() if key not in ("parameters", "consumes", "schemes")}
     own["parameters"] = [_convert_parameter(one) for one in parameters if one.get("in") not in ("body", "formData")]
-    consumes = [as_text(one) for one in as_list(said.get("consumes", document.get("consumes")))]
+    consumes = [as_text(one) for one in as_list(written.get("consumes", document.get("consumes")))]
     if body := _convert_body(parameters, consumes):
         own["requestBody"] = body
     return own
 
 
-def _convert_parameter(said: Json) -> Json:
-    kept: Json = {key: said[key] for key in ("name", "in", "description", "required") if key in said}
-    schema = {key: child for key, child in said.items() if key not in _OF_PARAMETERS}
+def _convert_parameter(written: Json) -> Json:
+    kept: Json = {key: written[key] for key in ("name", "in", "description", "required") if key in written}
+    schema = {key: child for key, child in written.items() if key not in _OF_PARAMETERS}
     style = (
-        _STYLES.get(as_text(said.get("collectionFormat")), {"explode": False}) if schema.get("type") == "array" else {}
+        _STYLES.get(as_text(written.get("collectionFormat")), {"explode": False})
+        if schema.get("type") == "array"
+        else {}
     )
     return {**kept, **style, "schema": _convert_schema(schema)}
 
@@ -102,15 +104,17 @@ def _convert_body(parameters: list[Json], consumes: list[str]) -> Json:
     fields = [one for one in parameters if one.get("in") == "formData"]
     if not fields:
         return {}
-    said = {as_text(one.get("name")): _convert_parameter(one) for one in fields}
+    field_schemas = {as_text(one.get("name")): _convert_parameter(one) for one in fields}
     properties = {
         name: {**one["schema"], **({"description": one["description"]} if "description" in one else {})}
-        for name, one in said.items()
+        for name, one in field_schemas.items()
     }
-    required = [name for name, one in said.items() if one.get("required") is True]
+    required = [name for name, one in field_schemas.items() if one.get("required") is True]
     has_file = any(one.get("type") == "file" for one in fields)
     kind = _MULTIPART if has_file or (_MULTIPART in consumes and _FORM not in consumes) else _FORM
-    encoding = {name: {key: one[key] for key in ("style", "explode") if key in one} for name, one in said.items()}
+    encoding = {
+        name: {key: one[key] for key in ("style", "explode") if key in one} for name, one in field_schemas.items()
+    }
     schema = {"type": "object", "properties": properties, "required": required}
     content = {kind: {"schema": schema, "encoding": {name: one for name, one in encoding.items() if one}}}
     return {"required": bool(required), "content": content}

@@ -145,9 +145,9 @@ def _as_json_schema(schema: Json) -> Iterator[tuple[str, Any]]:
         yield (bound, child) if key in ("minimum", "maximum") and schema.get(bound) is True else (key, child)
 
 
-def _with_null(said: Json, schema: Json) -> Json:
+def _with_null(expanded: Json, schema: Json) -> Json:
     """OpenAPI 3.0's `nullable` as a type."""
-    if said.get("nullable") is not True:
+    if expanded.get("nullable") is not True:
         return schema
     if isinstance(schema.get("type"), str):
         return {**schema, "type": [schema["type"], "null"]}
