@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rlf.chat.encoding import decode, encode_template
@@ -124,9 +124,8 @@ class ChatFormat(ABC):
     def after(self, context: Sequence[int]) -> Self:
         """The format as it reads the turn that follows a context: some templates open thinking only after questions."""
         speak = self._generation_prompt
-        text = self.decode(context[-len(encode_template(self.tokenizer, speak)) - _MARGIN :])
-        opens = text.rstrip().endswith((THINK, self.think[0]))
-        begins = opens or (opens_thinking(speak, self.think) and text.endswith(speak))
+        end = context[-len(encode_template(self.tokenizer, speak)) - _MARGIN :]
+        begins = _ends_in_thinking(self.tokenizer, tuple(end), speak, self.think)
         if begins == self.begins_thinking:
             return self
         other = copy(self)
@@ -258,6 +257,16 @@ class ChatFormat(ABC):
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of tokens from anywhere in a conversation, special tokens and every space kept."""
         return decode(self.tokenizer, tokens)
+
+
+@lru_cache(maxsize=1024)
+def _ends_in_thinking(
+    tokenizer: PreTrainedTokenizerBase, end: tuple[int, ...], speak: str, think: tuple[str, str]
+) -> bool:
+    """Whether a context that ends in these tokens has opened thinking; `speak` lets the model speak."""
+    text = decode(tokenizer, end)
+    opens = text.rstrip().endswith((THINK, think[0]))
+    return opens or (opens_thinking(speak, think) and text.endswith(speak))
 
 
 FORMATS = Registry(

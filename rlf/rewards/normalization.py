@@ -10,6 +10,7 @@ import re
 import string
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import lru_cache
 
 from rlf.core.folding import fold
 
@@ -60,6 +61,7 @@ _LOST_BY_TEXT = re.compile(
 )
 
 
+@lru_cache(maxsize=512)
 def normalize(text: str, by: Normalization = Normalization.TEXT) -> str:
     """The form that texts are compared in, words with single spaces between.
 

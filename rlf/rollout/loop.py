@@ -236,6 +236,8 @@ class _Play:
 
     def _failures_with(self, parsed: Parsed, policy: FailurePolicy) -> list[ParseFailure]:
         """The turn's failures that a policy follows; what stands beside an answer is met with nothing."""
+        if not parsed.failures:
+            return []
         failures = [item for item in parsed.observed if isinstance(item, ParseFailure)]
         return [failure for failure in failures if self.setting.handling.reply(failure) is policy]
 
@@ -251,8 +253,9 @@ class _Play:
             if is_run:
                 await self._invoke(records)
         finally:
-            turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started if records else 0.0)
-            self.turns[-1] = turn
+            if records:
+                turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
+                self.turns[-1] = turn
         stop = (self._infrastructure_stop(records) if is_run else None) or stop
         if self.world is not None and stop is not StopReason.INFRA_FAILURE:
             stop, step = await self._step_world(parsed, stop)
@@ -263,7 +266,8 @@ class _Play:
                 return stop
         if stop is None:
             stop = await self._observe(parsed, records, sample, turn.text)
-        self.turns[-1] = replace(turn, observation_end=len(self.record))
+        if turn.world is not None or len(self.record) != turn.observation_end:
+            self.turns[-1] = replace(turn, observation_end=len(self.record))
         return stop
 
     async def _step_world(self, parsed: Parsed, stop: StopReason | None) -> tuple[StopReason | None, WorldStep | None]:

@@ -233,4 +233,4 @@ class Trajectory(Jsonable):
     @property
     def num_sampled(self) -> int:
         """Number of action tokens."""
-        return sum(self.action_mask)
+        return self.action_mask.count(True)

@@ -102,6 +102,7 @@ class OpenTool:
         self._output = None if declaration.output_schema is None else OutputCheck(declaration.output_schema)
         self._gate = Gate(declaration.target.concurrency(limits), _make_windows(limits.rate))
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
+        self._holds_trajectories = type(runtime).end_trajectory is not ToolRuntime.end_trajectory
         self._detached = Detached()
         self._timers = Timers()
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
@@ -141,6 +142,8 @@ class OpenTool:
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Gives back what is held for one trajectory; what goes wrong there is logged."""
         self._num_by_caller.pop(trajectory_id, None)
+        if not self._holds_trajectories:
+            return
         end = self.runtime.end_trajectory(trajectory_id)
         fault = await self._detached.fault_of(end, self._timeout_s, self._task_name)
         if fault is not None:

@@ -152,7 +152,7 @@ class Agent:
         group = self._groups.setdefault(row.index, Group(self._spec.rollout.num_generations))
         sample, scored = group.join(), None
         try:
-            scored = await self._play_until_it_counts(parts, policy, row, sample)
+            scored = await self._play_until_it_counts(parts, policy, row, sample, await group.step(parts.steps))
         finally:
             if group.leave(scored):
                 del self._groups[row.index]
@@ -161,11 +161,13 @@ class Agent:
             await group.over()
         return scored, group
 
-    async def _play_until_it_counts(self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int) -> Scored:
+    async def _play_until_it_counts(
+        self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, step: int
+    ) -> Scored:
         """Plays one trajectory of training, again where something outside the policy broke it; records each try."""
         tries, again = Tries(), True
         while again:
-            step, began = await parts.steps.step(), time.monotonic()
+            began = time.monotonic()
             scored = await self._play(parts, policy, row, sample, step=step, num_tries=tries.num)
             again = await self._may_play_again(parts, scored, began, tries)
             await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored, again))

@@ -45,6 +45,7 @@ class Group:
         self._num_left = 0
         self._rewards: list[float] = []
         self._over = asyncio.Event()
+        self._step: asyncio.Future[int] | None = None
 
     def join(self) -> int:
         """The position of the next sample."""
@@ -60,6 +61,11 @@ class Group:
         if self._num_left == self._size:
             self._over.set()
         return self._num_left == self._size
+
+    async def step(self, steps: StepCount) -> int:
+        """The step that the row is for, asked once: no later one is drawn while its group is incomplete."""
+        self._step = self._step or asyncio.ensure_future(steps.step())
+        return await asyncio.shield(self._step)
 
     async def over(self) -> None:
         """Returns when every sample has left."""
