@@ -15,6 +15,7 @@ from rlf.api.targets import open_target
 from rlf.chat import FORMATS, detect_format
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.errors import RlfError
+from rlf.core.tls import certificate_of
 from rlf.engines.engine import Engine, HostSettings
 from rlf.serving.settings import ServeSettings
 from rlf.serving.vllm import as_trained, has_vllm, vllm_server
@@ -30,7 +31,16 @@ if TYPE_CHECKING:
     from rlf.types.policy import Host
 
 logger = logging.getLogger(__name__)
-__all__ = ["ServeSettings", "ServedEndpoint", "Used", "serve_by_vllm", "serve_model", "used_alone", "used_as_trained"]
+__all__ = [
+    "ServeSettings",
+    "ServedEndpoint",
+    "Used",
+    "certificate_of",
+    "serve_by_vllm",
+    "serve_model",
+    "used_alone",
+    "used_as_trained",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,11 @@ ToolFiles = Annotated[
         autocompletion=complete_tool_file,
     ),
 ]
+CertificateFile = Annotated[
+    Path | None,
+    typer.Option("--certificate", help="Serve over TLS with this certificate (PEM).", show_default=False),
+]
+KeyFile = Annotated[Path | None, typer.Option("--key", help="Key of the certificate (PEM).", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 

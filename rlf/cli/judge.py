@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import AsJson
+from rlf.cli.arguments import AsJson, CertificateFile, KeyFile
 from rlf.cli.completion import complete_reward_file
 from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
@@ -45,12 +45,14 @@ def serve_judge(
         int, typer.Option("--port", min=0, max=65535, help="Of the first server, the others follow; 0 takes free ones.")
     ] = 8100,
     start_s: Annotated[float, typer.Option("--start-s", min=1, help="Of a MODEL: time to load it.")] = 900.0,
+    certificate: CertificateFile = None,
+    key: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve judges behind the OpenAI protocol until Ctrl-C: by vLLM where it is installed, else by transformers."""
     import asyncio
 
-    from rlf.api.judges.serve import Serve, judges_of, serve_judges
+    from rlf.api.judges.serve import Serve, certificate_of, judges_of, serve_judges
 
     numbers = [number.strip() for number in gpus.split(",") if number.strip()]
     if not all(number.isdigit() for number in numbers):
@@ -62,5 +64,5 @@ def serve_judge(
         print_result("judge serve", served, as_json, "\n".join(["endpoints:", *lines]))
         sys.stdout.flush()
 
-    asyncio.run(serve_judges(judges_of(what, declared), host, port, tell))
+    asyncio.run(serve_judges(judges_of(what, declared), host, port, tell, certificate_of(certificate, key)))
     raise KeyboardInterrupt  # nothing else ends it

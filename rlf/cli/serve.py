@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, split_arguments
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, CertificateFile, KeyFile, RunsFolder, split_arguments
 from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
@@ -55,6 +55,8 @@ def serve(
     agent: Annotated[
         bool, typer.Option("--agent", help="Play the spec's tools here: a request gets the final answer.")
     ] = False,
+    certificate: CertificateFile = None,
+    key: KeyFile = None,
     vllm: Annotated[
         str | None,
         typer.Option(
@@ -73,8 +75,10 @@ def serve(
     """Serve a model behind the OpenAI protocol until Ctrl-C, with the chat format it was trained with."""
     import asyncio
 
-    from rlf.api.serve import ServeSettings, serve_by_vllm, serve_model, used_alone, used_as_trained
+    from rlf.api.serve import ServeSettings, certificate_of, serve_by_vllm, serve_model, used_alone, used_as_trained
 
+    if vllm is not None and certificate is not None:
+        raise RlfError("--certificate: write --ssl-certfile and --ssl-keyfile into --vllm.")
     if vllm is not None and (agent or strict):
         raise RlfError("--vllm: vLLM's server has neither --agent nor --strict.")
     if strict and (agent or arguments):
@@ -86,6 +90,7 @@ def serve(
         host=host,
         port=port,
         api_key=api_key or None,
+        certificate=certificate_of(certificate, key),
         strict=strict,
         max_queue=max_queue,
         request_s=request_s,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from rlf.core.tls import server_context
 from rlf.serving.agent import Agent
 from rlf.serving.app import Server
 from rlf.serving.settings import ServeSettings
@@ -34,8 +35,10 @@ async def serving(
     runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     try:
-        await web.SockSite(runner, listener).start()
+        context = server_context(settings.certificate)
+        await web.SockSite(runner, listener, ssl_context=context).start()
         address, port = runner.addresses[0][:2]
-        yield f"http://{f'[{address}]' if ':' in address else address}:{port}/v1"
+        scheme = "http" if context is None else "https"
+        yield f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}/v1"
     finally:
         await runner.cleanup()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rlf.core.tls import Certificate
+
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
@@ -16,6 +18,8 @@ class ServeSettings:
     """0 takes any that is free."""
     api_key: str | None = field(default=None, repr=False)
     """What a request must bring as `Authorization: Bearer KEY` or `x-api-key: KEY`; None: nothing."""
+    certificate: Certificate | None = None
+    """What it shows, for TLS; None: plain HTTP."""
     strict: bool = False
     """Whether only the keys that judges send are taken, and a limit that does not fit is refused, not lowered."""
     max_queue: int = 256

@@ -11,9 +11,11 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import IO, Any
 
 from rlf.core.errors import RunError
+from rlf.core.tls import client_context
 from rlf.core.visitors import ALLOWED_HOSTS, own_names
 
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
@@ -50,16 +52,26 @@ class Worker:
     """One server."""
 
     def __init__(
-        self, model: str, host: str, port: int, command: Sequence[str], *, start_s: float, **environment: str
+        self,
+        model: str,
+        host: str,
+        port: int,
+        command: Sequence[str],
+        *,
+        start_s: float,
+        certificate: Path | None = None,
+        **environment: str,
     ) -> None:
         """Takes what it serves, and how.
 
         Args:
+            certificate: what it shows; None: it speaks plain HTTP.
             start_s: time until it must answer.
             environment: further variables of its process.
         """
         self.model = model
-        self.url = f"http://{host}:{port}/v1"
+        self.url = f"http{'s' if certificate else ''}://{host}:{port}/v1"
+        self._certificate = certificate
         self._host = host
         self._command = command
         self._start_s = start_s
@@ -91,8 +103,10 @@ class Worker:
         import aiohttp
 
         health = self.url.removesuffix("/v1") + "/health"
+        trusted = True if self._certificate is None else client_context(self._certificate)
+        connector = aiohttp.TCPConnector(ssl=trusted)
         try:
-            async with asyncio.timeout(self._start_s), aiohttp.ClientSession() as session:
+            async with asyncio.timeout(self._start_s), aiohttp.ClientSession(connector=connector) as session:
                 while self._process.returncode is None:
                     with contextlib.suppress(aiohttp.ClientError):
                         async with session.get(health) as response:

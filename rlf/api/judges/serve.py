@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,13 +14,14 @@ from rlf.api.rewards.scoring import load_rewards
 from rlf.api.serving import listening, stopping
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError
+from rlf.core.tls import Certificate, certificate_of, server_context
 from rlf.rewards.judging.settings import Serve
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.serving.vllm import has_vllm, vllm_server
 from rlf.serving.workers import Worker, run_workers
 from rlf.spec.looking.model_folder import model_location
 
-__all__ = ["JudgeEndpoints", "Serve", "ServedModel", "judges_of", "serve_judges"]
+__all__ = ["JudgeEndpoints", "Serve", "ServedModel", "certificate_of", "judges_of", "serve_judges"]
 
 _PATIENT = ("--strict", "--max-concurrency", "32", "--max-queue", "1000000", "--request-s", "86400")
 """Of a server that answers judges alone: who asks has limits of its own."""
@@ -57,36 +59,48 @@ def judges_of(name: str, serve: Serve) -> list[Serve]:
     return list(dict.fromkeys(found))
 
 
-async def serve_judges(judges: Sequence[Serve], host: str, port: int, tell: Callable[[JudgeEndpoints], None]) -> None:
-    """Serves until SIGINT or SIGTERM.
+async def serve_judges(
+    judges: Sequence[Serve],
+    host: str,
+    port: int,
+    tell: Callable[[JudgeEndpoints], None],
+    certificate: Certificate | None = None,
+) -> None:
+    """Serves until SIGINT or SIGTERM. Requests must bring the key of RLF_API_KEY, where that is set.
 
     Args:
+        certificate: what the servers show, for TLS.
         port: of the first server; the others follow. 0: any that are free.
         tell: called once, when all servers are well.
 
     Raises:
+        RlfError: the certificate cannot be used.
         RunError: a port is in use, a server does not start, or one ends.
     """
+    server_context(certificate)
     stopped = asyncio.Event()
     with stopping(stopped.set):
         wanted = [(serve, number) for serve in judges for number in range(serve.num)]
         ports = _free_ports(host, port, len(wanted))
-        workers = [_make_worker(*each, host, own) for each, own in zip(wanted, ports, strict=True)]
+        workers = [_make_worker(*each, host, own, certificate) for each, own in zip(wanted, ports, strict=True)]
         served = JudgeEndpoints(tuple(ServedModel(worker.url, worker.model) for worker in workers))
         await run_workers(workers, stopped, lambda: tell(served))
 
 
-def _make_worker(serve: Serve, number: int, host: str, port: int) -> Worker:
+def _make_worker(serve: Serve, number: int, host: str, port: int, certificate: Certificate | None) -> Worker:
     gpus = _share_gpus(serve.gpus, number, serve.num)
     # Of a model this small, threads only wait for each other.
     environment = {"OMP_NUM_THREADS": "1"} if serve.model.startswith(BUILTIN) else {}
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-    command = _make_command(serve, host, port, len(gpus))
-    return Worker(serve.model, host, port, command, start_s=serve.start_s, **environment)
+    if api_key := os.environ.get("RLF_API_KEY"):
+        environment["VLLM_API_KEY"] = api_key
+    command = _make_command(serve, host, port, len(gpus), certificate)
+    shown = None if certificate is None else certificate.file
+    return Worker(serve.model, host, port, command, start_s=serve.start_s, certificate=shown, **environment)
 
 
-def _make_command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str]:
+def _make_command(serve: Serve, host: str, port: int, num_gpus: int, certificate: Certificate | None) -> list[str]:
     """vLLM's own server where it is installed; a builtin model is too small for it."""
     path = model_location(serve.model)
     if path != serve.model or not has_vllm():
@@ -95,9 +109,16 @@ def _make_command(serve: Serve, host: str, port: int, num_gpus: int) -> list[str
                 f"serve.args: {' '.join(serve.args)} is for `vllm serve`; {serve.model} is served without it."
             )
         own = ["--name", serve.model, "--host", host, "--port", str(port)]
-        return [sys.executable, "-m", "rlf", "serve", path, *own, *_PATIENT]
+        shown = _certificate_options(certificate, "--certificate", "--key")
+        return [sys.executable, "-m", "rlf", "serve", path, *own, *shown, *_PATIENT]
     parallel = ["--tensor-parallel-size", str(num_gpus)] if num_gpus > 1 else []
-    return vllm_server(path, serve.model, host, port, [*parallel, *serve.args])
+    shown = _certificate_options(certificate, "--ssl-certfile", "--ssl-keyfile")
+    return vllm_server(path, serve.model, host, port, [*parallel, *shown, *serve.args])
+
+
+def _certificate_options(certificate: Certificate | None, file: str, key: str) -> list[str]:
+    """The options of a certificate."""
+    return [] if certificate is None else [file, str(certificate.file), key, str(certificate.key)]
 
 
 def _share_gpus(gpus: Sequence[int], number: int, num: int) -> Sequence[int]:

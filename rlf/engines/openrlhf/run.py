@@ -302,7 +302,7 @@ class OpenRlhfRun:
 
     def _late(self, awaited: str) -> str:
         assert self._ingest is not None, "records that are waited for without engine.ingest"
-        address = f"http://{self._ingest.host}:{self._ingest.port}"
+        address = f"{self._ingest.scheme}://{self._ingest.host}:{self._ingest.port}"
         return (
             f"{awaited} is over and its trajectories do not come from the nodes. Can they reach {address}? They keep "
             "them, and keep trying."

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from rlf.algo.loss_config import PolicyLossKind
+from rlf.core.tls import Certificate
 from rlf.engines.engine import Engine
 from rlf.spec.models import RunSpec
 from rlf.spec.section import Section
@@ -115,6 +117,19 @@ class IngestSpec(Section):
     """Port that the nodes reach it at, and that it listens on."""
     bind: str | None = None
     """Address that it listens on; None: `host`. `0.0.0.0` where `host` is no address of its own, as behind a NAT."""
+    certificate: str | None = None
+    """File in PEM that names `host`; nodes then send over TLS and trust this certificate alone. None: plain HTTP."""
+    key: str | None = None
+    """File in PEM with the key of `certificate`; it stays on this machine."""
+
+    @property
+    def scheme(self) -> str:
+        """Of its address."""
+        return "http" if self.certificate is None else "https"
+
+    def shown(self) -> Certificate | None:
+        """What the server shows; None without TLS."""
+        return None if not (self.certificate and self.key) else Certificate(Path(self.certificate), Path(self.key))
 
 
 class OpenRlhfSettings(Engine):

@@ -19,6 +19,7 @@ from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import IngestSpec
 from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
 from rlf.engines.openrlhf.spool.send import CHUNK_BYTES, NotTaken, Sender, send_files, send_from, session
+from tests.certificates import make_certificate
 
 from .test_spool import record
 
@@ -45,6 +46,11 @@ def pair(job):
     return attempt, folder / "a.spool", job.received(1) / "a.spool"
 
 
+def sender(job, ingest, attempt):
+    """What makes the senders of an agent's files."""
+    return partial(Sender, ingest=ingest, attempt=attempt, certificate=job.certificate)
+
+
 @given(data=st.data(), whole=st.binary(max_size=60))
 def test_however_often_and_whence_bytes_are_sent_the_copy_has_each_once(data, whole, tmp_path_factory):
     copy = tmp_path_factory.mktemp("copy") / "a.spool"
@@ -65,7 +71,7 @@ def test_records_are_with_the_driver_before_openrlhf_has_them(job, ingest):
 
     async def run():
         async with receiving(ingest, job):
-            writer = SpoolWriter(job.spool / "attempt-1", sender=partial(Sender, ingest=ingest, attempt=attempt))
+            writer = SpoolWriter(job.spool / "attempt-1", sender=sender(job, ingest, attempt))
             await asyncio.gather(*(writer.append(record(sample)) for sample in range(20)))
             found = SpoolReader(job.received(1)).read()
             await writer.close()
@@ -74,13 +80,35 @@ def test_records_are_with_the_driver_before_openrlhf_has_them(job, ingest):
     assert [item.sample for item in asyncio.run(run())] == list(range(20))
 
 
+def test_records_go_over_tls_to_the_machine_that_shows_the_certificate_and_to_no_other(job, ingest, tmp_path):
+    file, key = make_certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    other, other_key = make_certificate(tmp_path / "other")
+    secure = ingest.model_copy(update={"certificate": str(file), "key": str(key)})
+    impostor = ingest.model_copy(update={"certificate": str(other), "key": str(other_key)})
+    job.certificate.parent.mkdir(parents=True)
+    job.certificate.write_bytes(file.read_bytes())
+    attempt, there, copy = pair(job)
+    there.write_bytes(b"whole")
+
+    async def send(server):
+        async with receiving(server, job):
+            await send_files([there], secure, attempt, job.certificate)
+
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        asyncio.run(send(impostor))
+    assert not copy.exists()
+    asyncio.run(send(secure))
+    assert copy.read_bytes() == b"whole"
+
+
 def test_records_that_come_one_by_one_are_each_taken(job, ingest, monkeypatch):
     """A connection takes long to close: nothing may depend on when that is."""
     attempt, client = new_attempt(job, 1, first_step=1), session
 
     @asynccontextmanager
-    async def slow_to_close():
-        async with client() as http:
+    async def slow_to_close(trusted):
+        async with client(trusted) as http:
             yield http
         await asyncio.sleep(0.2)
 
@@ -88,7 +116,7 @@ def test_records_that_come_one_by_one_are_each_taken(job, ingest, monkeypatch):
 
     async def run():
         async with receiving(ingest, job), asyncio.timeout(20):
-            writer = SpoolWriter(job.spool / "attempt-1", sender=partial(Sender, ingest=ingest, attempt=attempt))
+            writer = SpoolWriter(job.spool / "attempt-1", sender=sender(job, ingest, attempt))
             for sample in range(10):
                 await writer.append(record(sample))
                 assert len(SpoolReader(job.received(1)).read()) == sample + 1
@@ -101,7 +129,7 @@ def test_a_driver_that_is_away_holds_nobody_up_and_gets_everything_when_it_is_ba
     attempt = new_attempt(job, 1, first_step=1)
 
     async def run():
-        writer = SpoolWriter(job.spool / "attempt-1", sender=partial(Sender, ingest=ingest, attempt=attempt))
+        writer = SpoolWriter(job.spool / "attempt-1", sender=sender(job, ingest, attempt))
         async with receiving(ingest, job):
             await writer.append(record(0))
         async with asyncio.timeout(20):
@@ -123,7 +151,7 @@ def test_what_is_left_is_sent_from_where_the_copy_ends(job, ingest):
 
     async def run():
         async with receiving(ingest, job):
-            await send_files([there], ingest, attempt)
+            await send_files([there], ingest, attempt, job.certificate)
 
     asyncio.run(run())
     assert copy.read_bytes() == there.read_bytes()

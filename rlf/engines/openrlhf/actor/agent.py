@@ -257,7 +257,8 @@ class Agent:
     async def _build(self, tokenizer: PreTrainedTokenizerBase) -> _Parts:
         spec, sender = _with_contained_parts(self._spec), None
         if (ingest := openrlhf_settings(spec).ingest) is not None:
-            sender = partial(Sender, ingest=ingest, attempt=self._attempt)
+            certificate = Job(self._folder, self._folder).certificate
+            sender = partial(Sender, ingest=ingest, attempt=self._attempt, certificate=certificate)
         spool = SpoolWriter(Path(self._attempt.spool), self._secrets, sender)
         self._stack.push_async_callback(spool.close)
 

@@ -343,6 +343,9 @@ def _spool_is_shared(loaded: LoadedSpec) -> Iterator[Fault]:
     if engine.ingest is not None and engine.ray_address is None:
         message = "without ray_address the job runs on this machine, which reads its records from its disk. Remove it."
         yield loaded.fault(("engine", "ingest"), f"got an address; {message}")
+    if engine.ingest is not None and (engine.ingest.certificate is None) != (engine.ingest.key is None):
+        message = "got one of certificate and key; TLS needs the file with the other one. Write both, or remove it."
+        yield loaded.fault(("engine", "ingest"), message)
 
 
 @reads("engine.output")

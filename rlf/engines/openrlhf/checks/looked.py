@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rlf.core import Fault
+from rlf.core import Fault, RlfError
+from rlf.core.tls import server_context
 from rlf.data import recall
 from rlf.engines.openrlhf.compile.parser import find_flag_faults
 from rlf.engines.openrlhf.job.dataset import find_row_fault
@@ -22,6 +23,7 @@ def find_looked_faults(loaded: LoadedSpec, tasks: Mapping[str, Sequence[Task]]) 
     yield from find_flag_faults(loaded)
     yield from _find_heads(loaded)
     yield from _find_adapted_sight(loaded)
+    yield from _find_certificate(loaded)
     for name, rows in tasks.items():
         complaint = recall(find_row_fault, rows)
         if complaint is not None:
@@ -47,3 +49,13 @@ def _find_adapted_sight(loaded: LoadedSpec) -> Iterator[Fault]:
     if lora is not None and folder is not None and "vision_config" in read_config(folder):
         message = f"got adapters; {shown_path(folder)} sees images, and vLLM's names of the weights of such models "
         yield loaded.fault(("model", "lora"), f"{message}are others. Remove it.")
+
+
+@reads("engine.ingest")
+def _find_certificate(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Files that no server can show."""
+    ingest = openrlhf_settings(loaded.spec).ingest
+    try:
+        server_context(None if ingest is None else ingest.shown())
+    except RlfError as fault:
+        yield loaded.fault(("engine", "ingest", "certificate"), str(fault))

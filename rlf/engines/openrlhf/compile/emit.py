@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     Raises:
         RlfError: a row holds what JSON cannot carry to the agent, or an image that cannot be read.
     """
-    options, shared = argv(plan.spec, job), openrlhf_settings(plan.spec).ingest is None
+    options, ingest = argv(plan.spec, job), openrlhf_settings(plan.spec).ingest
+    shared = ingest is None
     job.train.parent.mkdir(parents=True, exist_ok=True)
     _write_rows(job.train, training_rows(keep_images(train, job, shared=shared), plan.spec))
     if evaluation:
@@ -68,6 +70,8 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     job.plan.write_text(plan_to_json(plan), encoding="utf-8")
     job.launch.write_text(launch_script(plan, options), encoding="utf-8")
     job.launch.chmod(0o755)
+    if ingest is not None and ingest.certificate is not None:
+        shutil.copyfile(ingest.certificate, job.certificate)
 
 
 def agent_source(lora: LoraSpec | None) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from rlf.core.errors import RlfError
+from rlf.core.tls import server_context
 from rlf.core.visitors import guard_visitors
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
@@ -26,14 +27,14 @@ async def receiving(ingest: IngestSpec, job: Job) -> AsyncIterator[None]:
     """Takes the records of one run while the block is open.
 
     Raises:
-        RlfError: the address cannot be listened on.
+        RlfError: the address cannot be listened on, or the certificate cannot be used.
     """
     runner = web.AppRunner(Receiver(job, os.environ[INGEST_TOKEN]).app(ingest.host), access_log=None)
     await runner.setup()
     bind = ingest.bind or ingest.host
     try:
         try:
-            await web.TCPSite(runner, bind, ingest.port).start()
+            await web.TCPSite(runner, bind, ingest.port, ssl_context=server_context(ingest.shown())).start()
         except OSError as error:
             raise RlfError(
                 f"engine.ingest: cannot listen on {bind} port {ingest.port}: {error.strerror or error}. Write another "

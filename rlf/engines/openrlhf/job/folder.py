@@ -5,6 +5,7 @@
     agent.py       `AgentExecutor`, which hands over to rlf with the folder that it lies in
     plan.json      the plan, as `rlf.plan.plan_to_json` writes it
     env.json       environment variables: values that the job sets, and names of the secrets that it needs
+    ingest.pem     the certificate of the machine that takes records, with `engine.ingest.certificate`
     data/          train.jsonl and, with an evaluation set, eval.jsonl (`job.dataset`)
     images/        the images that they name, each once (`job.images`), unless every node sees them in `output`
     spool/         one file per process: trajectories, tool calls and scores, written by the agents, or copies of such
@@ -75,6 +76,11 @@ class Job:
     def evaluation(self) -> Path:
         """Rows of the evaluation set; no such file without one."""
         return self.folder / "data" / "eval.jsonl"
+
+    @property
+    def certificate(self) -> Path:
+        """Copy of `engine.ingest.certificate`, by which agents know the machine that takes their records."""
+        return self.folder / "ingest.pem"
 
     @property
     def spool(self) -> Path:

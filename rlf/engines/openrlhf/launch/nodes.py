@@ -55,10 +55,11 @@ def main() -> None:
 def settle(plan_text: str) -> list[tuple[int, str, str]]:
     """Does what is to be done on this node; its checkpoints: step, path and hash."""
     ingest = openrlhf_settings(plan_from_json(plan_text).spec).ingest
-    attempt = read_attempt(Job(Path.cwd(), Path.cwd()))
+    here = Job(Path.cwd(), Path.cwd())
+    attempt = read_attempt(here)
     assert ingest is not None, "a disk that is seen from where rlf runs"
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, NotTaken):  # rlf tells what did not come
-        asyncio.run(send_files(sorted(Path(attempt.spool).glob(f"*{SUFFIX}")), ingest, attempt))
+        asyncio.run(send_files(sorted(Path(attempt.spool).glob(f"*{SUFFIX}")), ingest, attempt, here.certificate))
     job = Job(Path.cwd(), Path(attempt.spool).parents[1])
     point_to(job, latest_checkpoint(job))
     return [(step_of(path), str(path), checkpoint_hash(path)) for path in whole_checkpoints(job)]

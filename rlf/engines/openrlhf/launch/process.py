@@ -21,7 +21,7 @@ from rlf.engines.openrlhf.job.place import Place
 
 logger = logging.getLogger(__name__)
 
-_RAY_START_S = 120.0
+_RAY_START_S = 300.0
 _PREFIX, _LOCK = "rlf-ray-", "owner.lock"
 _POLL_S = 0.1
 _LOOPBACK = "127.0.0.1"

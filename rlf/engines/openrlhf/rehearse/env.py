@@ -113,8 +113,7 @@ class RehearsalEnvironment:
 
     def _make_base(self, tell: Callable[[str], None]) -> None:
         tell(
-            f"making an environment in {self.folder}: 0.3 GB, half a minute where they are cached; the first job then "
-            "compiles DeepSpeed's optimiser once, two minutes on a free core and more on a busy one"
+            f"making an environment in {self.folder}: 0.3 GB, half a minute where they are cached; nothing is compiled"
         )
         shutil.rmtree(self.folder)
         venv.create(self.folder, with_pip=True, symlinks=True)
@@ -158,7 +157,7 @@ class RehearsalEnvironment:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
             raise RunError(
                 f"the rehearsal environment cannot be made; its last words:\n{tail}\nAll of them: {self.log}. "
-                "Fix what they name (a network, room on the disk, a C++ compiler), then run `rlf rehearse --setup`."
+                "Fix what they name (a network, room on the disk), then run `rlf rehearse --setup`."
             )
 
 

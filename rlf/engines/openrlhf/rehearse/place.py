@@ -54,7 +54,7 @@ class CpuPlace:
             option = " --vllm" if vllm else ""
             raise RlfError(
                 f"{environment.folder}: the environment of rehearsals is not there yet. Make it once with "
-                f"`rlf rehearse --setup{option}`; it needs a network and a C++ compiler."
+                f"`rlf rehearse --setup{option}`; it needs a network."
             )
         folder = folder_on_disk(spec.model.path)
         if folder is not None and "vision_config" in read_config(folder) and not environment.takes_pictures:

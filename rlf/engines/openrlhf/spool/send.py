@@ -16,6 +16,7 @@ from pathlib import Path
 
 import aiohttp
 
+from rlf.core.tls import client_context
 from rlf.engines.openrlhf.job.attempt import Attempt
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 
@@ -34,9 +35,14 @@ class NotTaken(Exception):
 class Sender:
     """Copies one file that grows."""
 
-    def __init__(self, path: Path, ingest: IngestSpec, attempt: Attempt) -> None:
-        """Sends nothing before the file grows."""
+    def __init__(self, path: Path, ingest: IngestSpec, attempt: Attempt, certificate: Path) -> None:
+        """Sends nothing before the file grows.
+
+        Args:
+            certificate: this node's copy of `ingest.certificate`.
+        """
         self._path = path
+        self._trusted = certificate if ingest.certificate else None
         self._url = _url(path, ingest, attempt)
         self._written = 0
         self._sent = 0
@@ -70,7 +76,7 @@ class Sender:
     async def _send_all(self) -> None:
         """Sends whatever comes, and keeps trying while nobody takes it."""
         pause_s = _FIRST_PAUSE_S
-        async with session() as http:
+        async with session(self._trusted) as http:
             while True:
                 await self._grown.wait()
                 self._grown.clear()
@@ -107,9 +113,11 @@ class Sender:
         self._waiting = [item for item in self._waiting if not item[1].done()]
 
 
-def session() -> aiohttp.ClientSession:
-    """A client that says the token of RLF_INGEST_TOKEN."""
-    return aiohttp.ClientSession(headers={"Authorization": f"Bearer {os.environ[INGEST_TOKEN]}"}, timeout=_TIMEOUT)
+def session(trusted: Path | None = None) -> aiohttp.ClientSession:
+    """A client that says the token of RLF_INGEST_TOKEN, over TLS to the server that shows the trusted certificate."""
+    connector = None if trusted is None else aiohttp.TCPConnector(ssl=client_context(trusted))
+    headers = {"Authorization": f"Bearer {os.environ[INGEST_TOKEN]}"}
+    return aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT, connector=connector)
 
 
 async def send_from(http: aiohttp.ClientSession, url: str, path: Path, offset: int) -> int:
@@ -129,9 +137,9 @@ async def send_from(http: aiohttp.ClientSession, url: str, path: Path, offset: i
             raise NotTaken(f"an answer that is none of rlf: {error!r}") from error
 
 
-async def send_files(paths: Sequence[Path], ingest: IngestSpec, attempt: Attempt) -> None:
+async def send_files(paths: Sequence[Path], ingest: IngestSpec, attempt: Attempt, certificate: Path) -> None:
     """Sends what is not sent of files that grow no more. Raises as `send_from` does."""
-    async with session() as http:
+    async with session(certificate if ingest.certificate else None) as http:
         for path in paths:
             url, whole = _url(path, ingest, attempt), path.stat().st_size
             size = await send_from(http, url, path, whole)  # nothing: asks how long the copy is
@@ -140,7 +148,7 @@ async def send_files(paths: Sequence[Path], ingest: IngestSpec, attempt: Attempt
 
 
 def _url(path: Path, ingest: IngestSpec, attempt: Attempt) -> str:
-    return f"http://{ingest.host}:{ingest.port}/{attempt.run}/{attempt.number}/{path.name}"
+    return f"{ingest.scheme}://{ingest.host}:{ingest.port}/{attempt.run}/{attempt.number}/{path.name}"
 
 
 def _chunk(path: Path, offset: int) -> bytes:
