@@ -144,7 +144,7 @@ async def serve_by_vllm(
     own = as_trained(_vllm_parser(used), num_slots=num_slots)
     command = vllm_server(used.path, settings.name, settings.host, port, [*own, *arguments])
     key = {"VLLM_API_KEY": settings.api_key} if settings.api_key else {}
-    worker = Worker(settings.name, settings.host, port, command, start_s=start_s, **key)
+    worker = Worker(settings.name, settings.host, port, command, start_s=start_s, certificate=None, **key)
     stopped = asyncio.Event()
     with stopping(stopped.set):
         await run_workers([worker], stopped, lambda: tell(ServedEndpoint(worker.url, settings.name)))
