@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from inspect import Parameter
@@ -67,6 +67,40 @@ def find_definition(name: str) -> Definition | None:
     if not own and "*" not in {bound for bound, _ in bindings} and not any(word in source for word in _MAKES_NAMES):
         raise RlfError(missing_name(name, attribute, [bound for bound, _ in bindings]))
     return _read_definition(own[0]) if len(own) == 1 else None
+
+
+def read_class(name: str) -> type[Any]:
+    """The class `path/file.py:name` with stubs of its methods, those of bases in the same file included.
+
+    Raises:
+        RlfError: the file is not there, is not Python, has no such class, or does not settle what its methods take.
+    """
+    place, _, attribute = name.rpartition(":")
+    try:
+        source = Path(place).read_text(encoding="utf-8")
+        classes = {bound: one for bound, one in _parse_bindings(source, place) if isinstance(one, ast.ClassDef)}
+    except (OSError, SyntaxError, ValueError, RecursionError) as fault:
+        raise RlfError(import_fault(name, fault)) from fault
+    if attribute not in classes:
+        raise RlfError(missing_name(name, attribute, list(classes)))
+    return _class_stub(classes[attribute], classes, name)
+
+
+def _class_stub(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], name: str) -> type[Any]:
+    bases = []
+    for base in node.bases:
+        found = classes.get(ast.unparse(base))
+        if found is None or found is node:
+            raise RlfError(f"{name}: its base {ast.unparse(base)!r} is not in the same file. Write it there.")
+        bases.append(_class_stub(found, classes, name))
+    members: dict[str, Any] = {"__doc__": ast.get_docstring(node)}
+    for method in (one for one in node.body if isinstance(one, _FUNCTIONS)):
+        definition = _of_function(method)
+        if not definition.complete and not method.name.startswith("_"):
+            words = f"{name}.{method.name}: a type or default is no built-in one, and its file is not imported"
+            raise RlfError(f"{words}. Write types such as `int`, `list[str]` or `Literal[...]`.")
+        members[method.name] = definition.stub
+    return type(node.name, tuple(bases), members)
 
 
 @lru_cache(maxsize=4)  # a file of hundreds of tools is parsed once for all of them

@@ -7,7 +7,7 @@ from types import MethodType
 from typing import Any, Protocol
 
 from rlf.core.callables import is_async
-from rlf.environments.classes import DONE, REFUSALS, reset_arguments, to_actions, to_scores
+from rlf.environments.classes import DONE, LIFE, REFUSALS, reset_arguments, to_actions, to_scores
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.python.arguments import ArgumentAdapter
@@ -33,6 +33,29 @@ class Place(Protocol):
 
     async def discard(self, instance: Any) -> None:
         """Gives back what an instance holds, which is asked for nothing more."""
+
+
+class StandIn:
+    """Has the attributes of an instance that lives elsewhere: methods of its life by signature, the end, the reward."""
+
+    def __init__(self, made_by: Callable[..., Any], home: Any) -> None:
+        self.home = home
+        """Where the instance lives, as its place knows it."""
+        for name in LIFE:
+            if hasattr(made_by, name):
+                setattr(self, name, MethodType(getattr(made_by, name), self))
+
+
+def read_answer(stand_in: StandIn, answer: Mapping[str, Any]) -> Any:
+    """The value of an answer from where an instance lives. Raises ToolFailure for a refusal and for a fault."""
+    if "refusal" in answer:
+        raise ToolFailure(Outcome.TOOL_ERROR, answer["refusal"])
+    if "failure" in answer:
+        raise ToolFailure(*answer["failure"])
+    if "fault" in answer:
+        raise ToolFailure(Outcome.INFRA, answer["fault"])
+    vars(stand_in).update(answer["kept"])
+    return answer["value"]
 
 
 class ClassMaker:

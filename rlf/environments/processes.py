@@ -14,12 +14,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import MethodType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError
 from rlf.core.redact import Redactor
-from rlf.environments.classes import LIFE
+from rlf.environments.instances import StandIn, read_answer
 from rlf.environments.workers.class_processes import MAX_ORDER_BYTES
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.python.processes import MAX_REPLY_BYTES, relay_output
@@ -88,7 +88,7 @@ class ClassProcesses:
             process = await (await self._find_server()).fork()
         except ToolFailure:  # a world may have ended the server just now; there is another one then
             process = await (await self._find_server()).fork()
-        stand_in = _StandIn(self._made_by, process)
+        stand_in = StandIn(self._made_by, process)
         try:
             await self._ask(stand_in, "__init__", {})
         except BaseException:
@@ -102,24 +102,16 @@ class ClassProcesses:
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
         """What a method of its life returns; None where the class has none, or the process no longer listens."""
-        if not hasattr(instance, name) or (name == "close" and not instance._process.listens):
+        if not hasattr(instance, name) or (name == "close" and not instance.home.listens):
             return None
         return await self._ask(instance, name, arguments)
 
     async def discard(self, instance: Any) -> None:
         """Kills the process."""
-        await instance._process.end()
+        await instance.home.end()
 
-    async def _ask(self, stand_in: _StandIn, name: str, arguments: dict[str, Any]) -> Any:
-        answer = await stand_in._process.ask((name, arguments))
-        if "refusal" in answer:
-            raise ToolFailure(Outcome.TOOL_ERROR, answer["refusal"])
-        if "failure" in answer:
-            raise ToolFailure(*answer["failure"])
-        if "fault" in answer:
-            raise ToolFailure(Outcome.INFRA, answer["fault"])
-        vars(stand_in).update(answer["kept"])
-        return answer["value"]
+    async def _ask(self, stand_in: StandIn, name: str, arguments: dict[str, Any]) -> Any:
+        return read_answer(stand_in, await stand_in.home.ask((name, arguments)))
 
     async def _find_server(self) -> _Server:
         assert self._starting is not None, "the class's processes are not entered"
@@ -148,16 +140,6 @@ class ClassProcesses:
 def _find_result(starting: asyncio.Task[_Server]) -> _Server | None:
     """The server that a task has started; None where it failed."""
     return None if starting.cancelled() or starting.exception() is not None else starting.result()
-
-
-class _StandIn:
-    """Has the attributes of an instance that lives elsewhere: methods of its life by signature, the end, the reward."""
-
-    def __init__(self, made_by: Callable[..., Any], process: _Process) -> None:
-        self._process = process
-        for name in LIFE:
-            if hasattr(made_by, name):
-                setattr(self, name, MethodType(getattr(made_by, name), self))
 
 
 class _Server:

@@ -72,6 +72,8 @@ def canonical(
                 del values[section][key]
     if spec.env is None:
         del values["env"]  # plans without a world keep the hash that they had before there were any
+    else:
+        _drop_unset_keys(values["env"])
     for tool in values["tools"]:
         tool["target"].get("server", {}).pop("cwd", None)  # where an MCP server starts is this machine's
     values["code"] = sorted({file.sha256 for file in files if file.role == "code"})
@@ -86,6 +88,15 @@ def _drop_empty_files(tools: Sequence[dict[str, Any]]) -> None:
         if not tool.get("files"):
             tool.pop("files", None)
         _drop_empty_files(tool["target"].get("tools", ()))
+
+
+def _drop_unset_keys(env: dict[str, Any]) -> None:
+    """Plans of worlds keep the hash that they had before there were these keys."""
+    for key in ("sandbox", "server", "template"):
+        if env.get(key, "") is None:
+            del env[key]
+    if isinstance(env.get("world"), dict):
+        _drop_unset_keys(env["world"])
 
 
 def _can_stop(guard: Any) -> bool:

@@ -136,7 +136,7 @@ def solved_by(trajectory: Trajectory, column: str = "unsolved_set") -> Solved | 
     A call that could not be read counts as a call.
     """
     golds = read_golds(trajectory.task.columns.get(column))
-    if not golds:
+    if not golds or not any(golds.values()):
         return None
     findings = [found for record in trajectory.calls if (found := finding_of(record)) is not None]
     num_calls = len(trajectory.calls) + len(trajectory.failures)

@@ -88,6 +88,12 @@ def test_rows_whose_tools_cannot_be_run_are_faults_before_the_run(tmp_path):
         "codes: the tool 'look' has no source (1 rows)",
         "codes: the source of the tool 'tell' defines no function of that name (1 rows)",
     ]
+    for empty in ("{}", '{"look": []}', '{"look": [null]}'):
+        (tmp_path / "empty.jsonl").write_text(
+            (tmp_path / "rows.jsonl").read_text().replace('{\\"look\\": [\\"Orla\\"]}', json.dumps(empty)[1:-1])
+        )
+        (complaint,) = wrong.model_copy(update={"rows": (str(tmp_path / "empty.jsonl"),)}).static_complaints()[2:]
+        assert complaint == "unsolved_set: there is nothing to solve, and so no score; remove such rows (1 rows)"
     twice = write(tmp_path / "rows.jsonl", {"look": LOOK}, {"look": ("Look again.", LOOK[1])})
     with pytest.raises(RlfError, match="two rows describe the tool 'look' differently"):
         twice.describe_tools()

@@ -18,10 +18,11 @@ from rlf.core import RlfError
 from rlf.core.hashing import hash_bytes, hash_json
 from rlf.data.source import read_rows
 from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.sandboxes import Sessions, complain_of_level, open_sessions
 from rlf.environments.workers import ftrl_tools
 from rlf.environments.world import Step, World
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
-from rlf.sandbox import Execution, LevelChoice, Outcome, RemoteSandbox, Request, Sandbox, SandboxSpec, open_sandbox
+from rlf.sandbox import SandboxSpec
 from rlf.tools.failure import ToolFailure
 from rlf.tools.results import to_text
 from rlf.types import Outcome as ToolOutcome
@@ -51,8 +52,7 @@ class FtrlEnv(EnvSpec):
 
     @model_validator(mode="after")
     def _level_keeps_sessions(self) -> FtrlEnv:
-        if self.sandbox.level is LevelChoice.REMOTE:
-            words = "level `remote` keeps no sessions; remove it"
+        if words := complain_of_level(self.sandbox):
             raise PydanticCustomError("ftrl_env", "{reason}", {"reason": words})
         return self
 
@@ -79,19 +79,26 @@ class FtrlEnv(EnvSpec):
         for file in self.rows:
             for row in read_rows(file, None, "train", None):
                 try:
-                    yield {name: _read_column(row.values, name) for name in (TOOLS, CODES)}
+                    yield {name: _read_column(row.values, name) for name in (TOOLS, CODES)} | {
+                        UNSOLVED: row.values.get(UNSOLVED)
+                    }
                 except (ValueError, TypeError, KeyError) as fault:
                     raise RlfError(f"env: {row.place}: no row of FTRL: {fault}.") from fault
 
     def static_complaints(self) -> list[str]:
-        """Looks for source of every tool, and reads it."""
+        """Looks for source of every tool, and reads it; a row with nothing to solve has no score."""
         faults: Counter[str] = Counter()
+        num_empty = 0
         for row in self._read():
+            num_empty += not any((read_golds(row[UNSOLVED]) or {}).values())
             for document in row[TOOLS]:
                 name = _described(document).name
                 faults[_complaint(name, row[CODES].get(name))] += 1
         del faults[""]
-        return [f"{CODES}: {complaint} ({number} rows)" for complaint, number in faults.most_common(5)]
+        found = [f"{CODES}: {complaint} ({number} rows)" for complaint, number in faults.most_common(5)]
+        if num_empty:
+            found.append(f"{UNSOLVED}: there is nothing to solve, and so no score; remove such rows ({num_empty} rows)")
+        return found
 
     def complaints(self) -> list[str]:
         """The same: no source runs before a trajectory."""
@@ -110,9 +117,8 @@ class FtrlEnv(EnvSpec):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:
         """Starts the sandbox. Raises RlfError with every reason where no level holds."""
-        most = max(self.sandbox.max_sessions, self.limits.max_concurrency)
-        async with open_sandbox(self.sandbox.model_copy(update={"max_sessions": most})) as sandbox:
-            yield _Maker(sandbox, self.limits.step_s + self.limits.reset_s)
+        async with open_sessions(self.sandbox, self.limits) as sessions:
+            yield _Maker(sessions)
 
 
 def _read_column(values: Mapping[str, Any], name: str) -> Any:
@@ -143,34 +149,12 @@ def _complaint(tool: str, source: Any) -> str:
 class _Maker:
     """Gives each world a session of the sandbox."""
 
-    def __init__(self, sandbox: Sandbox | RemoteSandbox, wall_s: float) -> None:
-        self._sandbox, self._wall_s = sandbox, wall_s
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
 
     async def make(self) -> World:
         """A world whose session begins at its reset."""
-        return _FtrlWorld(self)
-
-    async def run(self, session: str, source: str) -> str:
-        """The text that the last expression of a cell is. Raises ToolFailure where there is none."""
-        assert isinstance(self._sandbox, Sandbox), "a sandbox without sessions"
-        limits = self._sandbox.limits.model_copy(update={"wall_s": self._wall_s})
-        execution = await self._sandbox.run(Request(source, limits=limits), session=session)
-        if execution.outcome is not Outcome.OK:
-            raise ToolFailure(ToolOutcome.INFRA, _how(execution))
-        try:
-            return str(ast.literal_eval(execution.value or ""))
-        except (ValueError, SyntaxError):
-            words = f"a result has more than {limits.output_bytes} characters"
-            raise ToolFailure(ToolOutcome.INFRA, f"{words}; raise env.sandbox.limits.output_bytes") from None
-
-    async def end(self, session: str) -> None:
-        """Ends a session and all that it has started."""
-        assert isinstance(self._sandbox, Sandbox), "a sandbox without sessions"
-        await self._sandbox.end_session(session)
-
-
-def _how(execution: Execution) -> str:
-    return f"the row's code ended its process ({execution.outcome}): {execution.error or ''}"
+        return _FtrlWorld(self._sessions)
 
 
 class _FtrlWorld(World):
@@ -178,24 +162,25 @@ class _FtrlWorld(World):
 
     ends_when_cancelled = True
 
-    def __init__(self, maker: _Maker) -> None:
-        self._maker, self._session = maker, uuid4().hex
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions, self._session = sessions, uuid4().hex
         self._golds: dict[str, list[Any]] = {}
         self._findings: list[Finding] = []
 
     async def reset(self, task: Task, seed: int) -> None:
         codes = _read_column(task.columns, CODES)
         golds = read_golds(task.columns.get(UNSOLVED))
-        if golds is None:
-            raise ValueError(f"{UNSOLVED} is no mapping of tools to lists of answers")
+        if golds is None or not any(golds.values()):
+            words = "is no mapping of tools to lists of answers" if golds is None else "has nothing to solve"
+            raise ValueError(f"{UNSOLVED} {words}")
         self._golds = golds
-        answer = json.loads(await self._maker.run(self._session, f"{_HOST}\nload_tools({json.dumps(codes)!r})"))
+        answer = await self._sessions.ask(self._session, f"{_HOST}\nload_tools({json.dumps(codes)!r})")
         if answer:
             raise RuntimeError(answer)
 
     async def call(self, call: ToolCall) -> Step:
         asked = json.dumps([call.name, dict(call.arguments)])
-        answer = json.loads(await self._maker.run(self._session, f"call_tool({asked!r})"))
+        answer = await self._sessions.ask(self._session, f"call_tool({asked!r})")
         if "refusal" in answer:
             raise ToolFailure(ToolOutcome.TOOL_ERROR, answer["refusal"])
         keys = value_keys(call.arguments)
@@ -204,7 +189,7 @@ class _FtrlWorld(World):
 
     async def score(self) -> Mapping[str, float]:
         total = sum(map(len, self._golds.values()))
-        return {"solved": count_solved(self._findings, keyed_golds(self._golds)) / total if total else 1.0}
+        return {"solved": count_solved(self._findings, keyed_golds(self._golds)) / total}
 
     async def close(self) -> None:
-        await self._maker.end(self._session)
+        await self._sessions.end(self._session)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -13,11 +14,14 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core.blocking import blocking_calls
 from rlf.core.callables import CallableName, is_async, load_callable, source_hash
-from rlf.core.hashing import hash_json
+from rlf.core.definitions import read_class
+from rlf.core.hashing import hash_json, hash_path
 from rlf.environments.classes import describe_methods, missing_columns, sets_reward, tool_names
 from rlf.environments.instances import ClassMaker, OwnProcess, asynchronous_methods
 from rlf.environments.kind import EnvSpec, WorldMaker
 from rlf.environments.processes import ClassProcesses
+from rlf.environments.sandboxes import ClassSandbox, complain_of_level, open_sessions
+from rlf.sandbox import SandboxSpec
 from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 from rlf.types import ToolDescription
@@ -33,6 +37,9 @@ class Isolation(StrEnum):
     PROCESS = "process"
     """Each instance in a process of its own, forked from one that has imported the class. A class that hangs, ends its
     process or leaks memory harms no other trajectory: its process is killed at a deadline, and at its close."""
+    SANDBOX = "sandbox"
+    """Each instance in a sandboxed process of its own, for a file that is not trusted: rlf reads it and never imports
+    it. Beside the standard library and `sandbox.packages` it may import `Step`; what goes in and out is JSON."""
 
 
 class PythonEnv(EnvSpec):
@@ -55,27 +62,40 @@ class PythonEnv(EnvSpec):
     memory_mb: int | None = Field(None, ge=16)
     """Memory that an instance may take beside the imports, in MiB, with `isolation: process`; None: as much as there
     is."""
+    sandbox: SandboxSpec | None = None
+    """How instances are contained, with `isolation: sandbox`; None: as by default."""
 
     @model_validator(mode="after")
-    def _memory_is_of_processes(self) -> Self:
+    def _keys_fit_the_isolation(self) -> Self:
+        words = complain_of_level(self.sandbox)
         if self.memory_mb is not None and self.isolation is not Isolation.PROCESS:
             words = "`memory_mb` bounds a process; write `isolation: process` too"
+        if self.sandbox is not None and self.isolation is not Isolation.SANDBOX:
+            words = "`sandbox` is for `isolation: sandbox`; write that too"
+        if self.isolation is Isolation.SANDBOX and not self.callable.rpartition(":")[0].endswith(".py"):
+            words = "a sandbox runs one file; write `path/file.py:name`"
+        if words:
             raise PydanticCustomError("python_env", "{reason}", {"reason": words})
         return self
 
     @property
+    def _made_by(self) -> Callable[..., Any]:
+        """The class; of one that is sandboxed what its source says of it. Raises RlfError."""
+        return read_class(self.callable) if self.isolation is Isolation.SANDBOX else load_callable(self.callable)
+
+    @property
     def speaks(self) -> bool:
         """Whether the class has `reply`."""
-        return hasattr(load_callable(self.callable), "reply")
+        return hasattr(self._made_by, "reply")
 
     def describe_tools(self) -> Sequence[ToolDescription]:
         """From hints and docstrings of the methods."""
-        made_by = load_callable(self.callable)
+        made_by = self._made_by
         return describe_methods(made_by, self.callable, self.methods) if inspect.isclass(made_by) else ()
 
     def complaints(self) -> list[str]:
         """Imports the class and looks at its methods."""
-        made_by = load_callable(self.callable)
+        made_by = self._made_by
         if not inspect.isclass(made_by):
             return [f"{self.callable} is a {type(made_by).__name__}; expected a class"]
         return list(self._find_misfits(made_by))
@@ -89,9 +109,9 @@ class PythonEnv(EnvSpec):
             yield f"{self.callable} has neither public methods, which are its tools, nor `reply`"
         if not hasattr(made_by, "score") and not sets_reward(made_by):
             yield f"{self.callable} has neither a method `score` nor an attribute `reward`; give it one"
-        if self.isolation is Isolation.PROCESS:
-            if self.callable.startswith("__main__:"):
-                yield f"{self.callable} is in the program itself, which no other process can import; name a module"
+        if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
+            yield f"{self.callable} is in the program itself, which no other process can import; name a module"
+        if self.isolation in (Isolation.PROCESS, Isolation.SANDBOX):
             return
         for name in (name for name in dir(made_by) if not name.startswith("__")):
             method = getattr(made_by, name)
@@ -101,34 +121,41 @@ class PythonEnv(EnvSpec):
 
     def missing_columns(self, columns: Collection[str]) -> list[str]:
         """Parameters of `reset` that have no default."""
-        return missing_columns(load_callable(self.callable), columns)
+        return missing_columns(self._made_by, columns)
 
     def source_hash(self) -> str:
         """Covers the file that defines the class, not what that file imports or reads."""
-        name = self.callable.rpartition(":")[2]
-        return hash_json([name, source_hash(load_callable(self.callable)), dict(self.args)])
+        file, _, name = self.callable.rpartition(":")
+        sandboxed = self.isolation is Isolation.SANDBOX
+        hashed = hash_path(Path(file)) if sandboxed else source_hash(load_callable(self.callable))
+        return hash_json([name, hashed, dict(self.args)])
 
     def contained(self) -> Self:
         """A class of `def` methods in processes, unless the spec says where. An `async def` stays on the loop."""
-        made_by = load_callable(self.callable)
-        stays = self.callable.startswith("__main__:") or asynchronous_methods(made_by)
-        if "isolation" in self.model_fields_set or stays:
+        if "isolation" in self.model_fields_set or self.callable.startswith("__main__:"):
+            return self
+        if asynchronous_methods(load_callable(self.callable)):
             return self
         return self.model_copy(update={"isolation": Isolation.PROCESS})
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:
-        """Imports the class; its instances share a pool of threads, or the process that theirs are forked from."""
+        """Imports the class; its instances share a pool of threads, the process that theirs are forked from, or a
+        sandbox."""
+        made_by = self._made_by
         if self.isolation is Isolation.PROCESS:
-            made_by = load_callable(self.callable)
             async with ClassProcesses(self.callable, made_by, self.args, memory_mb=self.memory_mb) as processes:
                 yield ClassMaker(processes)
+            return
+        if self.isolation is Isolation.SANDBOX:
+            async with open_sessions(self.sandbox or SandboxSpec(), self.limits) as sessions:
+                yield ClassMaker(ClassSandbox(sessions, self.callable, made_by, self.args))
             return
         threads = None
         if self.isolation is Isolation.THREAD:
             threads = ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)
         try:
-            yield ClassMaker(OwnProcess(load_callable(self.callable), self.args, threads, self.tools))
+            yield ClassMaker(OwnProcess(made_by, self.args, threads, self.tools))
         finally:
             if threads is not None:
                 threads.close()

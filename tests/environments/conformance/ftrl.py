@@ -42,7 +42,7 @@ def sandboxed():
             score="solved",
             hang=[ToolCall("look", {"what": "hang"})],
             breaks=[ToolCall("look", {"what": "leave"})],
-            says="the row's code ended its process (killed)",
+            says="the world's code ended its process (killed)",
             task=Task("t", (Message("user", "Which river?"),), columns=row),
         )
 

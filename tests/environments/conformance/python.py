@@ -29,6 +29,8 @@ def subject(isolation, hang, breaks, says):
 SUBJECTS = {
     "thread": subject("thread", "hang", "break", "RuntimeError: the world is broken"),
     "process": subject("process", "hang", "break", "RuntimeError: the world is broken"),
+    "sandbox": subject("sandbox", "hang", "break", "RuntimeError: the world is broken"),
+    "sandbox_that_leaves": subject("sandbox", "compute", "leave", "the world's code ended its process (killed)"),
     "process_that_computes": subject("process", "compute", "leave", "the world's process ended (exit code 3)"),
     "process_that_ignores": subject("process", "ignore", "die", "the world's process ended (SIGSEGV)"),
     "process_that_leaves_threads": subject("process", "thread", "exit", "SystemExit: 4"),
