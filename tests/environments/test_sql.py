@@ -7,9 +7,12 @@ from contextlib import closing
 
 import pytest
 
+from rlf.core import RlfError
 from rlf.environments import EnvSpec
 from rlf.types import Message, Outcome, Task, ToolCall
+from tests.postgres import postgres_server
 
+from .conformance.sql import left_over
 from .conftest import STOP, call
 
 TEXT = {"type": "string"}
@@ -122,3 +125,72 @@ def test_statements_that_sqlite_cannot_read_are_faults_before_the_run(env):
 def test_a_seed_may_be_a_script(env, tmp_path):
     (tmp_path / "seed.sql").write_text("CREATE TABLE orders (number TEXT, state TEXT);")
     assert EnvSpec.model_validate(env | {"database": str(tmp_path / "seed.sql")}).static_complaints() == []
+
+
+@pytest.fixture(scope="module")
+def on_postgres(env, tmp_path_factory):
+    """The same world in schemas of a PostgreSQL server."""
+    script = tmp_path_factory.mktemp("postgres") / "orders.sql"
+    script.write_text(
+        "CREATE TABLE orders (number text PRIMARY KEY, state text CHECK (state <> 'lost'), paid numeric, made date);"
+        "INSERT INTO orders VALUES ('11', 'open', 1.5, '2026-01-02'), ('12', 'open', 2, NULL), ('13', 'sent', 3, NULL)"
+    )
+    asserted = {"assert": "SELECT (state = 'cancelled')::int FROM orders WHERE number = :number"}
+    with postgres_server() as server:
+        keys = {"database": str(script), "server": server, "limits": {"max_concurrency": 8}}
+        yield env | keys | {"scores": env["scores"] | {"cancelled": asserted}}
+
+
+def test_a_schema_of_postgres_is_a_world_as_a_copy_of_sqlite_is(played, on_postgres):
+    assert EnvSpec.model_validate(on_postgres).complaints() == []
+    done = [call("look", number="12") + STOP, call("cancel", number="12") + STOP, f"Done.{STOP}"]
+    wrong = [call("cancel", number="13") + STOP, call("move", number="12", state="lost") + STOP, f"Done.{STOP}"]
+    right, refused = played(on_postgres, done, wrong, task=TASK)[0]
+    assert [record.result.text for record in right.calls] == ['[{"state": "open"}]', '{"changed": 1}']
+    assert right.world.scores == {"goal": 1.0, "cancelled": 1.0} and refused.world.scores["goal"] == 0.0
+    assert right.turns[1].world.changes[0].difference == 'orders[1][1]: "open" -> "cancelled"'
+    assert "order 13 is not open" in refused.calls[0].result.text
+    assert "violates check constraint" in refused.calls[1].result.text
+    assert left_over(on_postgres["server"]) == []
+
+
+def test_what_a_killed_run_left_on_the_server_is_dropped_by_the_next_one_and_what_lives_is_not(on_postgres):
+    spec = EnvSpec.model_validate(on_postgres)
+    killed, living = spec._open_seed(), spec._open_seed()
+    killed.make()._connection.close()
+    kept = living.make()
+    killed._admin.close()
+    assert len(left_over(on_postgres["server"])) == 2
+    spec._open_seed().close()
+    assert len(left_over(on_postgres["server"])) == 1 and kept.tables() == ["orders"]
+    kept.close()
+    living.close()
+
+
+def test_what_postgres_cannot_run_is_a_fault_before_the_run(on_postgres):
+    def complaints(**keys):
+        return EnvSpec.model_validate(on_postgres | keys).complaints()
+
+    missing = {"statements": {"look": {"description": "Look.", "sql": "SELECT state FROM order_s"}}}
+    assert complaints(**missing) == ['statements.look: relation "order_s" does not exist']
+    (crowd,) = complaints(limits={})
+    assert crowd.startswith("limits.max_concurrency is 256: the server has") and "write at most" in crowd
+    (absent,) = complaints(database=None, template="nowhere")
+    assert 'template database "nowhere" does not exist' in absent
+    with pytest.raises(
+        RlfError, match=r"env\.server: postgresql\+psycopg://u:\*\*\*@127\.0\.0\.1:1/x cannot be reached"
+    ):
+        complaints(server="postgresql://u:secret@127.0.0.1:1/x")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"template": "shop"}, "a `database` or as a `template`"),
+        ({"database": None, "template": "shop"}, "write `server` too"),
+        ({"server": "postgresql://h/x"}, "made by a script"),
+    ],
+)
+def test_a_world_has_one_seed(env, changed, words):
+    with pytest.raises(ValueError, match=words):
+        EnvSpec.model_validate(env | changed)

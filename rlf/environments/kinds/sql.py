@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from time import monotonic
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from rlf.core import RlfError
+from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_bytes, hash_json
 from rlf.core.models import StrictModel
+from rlf.environments.databases import Database, Seed, SqliteSeed, read_sqlite
 from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.postgres import PostgresSeed
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.limits import MAX_ABANDONED
@@ -26,8 +28,6 @@ from rlf.types import Outcome, Task, ToolCall, ToolDescription
 T = TypeVar("T")
 _MAX_ROWS_SHOWN = 2000
 """Rows of a table that a state shows one by one; a larger table is shown by its hash."""
-_STEPS_PER_LOOK = 10_000
-"""Steps of SQLite's machine between two looks at the clock."""
 
 
 class SqlStatement(StrictModel):
@@ -54,9 +54,8 @@ class SqlStatement(StrictModel):
         }
 
     def bound(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as SQLite takes them."""
-        defaults = {name: schema.get("default") for name, schema in self.parameters.items()}
-        return _bindable(defaults | dict(arguments))
+        """The arguments, with defaults."""
+        return {name: schema.get("default") for name, schema in self.parameters.items()} | dict(arguments)
 
 
 class SqlScore(StrictModel):
@@ -79,23 +78,43 @@ class SqlScore(StrictModel):
 
 
 class SqlEnv(EnvSpec):
-    """A SQLite database of its own for each trajectory, a copy in memory of a seed file that nothing writes to.
+    """A database of its own for each trajectory: a copy in memory of a SQLite seed, or a part of a PostgreSQL server.
 
     Tools are declared statements, which take arguments by name and can do nothing else. Scores are assertions over the
-    final state, or its equality with the state after the row's own calls.
+    final state, or its equality with the state after the row's own calls. With `server` and a script as `database` each
+    trajectory has a schema of its own, with `server` and `template` a database of its own; it is dropped at the end,
+    or, where a run was killed, when the next one begins.
     """
 
     FILES: ClassVar[tuple[str, ...]] = ("database",)
 
     kind: Literal["sql"] = "sql"
-    database: str
+    database: str | None = None
     """The seed: a SQLite file, relative to the file that says so, or a script `*.sql` that makes one."""
+    server: str | None = Field(None, pattern=r"^postgresql(\+psycopg)?://")
+    """PostgreSQL's URL; None: SQLite. Its role needs the right to create schemas, or databases with `template`."""
+    template: str | None = None
+    """A database of `server` that is copied for each trajectory, in place of a script; nobody may be connected to
+    it."""
     setup: tuple[str, ...] = ()
     """Statements that run at a reset; `:name`s are the columns of the row."""
     statements: Mapping[str, SqlStatement] = {}
     """The tools by name."""
     scores: Mapping[str, SqlScore] = Field(min_length=1)
     """By name."""
+
+    @model_validator(mode="after")
+    def _has_one_seed(self) -> Self:
+        words = None
+        if (self.database is None) is (self.template is None):
+            words = "a world begins as a `database` or as a `template`; write one of them"
+        elif self.template is not None and self.server is None:
+            words = "a `template` is a database of PostgreSQL; write `server` too"
+        elif self.server is not None and self.database is not None and not self.database.endswith(".sql"):
+            words = "a schema of `server` is made by a script `*.sql`; write one, or `template`"
+        if words:
+            raise PydanticCustomError("sql_env", "{reason}", {"reason": words})
+        return self
 
     @property
     def score_names(self) -> tuple[str, ...] | None:
@@ -107,88 +126,80 @@ class SqlEnv(EnvSpec):
         return [ToolDescription(name, one.description, one.input_schema) for name, one in self.statements.items()]
 
     def static_complaints(self) -> list[str]:
-        """Loads the seed, and has SQLite read every statement."""
+        """Loads a SQLite seed, and has SQLite read every statement; of PostgreSQL nothing."""
+        return self._try_seed() if self.server is None else []
+
+    def complaints(self) -> list[str]:
+        """The same for PostgreSQL, in a part of the server that is dropped again."""
+        return self._try_seed() if self.server is not None else []
+
+    def _try_seed(self) -> list[str]:
         try:
-            seed = read_seed(self.database)
+            with closing(self._open_seed()) as seed, closing(seed.make()) as database:
+                return [*self._find_crowd(seed), *self._find_misfits(database)]
         except (OSError, sqlite3.Error) as fault:
             return [f"database: {self.database} cannot be read: {describe(fault)}"]
-        with closing(_open(seed)) as connection:
-            return list(self._find_misfits(connection))
+        except RlfError:
+            raise
+        except Exception as fault:  # noqa: BLE001 - SQLAlchemy's own, which is not imported for SQLite
+            return [f"{self.template or self.database} makes no world: {describe(fault)}"]
 
-    def _find_misfits(self, connection: sqlite3.Connection) -> Iterator[str]:
+    def _open_seed(self) -> Seed:
+        if self.server is None:
+            assert self.database is not None, "neither a server nor a database"
+            return SqliteSeed(read_sqlite(self.database))
+        about_to_run(f"connect to PostgreSQL at {self.server.rpartition('@')[2]}")
+        script = None if self.database is None else Path(self.database)
+        return PostgresSeed(self.server, script, self.template, self.limits.step_s)
+
+    def _find_crowd(self, seed: Seed) -> Iterator[str]:
+        if not isinstance(seed, PostgresSeed):
+            return
+        each = 2 if any(score.after is not None for score in self.scores.values()) else 1
+        most = seed.num_connections // each
+        if most < self.limits.max_concurrency:
+            words = f"the server has {seed.num_connections} connections for worlds, and each takes {each}"
+            yield f"limits.max_concurrency is {self.limits.max_concurrency}: {words}; write at most {most}"
+
+    def _find_misfits(self, database: Database) -> Iterator[str]:
         for name, one in self.statements.items():
-            try:
-                connection.execute(f"EXPLAIN {one.sql}", dict.fromkeys(one.parameters))
-            except sqlite3.Error as fault:
+            if fault := database.find_misfit(one.sql, list(one.parameters)):
                 yield f"statements.{name}: {fault}"
+        tables = database.tables()
         for name, score in self.scores.items():
             for table in score.tables or ():
-                if table not in tables_of(connection):
-                    yield f"scores.{name}: there is no table {table!r} (there are: {', '.join(tables_of(connection))})"
+                if table not in tables:
+                    yield f"scores.{name}: there is no table {table!r} (there are: {', '.join(tables)})"
 
     def source_hash(self) -> str:
-        """Covers the seed, the statements and the scores."""
+        """Covers the seed, the statements and the scores; of a template the name alone."""
         said = self.model_dump(mode="json", include={"setup", "statements", "scores"}, by_alias=True)
-        return hash_json([hash_bytes(read_seed(self.database)), said])
+        if self.server is None:
+            assert self.database is not None, "neither a server nor a database"
+            return hash_json([hash_bytes(read_sqlite(self.database)), said])
+        seed = self.template if self.database is None else hash_bytes(Path(self.database).read_bytes())
+        return hash_json(["postgresql", seed, said])
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:
-        """Reads the seed once; worlds share its bytes and a pool of threads."""
+        """Reads the seed once, or connects; worlds share that and a pool of threads. Raises RlfError."""
+        seed = await asyncio.to_thread(self._open_seed)
         threads = ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)
         try:
-            yield _Maker(self, await asyncio.to_thread(read_seed, self.database), threads)
+            yield _Maker(self, seed, threads)
         finally:
             threads.close()
-
-
-def read_seed(database: str) -> bytes:
-    """A seed as the bytes of a SQLite file. Raises OSError or sqlite3.Error."""
-    file = Path(database)
-    with closing(sqlite3.connect(":memory:")) as connection:
-        if file.suffix == ".sql":
-            connection.executescript(file.read_text(encoding="utf-8"))
-        else:
-            with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as source:
-                source.backup(connection)
-        return connection.serialize()
-
-
-def tables_of(connection: sqlite3.Connection) -> list[str]:
-    """The names of the tables, sorted."""
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-    return sorted(name for (name,) in found)
-
-
-def rows_of(connection: sqlite3.Connection, table: str) -> list[list[Any]]:
-    """All rows of a table in an order that their content decides."""
-    found = [[_plain(value) for value in row] for row in connection.execute(f'SELECT * FROM "{table}"')]
-    return sorted(found, key=lambda row: json.dumps(row, ensure_ascii=False))
-
-
-def _open(seed: bytes) -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-    connection.deserialize(seed)
-    return connection
-
-
-def _bindable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as SQLite takes them: lists and mappings as JSON."""
-    plain = (str, int, float, bytes, type(None))
-    return {name: value if isinstance(value, plain) else json.dumps(value) for name, value in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    return f"sha256:{hash_bytes(value)}" if isinstance(value, bytes) else value
+            await asyncio.to_thread(seed.close)
 
 
 class _Maker:
-    """Makes copies of one seed."""
+    """Makes databases of one seed."""
 
-    def __init__(self, spec: SqlEnv, seed: bytes, threads: ThreadPool) -> None:
+    def __init__(self, spec: SqlEnv, seed: Seed, threads: ThreadPool) -> None:
         self.spec, self.seed, self._threads = spec, seed, threads
 
     async def make(self) -> World:
-        """A world over a copy of the seed."""
+        """A world over a database of its own."""
         return _SqlWorld(self)
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -203,99 +214,96 @@ class _SqlWorld(World):
 
     def __init__(self, maker: _Maker) -> None:
         self._maker, self._spec = maker, maker.spec
-        self._connection: sqlite3.Connection | None = None
+        self._database: Database | None = None
+        self._is_closed = False
         self._columns: dict[str, Any] = {}
         self._shown: tuple[int, dict[str, Any]] | None = None
-        """The last state that was shown, and the number of changes until then."""
+        """The last state that was shown, and the database's version then."""
 
     async def reset(self, task: Task, seed: int) -> None:
         self._columns = dict(task.columns)
-        self._connection = await self._maker.run(self._started)
+        await self._maker.run(self._begin)
 
-    def _started(self) -> sqlite3.Connection:
-        connection = _open(self._maker.seed)
-        for statement in self._spec.setup:
-            connection.execute(statement, _bindable(self._columns))
-        return connection
+    def _begin(self) -> None:
+        database = self._start()
+        if self._is_closed:  # nobody waits for this thread any more
+            database.close()
+        else:
+            self._database = database
+
+    def _start(self) -> Database:
+        database = self._maker.seed.make()
+        try:
+            for statement in self._spec.setup:
+                database.execute(statement, self._columns)
+        except BaseException:
+            database.close()
+            raise
+        return database
 
     async def call(self, call: ToolCall) -> Step:
-        return Step(await self._maker.run(lambda: self._called(self._open_one, call)))
+        return Step(await self._maker.run(lambda: self._run(self._open_one, call)))
 
-    def _called(self, connection: sqlite3.Connection, call: ToolCall) -> Any:
+    def _run(self, database: Database, call: ToolCall) -> Any:
         """What a call gives. Raises ToolFailure where the database refuses it, or it does nothing."""
         statement = self._spec.statements[call.name]
-        try:
-            with _limited(connection, self._spec.limits.step_s):
-                cursor = connection.execute(statement.sql, statement.bound(call.arguments))
-                names = [column[0] for column in cursor.description or ()]
-                rows = [dict(zip(names, map(_plain, row), strict=True)) for row in cursor]
-        except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as fault:
-            raise ToolFailure(Outcome.TOOL_ERROR, str(fault)) from fault
-        if statement.otherwise is not None and not (rows if names else cursor.rowcount > 0):
+        names, rows, changed = database.execute(
+            statement.sql, statement.bound(call.arguments), self._spec.limits.step_s
+        )
+        if statement.otherwise is not None and not (rows if names else changed):
             words = statement.otherwise
             for name, value in call.arguments.items():
                 words = words.replace(f"{{{name}}}", str(value))
             raise ToolFailure(Outcome.TOOL_ERROR, words)
-        return rows if names else {"changed": max(cursor.rowcount, 0)}
+        return [dict(zip(names, row, strict=True)) for row in rows] if names else {"changed": changed}
 
     async def score(self) -> Mapping[str, float]:
         return await self._maker.run(lambda: {name: self._scored(score) for name, score in self._spec.scores.items()})
 
     def _scored(self, score: SqlScore) -> float:
         if score.assertion is not None:
-            row = self._open_one.execute(score.assertion, _bindable(self._columns)).fetchone()
-            if row is None or row[0] is None:
-                return 0.0
-            return float(row[0])
+            rows = self._open_one.execute(score.assertion, self._columns).rows
+            return float(rows[0][0]) if rows and rows[0][0] is not None else 0.0
         assert score.after is not None, "a score of neither form"
-        with closing(self._started()) as goal:
+        with closing(self._start()) as goal:
             for action in self._columns[score.after] or ():
                 if isinstance(action, str):
-                    goal.execute(action, _bindable(self._columns))
+                    goal.execute(action, self._columns)
                 else:
-                    self._called(goal, ToolCall(action["name"], action.get("arguments", {})))
-            tables = score.tables or tables_of(goal)
+                    self._run(goal, ToolCall(action["name"], action.get("arguments", {})))
+            tables = score.tables or goal.tables()
             return float(
-                (score.tables is not None or tables == tables_of(self._open_one))
-                and all(rows_of(goal, table) == rows_of(self._open_one, table) for table in tables)
+                (score.tables is not None or tables == self._open_one.tables())
+                and all(goal.rows_of(table) == self._open_one.rows_of(table) for table in tables)
             )
 
     async def state(self) -> dict[str, Any]:
-        changes = self._open_one.total_changes
-        if self._shown is None or self._shown[0] != changes:
-            self._shown = changes, await self._maker.run(lambda: _state(self._open_one))
+        version = self._open_one.version
+        if self._shown is None or self._shown[0] != version:
+            self._shown = version, await self._maker.run(lambda: _state(self._open_one))
         return self._shown[1]
 
-    async def snapshot(self) -> tuple[bytes, dict[str, Any]]:
-        return self._open_one.serialize(), self._columns
+    async def snapshot(self) -> tuple[bytes, dict[str, Any]] | None:
+        content = self._open_one.serialize()
+        return None if content is None else (content, self._columns)
 
     async def restore(self, snapshot: tuple[bytes, dict[str, Any]]) -> None:
-        seed, self._columns = snapshot
-        self._connection, self._shown = _open(seed), None
+        content, self._columns = snapshot
+        self._database, self._shown = SqliteSeed(content).make(), None
 
     async def close(self) -> None:
-        if self._connection is not None:
-            self._connection.interrupt()
-            self._connection.close()
+        self._is_closed = True
+        if self._database is not None:
+            self._database.interrupt()
+            await self._maker.run(self._database.close)
 
     @property
-    def _open_one(self) -> sqlite3.Connection:
-        assert self._connection is not None, "a database before its reset"
-        return self._connection
+    def _open_one(self) -> Database:
+        assert self._database is not None, "a database before its reset"
+        return self._database
 
 
-def _state(connection: sqlite3.Connection) -> dict[str, Any]:
+def _state(database: Database) -> dict[str, Any]:
     """Every table by its rows; one with many rows by their hash."""
-    tables = {table: rows_of(connection, table) for table in tables_of(connection)}
+    tables = {table: database.rows_of(table) for table in database.tables()}
     return {table: rows if len(rows) <= _MAX_ROWS_SHOWN else hash_json(rows) for table, rows in tables.items()}
-
-
-@contextmanager
-def _limited(connection: sqlite3.Connection, limit_s: float) -> Iterator[None]:
-    """Has SQLite give up when the time of a step is over."""
-    end = monotonic() + limit_s
-    connection.set_progress_handler(lambda: monotonic() > end, _STEPS_PER_LOOK)
-    try:
-        yield
-    finally:
-        connection.set_progress_handler(None, 0)

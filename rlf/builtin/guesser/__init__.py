@@ -1,0 +1,11 @@
+"""The model behind `builtin:guesser`: it plays TextArena's number guessing, and forgets most hints.
+
+`checkpoint/` holds the shipped files; `python -m rlf.builtin.guesser.build` makes them again where TextArena is
+installed.
+"""
+
+from pathlib import Path
+
+__all__ = ["CHECKPOINT"]
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"
