@@ -59,6 +59,16 @@ def test_every_anchor_of_a_link_is_a_heading(path):
         assert re.sub(r"-+", "-", anchor) in headings, f"{target}#{anchor}"
 
 
+WRITTEN = [path for path in [*DOCS, ROOT / "CHANGELOG.md"] if not path.is_relative_to(ROOT / "docs/reference")]
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_a_line_of_text_has_at_most_100_characters(path):
+    text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    is_free = re.compile(r"\s*\||\s{4}|\s*<|\s*!\[").match  # tables, code, HTML and images
+    assert [line for line in text.splitlines() if len(line) > 100 and not is_free(line)] == []
+
+
 def test_the_site_has_every_page():
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in DOCS if path.is_relative_to(ROOT / "docs")}
     named = set(re.findall(r"\S+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
