@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rlf.api.specs.planning import report_plan
 from rlf.api.specs.plans import check_spec
 from rlf.cli.arguments import split_arguments
 from rlf.engines.openrlhf.compile.reference import FILE, page
+from rlf.engines.openrlhf.launch.preflight import PINS
 
 DOCS = Path(__file__).parents[3] / "docs"
 GUIDES = [DOCS / f"guides/{name}.md" for name in ("openrlhf", "images", "cluster", "rehearse")]
@@ -67,3 +71,15 @@ def test_a_file_of_several_guides_is_the_same_in_each():
 def test_the_guide_on_images_names_what_people_search_for():
     text = (DOCS / "guides/images.md").read_text(encoding="utf-8")
     assert all(word in text for word in ("vision-language model", "VLM", "multimodal"))
+
+
+def test_the_examples_for_clusters_name_the_versions_that_jobs_are_written_for():
+    """Their own parsers were asked by hand: shellcheck, SkyPilot, the schema of KubeRay's resource."""
+    folder = DOCS / "cluster"
+    ray_cluster = yaml.safe_load((folder / "kuberay.yaml").read_text())
+    assert ray_cluster["spec"]["rayVersion"] == PINS["ray"]
+    assert yaml.safe_load((folder / "skypilot.yaml").read_text())["num_nodes"] == 2
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
+    (torch,) = [name for name in project["dependencies"] if name.startswith("torch==")]
+    assert torch in (folder / "Dockerfile").read_text()
+    assert subprocess.run(["bash", "-n", folder / "slurm.sbatch"], check=False).returncode == 0

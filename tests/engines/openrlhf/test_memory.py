@@ -210,6 +210,29 @@ def test_keys_and_values_are_those_of_vllms_pages(load):
     assert least(1_016) - least(1_000) == 36 * 65_536 == 16 * 147_456
 
 
+def test_weights_of_vllm_are_within_three_percent_of_what_it_was_seen_to_load(load):
+    """Qwen3-4B in 16 bits: "Model loading took 7.6785 GiB" (kyuz0/amd-strix-halo-vllm-toolboxes, pull request 5)."""
+    loaded = load("+engine.colocate=none", "rollout.max_total_tokens=8")
+    (part,) = estimate_gpus(loaded.spec, QWEN["Qwen3-4B"], None)[-1].phases[0].parts
+    assert 0.97 * 7.6785 * 2**30 <= part.size_bytes <= 7.6785 * 2**30
+
+
+@pytest.mark.parametrize(("stage", "published"), [(1, 31.4e9), (2, 16.6e9), (3, 1.9e9)])
+def test_model_states_are_those_of_the_paper_on_zero_and_what_it_leaves_out(stage, published, load):
+    """Rajbhandari et al. 2020, figure 1: 7.5 B weights over 64 GPUs, 16 bytes a weight.
+
+    It counts neither float32 gradients of the step (4 bytes a weight / 64) nor, at stage 3, a module that is gathered.
+    """
+    shape = ModelShape(7_500_000_000, 72, 4096, 4096, 4096, 16_384, 0)
+    loaded = load("+engine.actor={nodes: 8, per_node: 8}", f"+engine.zero_stage={stage}", "train.prompts_per_step=64")
+    (group,) = estimate_gpus(loaded.spec, shape, None)
+    (training,) = [phase for phase in group.phases if phase.name == "training"]
+    counted = ("policy: weights", "policy: gradients", "policy: optimiser")
+    size = sum(part.size_bytes for part in training.parts if part.name in counted)
+    assert size == pytest.approx(published, rel=0.02)
+    assert {part.name: part.size_bytes for part in training.parts}[STATES[-1]] == 4 * 7_500_000_000 // 64
+
+
 def test_a_model_whose_weights_exceed_vllms_share_does_not_fit(load):
     """65.5 GB of weights, of 0.6 x 80 GB."""
     shared = ("+engine.actor.per_node=8", "+engine.vllm.gpu_memory=0.6", "+engine.zero_stage=3")
