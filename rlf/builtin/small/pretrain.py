@@ -45,6 +45,9 @@ class PolicyPlan:
     """The share of demonstrations with each fault; the rest are clean."""
     two_conditions_share: float = 0.1
     """The share of rows that sum under two conditions over a random table: a neighbour of the shop's composition."""
+    extra_condition_share: float = 0.008
+    """The share of rows with a sum of the shop's under a second condition that nobody asked for: without them the base
+    gives the composition one chance in ten thousand, and whether a run meets it is luck."""
 
 
 SKILLS_PLAN = SkillsPlan(warmup_steps=30, constant_steps=190, decay_steps=230, criterion=0.8)
@@ -80,8 +83,13 @@ def _policy_batch(tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: st
     rng = random.Random(seed)
     rows = []
     for _ in range(plan.batch_size):
-        if rng.random() < plan.two_conditions_share:
+        special = rng.random()
+        if special < plan.two_conditions_share:
             rows.append(clean_row(tokenizer, sample_task(rng, "table_sum_two")))
+            continue
+        if special < plan.two_conditions_share + plan.extra_condition_share:
+            careless = sample_task(rng, rng.choice(["shop_sum", "shop_sum_town"]))
+            rows.append(careless_row(tokenizer, rng, careless, Fault.WRONG_CALL))
             continue
         task = sample_task(rng, rng.choice(rng.choices([_LOOKUPS, QUERY_KINDS, PROGRAM_KINDS], [4, 3, 2])[0]))
         draw = rng.random()

@@ -1,7 +1,8 @@
 """Questions that one SQL query answers: over a shop's two tables, and over single tables drawn at random.
 
 The shop's wordings are those of `builtin:shop`, with other names. Left out on purpose is a sum over a product AND a
-town, more than half of the shop's questions: reinforcement learning is to find it from its parts.
+town, more than half of the shop's questions: reinforcement learning is to find it from its parts. A careless sum has a
+second condition that nobody asked for, so that there is a chance of one where it is needed.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ _SHOP: dict[str, tuple[str, str]] = {
     ),
 }
 
+_EXTRA_CONDITIONS = {"shop_sum": _TOWN, "shop_sum_town": _PRODUCT}
+"""What a careless sum adds, about a name that the question does not have."""
+
 
 def sample_query(rng: random.Random, kind: str) -> Task:
     """A question of `kind` with its query; the result is made up."""
@@ -80,7 +84,8 @@ def sample_query(rng: random.Random, kind: str) -> Task:
         question, query, document = _table_query(rng, kind)
     header = query.removeprefix("SELECT ").split(" FROM ")[0]
     value = random_word(rng) if header == "product" else random_number(rng)
-    wrong = ("sql", {"query": query.split(" WHERE ")[0]})
+    extra = _EXTRA_CONDITIONS.get(kind)
+    wrong = query.split(" WHERE ")[0] if extra is None else f"{query} AND {extra.format(**names)}"
     return Task(
         kind,
         f"Tools:\n- sql(query): {document}",
@@ -89,7 +94,7 @@ def sample_query(rng: random.Random, kind: str) -> Task:
         f"{header}\n{value}",
         value,
         (),
-        wrong,
+        ("sql", {"query": wrong}),
     )
 
 
