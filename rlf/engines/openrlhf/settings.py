@@ -171,7 +171,8 @@ class OpenRlhfSettings(Engine):
     """None: AdamW alone. With it gradients are not clipped, since DeepSpeed clips what Muon has made of them."""
     ema: float | None = Field(None, gt=0, lt=1)
     """Share of a mean over the policy's weights that each update keeps, e.g. 0.992; the mean is what is saved as the
-    final model, and lies in the machine's own memory. None: the weights themselves are saved."""
+    final model. It lies whole on each GPU of the policy, with `zero_stage: 3` in the machine's own memory. None: the
+    weights themselves are saved."""
     packing: bool = True
     """Trajectories lie end to end without padding and fill `train.micro_batch_tokens`. Needs flash attention."""
     ring_attention: int = Field(1, ge=1)

@@ -20,11 +20,14 @@ def test_folders_of_killed_jobs_go_and_those_of_others_stay(tmp_path, monkeypatc
     dead, alive, strange, starting = (tmp_path / name for name in ("rlf-ray-1", "rlf-ray-2", "ray", "rlf-ray-3"))
     for folder in (dead, alive, strange, starting):
         (folder / "session").mkdir(parents=True)
+    half_removed = tmp_path / "rlf-ray-4"
+    half_removed.mkdir()
+    os.utime(half_removed, (0, 0))
     subprocess.run([sys.executable, "-c", KILLED, str(dead)], check=False)
     assert dead.exists()
     with _owned(alive):
         remove_leftovers()
-        assert not dead.exists()
+        assert not dead.exists() and not half_removed.exists()
         assert alive.exists() and strange.exists() and starting.exists()
 
 

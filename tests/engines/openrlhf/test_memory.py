@@ -256,3 +256,14 @@ def test_what_sleeps_and_what_is_offloaded_is_in_the_machines_memory(load):
     two = machine(load, "+engine.offload_optimizer=true", "+engine.actor.nodes=2", "+engine.vllm.tensor_parallel=4")
     assert two == {"policy: optimiser and gradients": 8 * weights, "vLLM: weights while others work": 2 * 2 * weights}
     assert machine(load, "+engine.colocate=none") == {}
+
+
+def test_a_mean_of_weights_stays_on_the_gpu_below_stage_3_and_is_in_the_machines_memory_at_it(load):
+    """DeepSpeed offloads the parameters of a model that is not trained at stage 3 alone."""
+    loaded = load("+engine.actor.per_node=8", "+engine.ema=0.99")
+    (group,) = estimate_gpus(loaded.spec, QWEN["Qwen3-8B"], None)
+    sizes = {phase.name: {part.name: part.size_bytes for part in phase.parts} for phase in group.phases}
+    mean = 2 * QWEN["Qwen3-8B"].num_parameters
+    assert {name: parts.get("policy: mean of weights") for name, parts in sizes.items()} == dict.fromkeys(sizes, mean)
+    assert "policy: mean of weights" not in machine(load, "+engine.ema=0.99")
+    assert machine(load, "+engine.ema=0.99", "+engine.zero_stage=3")["policy: mean of weights"] == mean

@@ -99,9 +99,10 @@ class _Models:
         if not layout.sleep:
             return (Phase("all at once", (sampling, *policy, *reference, *critic)),)
         resting = [*reference, *critic[:1]]
-        phases = [Phase("sampling", (sampling, policy[0], *resting)), Phase("training", (*policy, *resting))]
+        kept = (policy[0], *self.mean())
+        phases = [Phase("sampling", (sampling, *kept, *resting)), Phase("training", (*policy, *resting))]
         if critic:
-            phases.append(Phase("training the critic", (*critic, policy[0], *reference)))
+            phases.append(Phase("training the critic", (*critic, *kept, *reference)))
         return tuple(phases)
 
     def trained(self, name: str, gpus: Gpus) -> Iterator[Part]:
@@ -121,6 +122,12 @@ class _Models:
         yield self._activations(name)
         if name == "policy":
             yield self._logits()
+            yield from self.mean()
+
+    def mean(self) -> Iterator[Part]:
+        """The mean of weights, which DeepSpeed moves off the GPU at stage 3 alone and which never sleeps."""
+        if self.engine.ema is not None and self.engine.zero_stage < 3:
+            yield _cut("policy: mean of weights", _WEIGHT, self._all, 1)
 
     def reference(self, gpus: Gpus) -> Iterator[Part]:
         """The frozen weights; its passes are shorter than those of training."""
@@ -168,7 +175,7 @@ class _Models:
                 yield _cut(f"{name}: optimiser and gradients while others work", size, self._learnt, nodes, "machines")
         if self.layout.ref is not None and self.engine.offload_ref:
             yield _cut("reference: weights", _WEIGHT, self._all, self.layout.ref.nodes, "machines")
-        if self.engine.ema is not None:
+        if self.engine.ema is not None and self.engine.zero_stage == 3:
             yield _cut("policy: mean of weights", _WEIGHT, self._all, nodes, "machines")
         if self.layout.sleep:
             copies = gpus.per_node // self.layout.tensor_parallel or 1

@@ -11,6 +11,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 _RAY_START_S = 300.0
 _PREFIX, _LOCK = "rlf-ray-", "owner.lock"
+_MAKING_S = 600.0
+"""Age from which a folder without a lock is no longer one that is being made."""
 _POLL_S = 0.1
 _LOOPBACK = "127.0.0.1"
 LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -96,11 +99,19 @@ def _owned(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers() -> None:
-    """Removes this user's folders of Ray whose owners died before they could: those whose locks nobody holds."""
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+    """Removes this user's folders of Ray whose owners died before they could: those whose locks nobody holds.
+
+    One without a lock, which is made right after it, was left half-removed.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            if lock.parent.lstat().st_uid == os.getuid():  # another user's may lead to any file
-                _remove_unowned(lock)
+            found = folder.lstat()
+            if found.st_uid != os.getuid():  # another user's may lead to any file
+                continue
+            if (folder / _LOCK).exists():
+                _remove_unowned(folder / _LOCK)
+            elif time.time() - found.st_mtime > _MAKING_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_unowned(lock: Path) -> None:

@@ -153,6 +153,16 @@ def _adapt_adam(fused_adam: Any) -> None:
     fused_adam.FusedAdam = FusedAdam
 
 
+def _adapt_strategy(strategy: Any) -> None:
+    """OpenRLHF names `cuda` as the place of the mean of weights."""
+    average = strategy.DeepspeedStrategy.moving_average
+
+    def moving_average(self: Any, model: Any, mean: Any, beta: float, _device: str) -> None:
+        average(self, model, mean, beta, "cpu")
+
+    strategy.DeepspeedStrategy.moving_average = moving_average
+
+
 def _adapt_gpu_id(utils: Any) -> None:
     """All processes share the one device there is."""
     utils.get_physical_gpu_id = lambda: "cpu"
@@ -166,6 +176,7 @@ _ADAPTATIONS: dict[str, Callable[[Any], None]] = {
     "vllm.config.model": _adapt_model_config,
     "vllm.v1.worker.gpu_model_runner": _adapt_runner,
     "openrlhf.trainer.ray.utils": _adapt_gpu_id,
+    "openrlhf.utils.deepspeed.deepspeed": _adapt_strategy,
     "deepspeed.comm.torch": _adapt_deepspeed,
     "deepspeed.ops.adam.fused_adam": _adapt_adam,
 }
