@@ -32,12 +32,15 @@ _JSON_FAULTS = _REPAIRABLE - {FailureClass.WRONG_TAG, FailureClass.UNTERMINATED}
 _MAX_REPAIRS = 16
 """Failures of one turn that are tried; a turn of more is noise and must not cost quadratic time."""
 _FENCE = re.compile(r"```[a-z]*\s*\Z")
+# A fence that the whole turn begins with, which may have a language and no line break.
 _TURN_FENCE = re.compile(r"```[a-z]*[ \t]*\n?\Z")
 _END_FENCE = re.compile(r"\s*```")
+# Possessive repeats (`*+`, `++`) give nothing back: broken quotes cannot make the scan quadratic.
 _TOKEN = re.compile(
     r"""(?P<double>"(?:[^"\\]|\\.)*+")|(?P<single>'(?:[^'\\]|\\.)*+')|(?P<comma>,(?=\s*[}\]]))|[^"',]++|.""", re.DOTALL
 )
 _CONTROL = re.compile(r"[\x00-\x1f]")
+# What may follow a string in JSON. An apostrophe within text has something else behind it.
 _AFTER_STRING = re.compile(r"\s*[,:}\]]")
 
 _Fix = tuple[str, frozenset[RepairKind]]

@@ -22,6 +22,7 @@ SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 """Found in the names of environment variables whose values are secret."""
 SECRET_HEADER = re.compile("auth|key|token|secret|cookie|password", re.IGNORECASE)
 """Found in the names of headers, and of a server's variables, whose values are secret."""
+# Names that hold `key`, `token` or `auth` and no secret: `max_tokens`, `sort_key`, `author`, paths and types.
 _ORDINARY = re.compile(
     r"author(?!i[sz])|keyword|keyboard|keyframe|tokeni[sz]|"
     r"(sort|primary|partition|group|order|foreign|row|range|cache|idempotency|public|publishable|object)[-_. ]?key|"
@@ -34,11 +35,13 @@ _ORDINARY_FIELDS = frozenset({"key", "keys", "auth"})
 _CREDENTIALS = frozenset({"headers", "env"})
 _SENT = _CREDENTIALS | {"query", "body", "args"}
 """Keys of declarations whose values go to servers."""
+# The password of `scheme://user:password@host`.
 _PASSWORD = re.compile(r"://[^/?#@\s]*:([^/?#@\s]+)@")
 _MIN_LENGTH = 8
 """Shorter values (`true`, `1`) would strike ordinary text."""
 _KEPT_IN_A_QUERY = "?/:@!$'()*,;=&+"
 """What clients leave as it is in a query that already holds it."""
+# Half of a pair cannot be written as UTF-8.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """What some database takes in no text."""

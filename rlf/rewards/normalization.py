@@ -25,16 +25,22 @@ class Normalization(StrEnum):
     """Case, spacing, every article and all ASCII punctuation, as SQuAD and Search-R1 compare: -5 is 5, 3.0 is 30."""
 
 
+# As in SQuAD's evaluation script: articles anywhere, not only in front.
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _EMPHASIS = re.compile(r"(?<![\w)*])(\*{1,3}|`{1,3})(?=[^\s*`])([^*`]{1,200})(?<=\S)\1(?![\w(*])")
 """Markdown around words: *x*, **x**, `x`."""
+# 1,000,000 is a number; in 1,2 and in 1,2,345 the commas separate.
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
+# Between digits it is a range: 3—5.
 _LONG_DASH = re.compile("(?<=\\d)[\u2014\u2015](?=\\d)")
 _HYPHEN = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})")
 """Between words; at a digit or a single letter it may be a sign."""
+# Marks that separate words even without a space.
 _BETWEEN = re.compile("([,;\u2014\u2015])")
+# A bullet needs a letter behind it: `- 5` is minus five.
 _BULLET = re.compile("\\s*[-*\u2022]\\s+(?=[^\\W\\d_])")
+# U.S. and p.m.: two or more single letters with points, which are read without them.
 _ABBREVIATION = re.compile(r"(?:[^\W\d_]\.){2,}")
 _AROUND = "\"'?!:,;\u2014\u2015"
 _AT_START, _AT_END = f"{_AROUND}\u00a1\u00bf".replace("!", ""), f"{_AROUND}."

@@ -172,7 +172,7 @@ def test_every_target_is_checked_before_the_first_is_tried(trained):
 
 
 def test_nothing_is_written_for_a_target_without_questions(tmp_path):
-    with pytest.raises(RlfError, match="nothing says what it is tried on"):
+    with pytest.raises(RlfError, match="it has no tools, questions and rewards"):
         tried(tmp_path / "runs", "builtin:tiny")
     with pytest.raises(SpecError, match=r"eval\.limit"):
         tried(tmp_path / "runs", "builtin:tiny", asked=Asked(files=(SEARCH,), limit=0))

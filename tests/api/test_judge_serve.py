@@ -151,7 +151,7 @@ def test_a_spec_says_which_judges_to_serve(tmp_path: Path) -> None:
     assert judges_of(str(file), Serve(model="-")) == [Serve(model=f"{tmp_path}/judge", num=2, gpus=(2, 3))]
     assert judges_of("org/model", Serve(model="-", num=3)) == [Serve(model="org/model", num=3)]
     file.write_text("kind: judge\nname: good\nendpoints: [{url: 'http://h/v1', model: m}]\n")
-    with pytest.raises(RlfError, match="no judge says what to serve"):
+    with pytest.raises(RlfError, match="no judge declares a model to serve"):
         judges_of(str(file), Serve(model="-"))
 
 

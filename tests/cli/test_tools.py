@@ -250,7 +250,7 @@ def test_a_recording_goes_with_one_run(rlf: Rlf) -> None:
     assert result.exit_code == 2
     assert "--record and --replay go with one run" in result.stderr
     both = rlf("run", SPEC, "--record", "--replay", "latest")
-    assert (both.exit_code, "Leave one of them out" in both.stderr) == (2, True)
+    assert (both.exit_code, "Remove one of the two" in both.stderr) == (2, True)
 
 
 def test_a_secret_that_a_tool_lets_out_is_not_shown(rlf: Rlf, tool: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -398,7 +398,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"read": "expected", "range": [0, 1000]}, "whole numbers from 0 to 100"),
     ({"read": "expected", "range": [-1, 5]}, "whole numbers from 0 to 100"),
     ({"read": "expected", "range": [0.5, 5]}, "whole numbers from 0 to 100"),
-    ({"read": "expected", "compare": "group"}, "an order of a group is no token"),
+    ({"read": "expected", "compare": "group"}, "the ranking of a group is not one token"),
     ({"prompt": "{{ anwser }}"}, "did you mean 'answer'"),
     ({"prompt": "{{ answer }}", "compare": "group"}, "the template names 'answer' (known: question"),
     ({"prompt": "{% if %}"}, "not a Jinja2 template"),

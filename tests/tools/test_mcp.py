@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -160,7 +162,10 @@ def wait_until_it_listens(port: int) -> None:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
-def test_a_server_answers_over_every_transport(transport: str, kit: dict[str, Any], served: Any) -> None:
+def test_a_server_answers_over_every_transport_and_its_session_is_logged(
+    transport: str, kit: dict[str, Any], served: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rlf.tools.mcp.connection")
     server = kit if transport == "stdio" else served(transport)
 
     async def story(executor: Executor) -> None:
@@ -180,6 +185,8 @@ def test_a_server_answers_over_every_transport(transport: str, kit: dict[str, An
         assert (await invoke(executor, "about")).text == "a kit"
 
     during(listed(server), story)
+    first, *_, last = (record.getMessage() for record in caplog.records)
+    assert first.endswith(" begins") and re.search(r" done: [1-9]\d* calls answered, \d+\.\d s: closed$", last)
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])

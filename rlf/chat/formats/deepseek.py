@@ -28,11 +28,14 @@ _END_OF_TURN = "<｜end▁of▁sentence｜>"
 _SECTION, _END_SECTION = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _OPEN, _CLOSE, _SEP = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"
 _SPACE = re.compile(r"\s*")
+# V3 and R1: the word "function", the separator, the name, and JSON in a fence.
 _FENCED_HEAD = re.compile(rf"[^<\n]*{_SEP}([^<\n]*)\n```json\n\s*")
+# V3.1: the name, the separator, and JSON at once.
 _BARE_HEAD = re.compile(rf"([^<\n]*){_SEP}\s*(?=[{{\[])")
 _FENCED_END = re.compile(rf"\s*```\s*{_CLOSE}")
 _BARE_END = re.compile(rf"\s*{_CLOSE}")
 _BRACKET = bracket_pattern("<｜tool▁calls?▁(?:begin|end)｜>")
+# A call that is broken ends here at the latest.
 _BOUNDARY = re.compile("(<｜tool▁call(?:▁begin|▁end|s▁end|s▁begin)｜>|</?think>)")
 _FENCED_FORM = f"{_SECTION}{_OPEN}function{_SEP}NAME\n```json\n{{...}}\n```{_CLOSE}{_END_SECTION}"
 _BARE_FORM = f"{_SECTION}{_OPEN}NAME{_SEP}{{...}}{_CLOSE}{_END_SECTION}"

@@ -28,11 +28,14 @@ _OBSERVATION, _USER = "<|observation|>", "<|user|>"
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _FORM = f"{_OPEN}name, then <arg_key>key</arg_key> and <arg_value>value</arg_value> for each argument, then {_CLOSE}"
 
+# A name is a name only where arguments or the end follow: other text behind <tool_call> is no call.
 _NAME = re.compile(r"([\w.\-/:]+)[ \t\r\n]*(?=<arg_key>|</tool_call>)")
 _KEY = re.compile(r"<arg_key>([^<]*)</arg_key>[ \t\r\n]*<arg_value>")
+# A value may hold `</arg_value>` itself; it ends where the next key or the end of the call follows.
 _VALUE_END = re.compile(r"</arg_value>[ \t\r\n]*(?=<arg_key>|</tool_call>)")
 _ARGUMENT_TAG = re.compile(r"<arg_(?:key|value)>")
 _CALL_TAG = re.compile(f"{_OPEN}|{_CLOSE}")
+# Where a call whose end is missing is cut off.
 _NEXT_CALL = re.compile(rf"(?:</arg_value>|{_CLOSE})[ \t\r\n]*(?={_OPEN})")
 _MAX_BALANCED = 64
 """Calls of one turn whose tags are balanced; a turn of more is noise and must not cost quadratic time."""

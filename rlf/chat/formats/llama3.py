@@ -23,6 +23,7 @@ from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, ToolCall
 
 _PYTHON = "<|python_tag|>"
+# `brave_search.call(query=...)`: how Llama 3.1 writes calls of its own tools behind <|python_tag|>.
 _BUILTIN = re.compile(r"([A-Za-z_]\w*)\.call\(\s*")
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=\s*")
 _NEXT_KEYWORD = re.compile(r"\s*(,\s*|\))")
@@ -37,9 +38,12 @@ _CALL_LIKE = re.compile(
 _BEFORE = re.compile(
     r"""(?:[\[('"`“]|```\w*|}\s*,|[{,]\s*["']?\w+["']?\s*[:=]|<(?!\|python_tag|/?think)[^<>]{1,24}>)\s*\Z"""
 )
+# The same behind it: a closing quote or bracket.
 _AFTER = re.compile(r"""[ \t]*[\]}),'"`”:]""")
+# Characters in front of JSON that `_BEFORE` looks at; its longest form has 24 and spaces.
 _REACH = 40
 _BRACKET = bracket_pattern(r"<\|python_tag\|>|</?think>")
+# Matches at once: bare JSON has no closing tag to look for.
 _NO_CLOSING = re.compile("")
 _MAX_BROKEN = 64
 """Broken JSON of one turn that is looked at; a turn of more is noise and must not cost quadratic time."""

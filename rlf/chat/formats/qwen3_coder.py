@@ -35,9 +35,12 @@ _VALUE_END = re.compile(
 )
 _SPACE = re.compile(r"\s*")
 _QUOTES = "\"'`“”"
+# Opening and closing tags in the order of the text: an opening one before a closing one shows a missing end.
 _PARAMETER_TAG = re.compile(r"<parameter=([^>\n]*)>|</parameter>|</function>")
 _END = re.compile(r"</function>\s*</tool_call>")
+# </function> with something in it, such as </function=search>: the call still ends there.
 _NEARLY_END = re.compile(r"</function[^<>\n]*>\s*</tool_call>")
+# Behind such an end this shows that it stood inside a value.
 _NOT_THE_END = re.compile(r"\s*</parameter>")
 _LITERALS = {"True": ("true", "boolean"), "False": ("false", "boolean"), "None": ("null", "null")}
 """How Qwen's own templates write these values, as JSON and as the type that a schema must name."""

@@ -31,7 +31,9 @@ _FORM = 'Action: name\nAction Input: {"argument": "value"}'
 RESULT_LABELS = re.compile(rf"(^[ \t]*(?:{_LABELS})[ \t]*(?=:)|<(?=/?think>))()", re.MULTILINE | re.IGNORECASE)
 """The labels that a line of a result may not begin with as they are, and the tags of thinking."""
 _LABEL = re.compile(rf"^[ \t]*(?:{_LABELS})[ \t]*:|</?think>", re.MULTILINE)
+# The input is on the next line with its own label; without it there is no call.
 _NAME = re.compile(r"[ \t]*([\w.\-/]+)[ \t\r]*\n\s*Action Input[ \t]*:[ \t]*")
+# Only the end of the line may follow the JSON of an input.
 _INPUT_END = re.compile(r"[ \t\r]*(?:\Z|\n|</?think>)")
 _GRAMMAR = Grammar(
     tag=re.compile(rf"(</?think>|(?:^|(?<=</think>))[ \t]*(?P<label>{_LABELS})[ \t]*:)", re.MULTILINE),

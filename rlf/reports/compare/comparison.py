@@ -105,7 +105,7 @@ def _describe_finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
     if found.interval is None:
         words = f"is {'above' if found.difference > 0 else 'below'} {baseline.letter} by {size}"
         both = f"{arm.letter} {words}" if found.difference else f"{arm.letter} and {baseline.letter} come out the same"
-        return f"{both}, one question is too few for an interval"
+        return f"{both}; one question is too few for an interval"
     low, high = found.interval
     if not found.shown:
         same = found.binary and not found.flips

@@ -15,32 +15,41 @@ from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 
+# Only the end of an answer is read: models conclude there, and every expression below stays linear in it.
 _MAX_CHARS = 2000
 _MAX_BARE_CHARS = 40
+# Bounded repeats here and below: no answer can make an expression run in quadratic time.
 _TAG = re.compile(r"<answer>(.{0,500}?)</answer>", re.DOTALL | re.IGNORECASE)
+# Braces may nest once, as in \boxed{\text{B}}.
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{((?:[^{}]|\{[^{}]{0,99}\}){0,99})\}")
 _WRAPPER = re.compile(
     r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|bf|rm)(?![a-z])|\\[()\[\],;! ]"
 )
 """LaTeX around a letter, which says nothing."""
 _MARKS = re.compile(r"[*`$_{}]")
+# One letter, perhaps in brackets or quotes. What follows tells it from a word (`A-level`, `B.5`, `I'm`).
 _LETTER = r"[(\[\"']{0,3}([A-Za-z])(?![A-Za-z0-9]|['.\-][A-Za-z]|\.\d)[)\]\"']{0,3}"
+# `B or C`, `B, C`: then several letters are named. `A and B is right` begins a new statement instead.
 _ALTERNATIVE = re.compile(
     rf"\s{{0,3}}(?:[,/&]\s{{0,3}}(?:or|and)\b|[,/&]|\b(?:or|and)\b)\s{{0,3}}{_LETTER}(?!\s{{0,3}}(?:is|are|was|were)\b)",
     re.IGNORECASE,
 )
 _LETTER_OF_NO = r"[(\"']?[A-Za-z]\b[)\"']?,?"
 """One that is named in order to be denied."""
+# Words between the verb and the letter: `is probably the option (B)`.
 _FILLER = r"(?:(?:the|option|choice|letter|answer|clearly|definitely|probably|likely|either)\s{1,3}){0,3}"
+# What joins the subject and the letter: a verb, a colon, an arrow or a dash.
 _VERB = (
     r"[\"']?\s{0,3}(?:'s\b|:|=|\u2192|->|[-\u2014]\s"
     r"|\b(?:is|are|was|would be|should be|must be|will be)\b\s{0,3}:?)\s{0,3}"
 )
+# `the answer to the second question is B`; the lazy repeat takes as few words as it can.
 _OF = r"(?:\s(?:to|for|of)(?:\s\w{1,20}){1,4}?)?"
 _STATED = re.compile(
     rf"\b(?:answer|choice|option|letter|correct|ans\.?)s?{_OF}{_VERB}{_FILLER}(?:not\s{_LETTER_OF_NO}\sbut\s)?{_LETTER}",
     re.IGNORECASE,
 )
+# `答案是 B`, `故选 B`: "the answer is B", "so choose B", as C-Eval and CMMLU answers end.
 _STATED_CHINESE = re.compile(
     rf"(?:\u7b54\u6848|\u6545\u9009|\u9009\u62e9|\u9009\u9879|\u9009)[\s:\u4e3a\u662f\u5e94\u8be5\u9009\u9879]{{0,6}}{_LETTER}"
 )
@@ -48,6 +57,7 @@ _CALLED_RIGHT = re.compile(rf"(?<![A-Za-z0-9]){_LETTER}\s{{1,3}}is\s(?:the\s)?(?
 _PICKED = re.compile(
     rf"\b(?:choose|pick|select|chose|picked|selected|go with)(?::\s{{0,3}}|\s{{1,3}}){_FILLER}{_LETTER}", re.IGNORECASE
 )
+# `Therefore, B.` counts only where the letter ends the line: `So A is ...` goes on to something else.
 _CONCLUDED = re.compile(
     rf"\b(?:therefore|thus|hence|so|finally|in conclusion)\b[,:]?\s{{0,3}}(?:it is|it's)?\s{{0,3}}{_FILLER}{_LETTER}"
     r"\s{0,3}[.!]?\s{0,3}(?=\n|$)",
@@ -55,6 +65,7 @@ _CONCLUDED = re.compile(
 )
 _NAMED = re.compile(rf"\b(?:answer|choice|option)\s{{1,3}}{_LETTER}", re.IGNORECASE)
 _WHOLE = re.compile(rf"\W*{_LETTER}\W*")
+# `B) Paris`, `B, because ...`, `B - Paris`; a dash needs two letters behind it, else it may be a minus.
 _LEADING = re.compile(
     r"^[ \t]*[(\[]?([A-Za-z])(?:[)\].:]+(?=\s|$)|,?\s(?=(?:because|since)\b)|\s-\s(?=[^\W\d_]{2}))", re.MULTILINE
 )

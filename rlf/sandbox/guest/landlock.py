@@ -15,14 +15,18 @@ from collections.abc import Iterable
 from .kernel import checked, libc
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
+# LANDLOCK_CREATE_RULESET_VERSION and LANDLOCK_RULE_PATH_BENEATH of linux/landlock.h.
 _ABI_QUERY = 1
 _PATH_BENEATH = 1
 
+# LANDLOCK_ACCESS_FS_*: one bit for each right, in the order of the header.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _FS_BY_ABI = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 """All rights of the file system, bit by bit; 13 in the first version, then REFER, TRUNCATE, IOCTL_DEV."""
+# 0x4000 is TRUNCATE, 0x8000 IOCTL_DEV; all other rights are about folders, and the kernel refuses them for a file.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | 0x4000 | 0x8000
+# Bind and connect, from version 4 on.
 _TCP = 3
 _SCOPES = 3
 """No abstract sockets and no signals to outside, from version 6."""

@@ -50,6 +50,7 @@ setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexat
 inotify_init 253 -, inotify_init1 294 26, timer_create 222 107
 """
 """The last would send its own process any signal."""
+# These answer 0 and do nothing, since programs fail without them: Landlock does not cover them.
 _IGNORED_ALONE = """
 chmod 90 -, fchmod 91 52, fchmodat 268 53, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88
 """
@@ -69,6 +70,7 @@ _NEW_CALLS = (424, 434, 436, 437, 439, 441, 444, 445, 446, 449)
 flags lie in memory that a filter cannot read; C libraries fall back to clone."""
 _NEW_NAMESPACES = 0x7E020000 | 0x80
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME."""
+# CLONE_THREAD: a thread shares the limits of its process, so it may be made.
 _THREAD = 0x10000
 _SET_OWNER = (8, 15)
 """fcntl: F_SETOWN, F_SETOWN_EX, by which the kernel would signal another process."""
@@ -77,8 +79,11 @@ _SET_DEATH_SIGNAL = 1
 _IOCTLS = (0x5412, 0x541C, 0x8901, 0x8902)
 """TIOCSTI, TIOCLINUX, FIOSETOWN, SIOCSPGRP."""
 
+# BPF_LD|BPF_W|BPF_ABS; BPF_JMP with JEQ, JGT and JSET, each with a constant; BPF_RET (linux/bpf_common.h).
 _LOAD, _EQUAL, _ABOVE, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+# Offsets in `struct seccomp_data`: nr, arch, and args, of eight bytes each.
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
+# SECCOMP_RET_* of linux/seccomp.h; the low 16 bits of RET_ERRNO are the error.
 _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _REFUSE = _ERRNO | errno.EPERM
 

@@ -15,7 +15,9 @@ from rlf.core import Fault, Place
 from rlf.spec.reading.reader import MAX_BYTES, shown_path
 
 _NAME = ".env"
+# `export` in front is allowed, since shells read these files too.
 _LINE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)")
+# Single quotes hold text as it is, double quotes have escapes; a comment may follow either.
 _QUOTED = re.compile(r"""(?:'(?P<plain>[^']*)'|"(?P<escaped>(?:[^"\\]|\\.)*)")\s*(?:#.*)?""")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _MENTION = re.compile(r"\$\{\s*oc\.env:\s*([A-Za-z_][A-Za-z0-9_]*)")
