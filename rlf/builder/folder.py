@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,11 @@ def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
     (out / DATABASE).unlink(missing_ok=True)
     if data:
         _write_database(out / DATABASE, data)
-    for name, tool in tools.items():
+    env = settings.build.env
+    for name, tool in tools.items() if env is None else ():
         files = [f"../{file}" for file in ([DATABASE] if data else []) + [CERTIFICATE]]
         _write_text(out / "tools" / f"{name}.yaml", dump_yaml({**tool, "files": files}))
-    _write_text(out / SPEC, _spec(out.resolve().name, sorted(tools), tasks))
+    _write_text(out / SPEC, _spec(out.resolve().name, [] if env else sorted(tools), tasks, env))
     _write_text(out / BUILD, dump_yaml(settings.model_dump(mode="json", exclude={"out"})))
 
 
@@ -126,7 +127,7 @@ def _write_database(path: Path, data: Sequence[str]) -> None:
     temporary.replace(path)
 
 
-def _spec(name: str, tools: Sequence[str], tasks: Sequence[Task]) -> str:
+def _spec(name: str, tools: Sequence[str], tasks: Sequence[Task], env: Mapping[str, str] | None) -> str:
     """A spec that trains on the world's tasks."""
     columns = {"prompt": "question", "answer": "answer", "kind": "scenario", "tools": "tools"}
     splits = {task.split for task in tasks}
@@ -138,6 +139,7 @@ def _spec(name: str, tools: Sequence[str], tasks: Sequence[Task]) -> str:
         "model": {"path": "builtin:reader"},
         "data": {"train": {"path": f"{train}.jsonl", **columns}, "eval": {"path": f"{evaluation}.jsonl", **columns}},
         "tools": [f"tools/{tool}.yaml" for tool in tools],
+        **({} if env is None else {"env": dict(env)}),
         "rewards": [
             {"kind": "rule", "name": "solve", "rule": "ftrl", "variant": "solve_f1", "match": "value", "weight": 1.0},
             {"kind": "rule", "name": "answer", "rule": "exact_match", "weight": 0.0},

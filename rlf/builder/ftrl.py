@@ -19,6 +19,7 @@ from typing import Any
 from rlf.builder.folder import DATABASE, SPEC, SPLITS, read_world
 from rlf.builder.graph.workshop import CODE
 from rlf.builder.task import Task
+from rlf.core import RlfError
 from rlf.core.yaml_text import dump_yaml, load_document
 
 _STORED = {"_connection", "_find", "_names", "_kind_of"}
@@ -37,6 +38,10 @@ def _kind_of(key):
 def write_ftrl(folder: Path) -> Iterator[Path]:
     """Writes a file of rows for each part of a world's split into its folder `ftrl`, and a spec that trains on them."""
     _, tasks = read_world(folder)
+    if "class World" in ((folder / CODE).read_text(encoding="utf-8") if (folder / CODE).is_file() else ""):
+        raise RlfError(
+            f"{folder}: its tools change the world, and rows of FTRL keep no state. Build with `changes: 0`."
+        )
     (folder / "ftrl").mkdir(exist_ok=True)
     with closing(sqlite3.connect(folder / DATABASE if (folder / DATABASE).is_file() else ":memory:")) as connection:
         code_of = _code_maker(folder, connection)

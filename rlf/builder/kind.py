@@ -92,6 +92,11 @@ class BuildKind(Kind, ABC):
     def source_hash(self) -> str:
         """sha256 of the files that decide what is built, beside the build file."""
 
+    @property
+    def env(self) -> Mapping[str, str] | None:
+        """The `env:` of the world's spec; None where its tools keep no state."""
+        return None
+
     @abstractmethod
     def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
         """The files of Python that the tools' targets name, by their path within the world."""

@@ -81,6 +81,8 @@ class Asks(StrictModel):
     difference: Words
     largest: Words
     smallest: Words
+    exchange: Words = ("Exchange {p} with {q}. {question}", "First exchange {p} with {q}. Then: {question}")
+    """A change that comes before a question; {p} and {q} are phrases."""
 
 
 @dataclass(frozen=True, slots=True)

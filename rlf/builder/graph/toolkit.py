@@ -10,7 +10,7 @@ from typing import Any
 from rlf.builder.pack import Family, Pack, Relation
 from rlf.builder.shape import Complexity
 
-SUBJECT, KEY = "subject", "key"
+SUBJECT, KEY, OTHER = "subject", "key", "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,14 @@ class Parameter:
     schema: Mapping[str, Any]
     default: Any = None
     required: bool = False
+
+    @property
+    def hint(self) -> str:
+        """Its type and default in a signature."""
+        kind = {"string": "str", "boolean": "bool", "integer": "int"}[self.schema["type"]]
+        if self.required:
+            return kind
+        return f"{kind} | None = None" if self.default is None else f"{kind} = {self.default!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,8 @@ class Function:
     level: int
     """The dial of the function."""
     parameters: tuple[Parameter, ...]
+    shared: str = "_answer"
+    """The function of the shared code that does its work."""
 
     def declaration(self) -> dict[str, Any]:
         """The tool in MCP's words, without a target."""
@@ -52,9 +62,10 @@ class Function:
         }
         return {"name": self.name, "description": self.description, "inputSchema": schema}
 
-    def arguments(self, relation: str, subject: Any) -> dict[str, Any]:
+    def arguments(self, relation: str, subject: Any, other: Any = None) -> dict[str, Any]:
         """Those of a call that finds the value of a relation: what is required, and nothing else."""
         values = {SUBJECT: subject, KEY: self.words[relation], "kind": self.kind, "extra": "none"}
+        values[OTHER] = subject if other is None else other
         return {each.name: _wrapped(each.schema, values[each.role]) for each in self.parameters if each.required}
 
     def source(self) -> str:
@@ -68,7 +79,19 @@ class Function:
         if self.level == 3:
             tool["former"] = list(self.mutable)
         call = ", ".join([repr(tool), subject, *passed])
-        return f"def {self.name}({', '.join(inputs)}):\n    return _answer({call})\n"
+        return f"def {self.name}({', '.join(inputs)}):\n    return {self.shared}({call})\n"
+
+    def method(self) -> str:
+        """The method of a world that calls the function, with what its document says in hints and docstring."""
+        ordered = sorted(self.parameters, key=lambda each: not each.required)
+        inputs = "".join(f", {each.name}: {each.hint}" for each in ordered)
+        passed = "".join(f", {each.name}={each.name}" for each in ordered)
+        docs = "".join(f"        {each.name}: {each.schema['description']}\n" for each in ordered)
+        return (
+            f'\n\ndef _method(self{inputs}) -> Any:\n    """{self.description}\n\n    Args:\n{docs}    """\n'
+            f"    return self._call({self.name}{passed})\n\n\n"
+            f"_method.__name__ = {self.name!r}\nWorld.{self.name} = _method\n"
+        )
 
 
 def _wrapped(schema: Mapping[str, Any], value: Any) -> Any:
@@ -89,14 +112,19 @@ class Toolkit:
     by_relation: Mapping[str, Function]
     family_by_name: Mapping[str, int]
     """The family of relations that each function is of."""
+    actions: Mapping[str, Function]
+    """Functions that change the values of a relation, by its name."""
 
 
-def make_toolkit(pack: Pack, complexity: Complexity, integrate: float, used: set[str], rng: random.Random) -> Toolkit:
+def make_toolkit(
+    pack: Pack, complexity: Complexity, integrate: float, used: set[str], rng: random.Random, *, acts: bool = False
+) -> Toolkit:
     """Functions for every relation of a pack.
 
     Args:
         integrate: chance that the relations of a family have one function together.
         used: names that are taken; gets those of the toolkit.
+        acts: whether there are functions that change the values of mutable relations.
     """
     functions: list[Function] = []
     families: dict[str, int] = {}
@@ -108,7 +136,25 @@ def make_toolkit(pack: Pack, complexity: Complexity, integrate: float, used: set
             functions.append(function)
             families[function.name] = place
     by_relation = {relation: function for function in functions for relation in function.words}
-    return Toolkit(tuple(functions), by_relation, families)
+    actions = {each.name: _action(pack, each, used, rng) for each in pack.relations if acts and each.words.mutable}
+    families |= {actions[each.name].name: each.family for each in pack.relations if each.name in actions}
+    return Toolkit((*functions, *actions.values()), by_relation, families, actions)
+
+
+def _action(pack: Pack, relation: Relation, used: set[str], rng: random.Random) -> Function:
+    """A function by which two things change values."""
+    word = rng.choice(relation.words.nouns)
+    name = f"{rng.choice(('exchange', 'swap', 'switch'))}_{word}"
+    number = next(number for number in range(1, 10_000) if (name if number == 1 else f"{name}_{number}") not in used)
+    name = name if number == 1 else f"{name}_{number}"
+    used.add(name)
+    subject = _subject(pack, relation.subject, 0, rng)
+    other = Parameter(OTHER, "other", _text(f"Name of the other {relation.subject}."), required=True)
+    description = (
+        f"Exchanges {rng.choice(relation.words.docs)} with that of another {relation.subject}; returns a receipt."
+    )
+    words = {relation.name: word}
+    return Function(name, description, relation.subject, words, (), word, 0, (subject, other), "_exchange")
 
 
 def _function(
@@ -192,5 +238,6 @@ def renamed(toolkit: Toolkit, rename: Callable[[Function], Function]) -> Toolkit
         toolkit,
         functions=tuple(functions.values()),
         by_relation={relation: functions[each.name] for relation, each in toolkit.by_relation.items()},
+        actions={relation: functions[each.name] for relation, each in toolkit.actions.items()},
         family_by_name={functions[name].name: family for name, family in toolkit.family_by_name.items()},
     )

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections import Counter
+import sqlite3
+from collections import ChainMap, Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from rlf.builder.graph import runtime
+from rlf.builder.graph import runtime, stateful
 from rlf.builder.graph.scenarios import Calls, Graph, Paths, sample_graph
 from rlf.builder.graph.toolkit import Function, Toolkit
-from rlf.builder.graph.world import make_world, open_database, to_sql
+from rlf.builder.graph.world import Facts, make_world, open_database, to_sql
 from rlf.builder.kind import Part
-from rlf.builder.pack import Pack
-from rlf.builder.proof import Bench, Figures, Unproven, answer_of, check_twin, policy_scores, prove
+from rlf.builder.pack import Pack, Relation
+from rlf.builder.proof import Bench, Figures, Unproven, check_twin, policy_scores, prove
 from rlf.builder.shape import Shape
 from rlf.builder.task import REFERENCE, Join, Scenario, Step, Task
 from rlf.core import RlfError
@@ -31,6 +33,9 @@ _NUM_EXTRA = (0, 2, 4, 8)
 """Distractors by the dial of the toolset."""
 _TRIES = 200
 """Tasks made for one that is kept, at the most."""
+_OWN_IMPORT = "".join(
+    line for line in Path(stateful.__file__).read_text(encoding="utf-8").splitlines(True) if line.startswith("from rlf")
+)
 _WORD = re.compile(r"\w+")
 
 
@@ -38,6 +43,26 @@ _WORD = re.compile(r"\w+")
 def runtime_source() -> str:
     """The code that all functions share, as it is deployed."""
     return Path(runtime.__file__).read_text(encoding="utf-8")
+
+
+def shared_sources(*, acts: bool) -> list[str]:
+    """The code that all functions share, with that of changes where there are any."""
+    if not acts:
+        return [runtime_source()]
+    return [runtime_source(), Path(stateful.__file__).read_text(encoding="utf-8").replace(_OWN_IMPORT, "")]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Two things that change their values of a relation before the question."""
+
+    relation: Relation
+    names: tuple[str, str]
+
+    def applied(self, facts: Facts) -> Facts:
+        """The facts after it."""
+        first, second = ((self.relation.name, name) for name in self.names)
+        return ChainMap({first: facts[second], second: facts[first]}, dict(facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +77,7 @@ class WorldPlan:
     pack: Pack
     seed: int
     base_tools: int
+    changes: float
 
 
 class WorldMaker:
@@ -79,6 +105,8 @@ class Workshop:
         )
         self._functions = {function.name: function for function in plan.toolkit.functions}
         self._codes = {function.name: function.source() for function in plan.toolkit.functions}
+        if plan.changes:
+            self._codes = {name: code + self._functions[name].method() for name, code in self._codes.items()}
         self._kind_by_name = {name: kind for kind, names in self._world.names_by_kind.items() for name in names}
         self._tried: dict[tuple[str, str], list[Finding]] = {}
         self._bench = self._open()
@@ -86,7 +114,7 @@ class Workshop:
     def part(self) -> Part:
         """Every task of the world, proven."""
         tasks: list[Task] = []
-        figures, dropped, known = Figures(), Counter[str](), set[Calls]()
+        figures, dropped, known = Figures(), Counter[str](), set[tuple[Calls, Change | None]]()
         order = [scenario for scenario, number in self._plan.quota.items() for _ in range(number)]
         self._rng.shuffle(order)
         for scenario in order:
@@ -112,49 +140,98 @@ class Workshop:
         target = {"kind": "python", "callable": f"../{CODE}:{function.name}", "isolation": "inline"}
         return {**function.declaration(), "target": target, "idempotent": True, "tests": [test]}
 
-    def _proven(self, scenario: Scenario, name: str, known: set[Calls], dropped: Counter[str]) -> tuple[Task, Solved]:
+    def _proven(
+        self, scenario: Scenario, name: str, known: set[tuple[Calls, Change | None]], dropped: Counter[str]
+    ) -> tuple[Task, Solved]:
         for _ in range(_TRIES):
             try:
-                task, graph = self._made(scenario, name)
-                if graph.calls in known:
+                task, graph, change = self._made(scenario, name)
+                asked = graph.calls, change
+                if asked in known:
                     raise Unproven("duplicate: the same is asked already")
-                gold = prove(task, self._bench, self._documents)
-                check_twin(task, self._answer_in_twin(task, graph))
+                gold = self._prove(task, graph, change)
+                check_twin(task, self._answer_by(graph, change, self._world.swapped))
             except Unproven as reason:
                 dropped[str(reason)] += 1
             else:
-                known.add(graph.calls)
+                known.add(asked)
                 return task, gold
         raise RlfError(
             f"{self._plan.name}: {_TRIES} tasks of the shape {scenario} in a row were dropped, most for "
             f"{dropped.most_common(1)[0][0]!r}. Give the worlds more things (`build.entities`) or fewer tasks."
         )
 
-    def _made(self, scenario: Scenario, name: str) -> tuple[Task, Graph]:
+    def _prove(self, task: Task, graph: Graph, change: Change | None) -> Solved:
+        """What the gold calls come to, made in tables of their own where one of them changes some. Raises Unproven."""
+        if change is None:
+            return prove(task, self._bench, self._documents)
+        if self._answer_by(graph, None, self._world.facts) == task.answer:
+            raise Unproven("change: the answer is the same without it")
+        (seed,) = self._connections
+        with closing(sqlite3.connect(":memory:")) as own:
+            seed.backup(own)
+            self._connections[:] = [own]
+            try:
+                return prove(task, Bench(self._bench.invoke), self._documents)
+            finally:
+                self._connections[:] = [seed]
+
+    def _draw_change(self, graph: Graph) -> Change | None:
+        """A change of what the first call of the first chain finds, at times, where that is mutable."""
+        chain, changes = graph.chains[0], self._plan.changes
+        if not changes or not chain.relations[0].words.mutable or self._rng.random() >= changes:
+            return None
+        other = self._rng.choice(self._world.names_by_kind[chain.relations[0].subject])
+        if other in {each.subject for each in graph.chains}:
+            raise Unproven("change: it is of one thing with itself, or of two that are asked for")
+        return Change(chain.relations[0], (chain.subject, other))
+
+    def _made(self, scenario: Scenario, name: str) -> tuple[Task, Graph, Change | None]:
         shape = self._shape
         graph = sample_graph(self._paths, self._world, scenario, shape.hops, shape.parallel, self._rng)
-        values = [chain.follow(self._world.facts) for chain in graph.chains]
+        change = self._draw_change(graph)
+        facts = self._world.facts if change is None else change.applied(self._world.facts)
+        values = [chain.follow(facts) for chain in graph.chains]
+        if change is not None and any(change.names[1] in found for found in values):
+            raise Unproven("graph: the question names a value that a call finds")
         if fault := graph.fault(values):
             raise Unproven(f"graph: {fault}")
-        steps = self._steps(graph, values)
+        steps = self._steps(graph, values, change)
         ends = [found[-1] for found in values]
         task = Task(
             id=name,
             split=self._plan.split,
             world=self._plan.name,
             scenario=scenario,
-            question=graph.question(self._pack, self._rng),
+            question=self._question(graph, change),
             answer=graph.join.of(ends),
             join=graph.join,
             steps=tuple(steps),
             tools=self._tools(steps),
-            names=tuple(chain.subject for chain in graph.chains),
+            names=(*(chain.subject for chain in graph.chains), *(() if change is None else change.names[1:])),
             guess=self._guess(graph),
         )
-        return task, graph
+        return task, graph, change
 
-    def _steps(self, graph: Graph, values: list[list[str | int]]) -> list[Step]:
-        steps: list[Step] = []
+    def _question(self, graph: Graph, change: Change | None) -> str:
+        question = graph.question(self._pack, self._rng)
+        if change is None:
+            return question
+        phrase = self._rng.choice(change.relation.words.phrases)
+        first, second = (phrase.format(x=name) for name in change.names)
+        return self._rng.choice(self._pack.asks.exchange).format(p=first, q=second, question=question)
+
+    def _change_step(self, change: Change) -> Step:
+        """The call that makes a change, whose gold is its receipt."""
+        relation, names = change.relation, change.names
+        values = [self._world.facts[relation.name, name] for name in names]
+        action = self._plan.toolkit.actions[relation.name]
+        asked = " <-> ".join(relation.words.phrases[0].format(x=name) for name in names)
+        number = stateful.receipt(relation.name, list(names), values)
+        return Step(asked, action.name, action.arguments(relation.name, *names), number)
+
+    def _steps(self, graph: Graph, values: list[list[str | int]], change: Change | None) -> list[Step]:
+        steps = [] if change is None else [self._change_step(change)]
         for chain, found in zip(graph.chains, values, strict=True):
             for hop, (relation, value) in enumerate(zip(chain.relations, found, strict=True)):
                 function = self._plan.toolkit.by_relation[relation.name]
@@ -163,7 +240,8 @@ class Workshop:
                 shown = found[hop - 1] if hop else chain.subject
                 asked = relation.words.phrases[0].format(x=shown)
                 arguments = function.arguments(relation.name, subject)
-                steps.append(Step(asked, function.name, arguments, value, (before,) if hop else ()))
+                follows = hop > 0 or (change is not None and not before)
+                steps.append(Step(asked, function.name, arguments, value, (before,) if follows else ()))
         return steps
 
     def _tools(self, steps: list[Step]) -> tuple[str, ...]:
@@ -192,10 +270,10 @@ class Workshop:
             product *= chance
         return product
 
-    def _answer_in_twin(self, task: Task, graph: Graph) -> str:
-        """The answer by the same graph over the twin's values, which the same functions would return."""
-        golds = [value for chain in graph.chains for value in chain.follow(self._world.swapped)]
-        return answer_of(task, golds)
+    def _answer_by(self, graph: Graph, change: Change | None, facts: Facts) -> str:
+        """The answer by the same graph over other values, which the same functions would return."""
+        facts = facts if change is None else change.applied(facts)
+        return graph.join.of([chain.follow(facts)[-1] for chain in graph.chains])
 
     def _attempts(self, tool: str, name: str) -> list[Finding]:
         """What a tool finds with a name, by each of its relations.
@@ -218,12 +296,13 @@ class Workshop:
     def _open(self) -> Bench:
         """The deployed functions over a database in memory."""
         namespace: dict[str, Any] = {"__name__": "deployed"}
-        exec(_compiled_runtime(), namespace)
+        exec(_compiled_runtime(acts=self._plan.changes > 0), namespace)
         exec(compile("\n\n".join(self._codes.values()), "<tools>", "exec"), namespace)
-        namespace["_CONNECTIONS"].append(open_database(self._pack, self._world))
+        self._connections: list[sqlite3.Connection] = namespace["_CONNECTIONS"]
+        self._connections.append(open_database(self._pack, self._world))
         return Bench(lambda tool, arguments: namespace[tool](**arguments))
 
 
 @cache
-def _compiled_runtime() -> CodeType:
-    return compile(runtime_source(), "<runtime>", "exec")
+def _compiled_runtime(*, acts: bool) -> CodeType:
+    return compile("\n\n".join(shared_sources(acts=acts)), "<runtime>", "exec")

@@ -135,6 +135,7 @@ def open_database(pack: Pack, world: World) -> sqlite3.Connection:
     for table, columns, rows in tables(pack, world):
         connection.execute(create_statement(table, columns))
         connection.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(columns))})', rows)
+    connection.commit()
     return connection
 
 

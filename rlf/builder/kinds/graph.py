@@ -14,7 +14,7 @@ from pydantic import Field
 from rlf.builder.graph.noise import add_noise
 from rlf.builder.graph.scenarios import Paths
 from rlf.builder.graph.toolkit import Toolkit, make_toolkit
-from rlf.builder.graph.workshop import CODE, WorldMaker, WorldPlan, runtime_source
+from rlf.builder.graph.workshop import CODE, WorldMaker, WorldPlan, shared_sources
 from rlf.builder.kind import BuildKind
 from rlf.builder.pack import Pack, load_pack
 from rlf.builder.shape import Shape, shares_of
@@ -39,6 +39,10 @@ class GraphBuild(BuildKind):
     """Chance that the relations of one signature have one function together."""
     base_tools: int = Field(6, ge=1)
     """Tools that a task has at least, of other families than those it needs, before `complexity.toolset`."""
+
+    changes: float = Field(0.0, ge=0, le=1)
+    """Chance that a task whose first relation is mutable begins with a change. Above 0 each trajectory has tables of
+    its own, and tools may change them."""
 
     def estimate(self, shape: Shape) -> dict[str, float]:
         """Counts; it costs nothing."""
@@ -67,7 +71,12 @@ class GraphBuild(BuildKind):
 
     def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
         """One module: what all functions share, and the functions."""
-        return {CODE: "\n\n".join([runtime_source(), *codes.values()])}
+        return {CODE: "\n\n".join([*shared_sources(acts=self.changes > 0), *codes.values()])}
+
+    @property
+    def env(self) -> Mapping[str, str] | None:
+        """A world of each trajectory's own where tools change it."""
+        return {"kind": "python", "callable": f"{CODE}:World", "isolation": "inline"} if self.changes else None
 
     @property
     def _words(self) -> Pack:
@@ -77,6 +86,10 @@ class GraphBuild(BuildKind):
         """What each world is to hold; the toolkits' names are dealt here, so that none is given twice."""
         pack = self._words
         self._check_hops(shape, pack)
+        if self.changes and shape.complexity.types > 1:
+            raise RlfError(
+                "build.changes: tools of a changing world take plain types. Write `complexity.types: 1` at most."
+            )
         counts = {name: count for name, count in shares_of(self.count, shape.split.shares).items() if count}
         num_worlds = max(self.worlds or self.count // 400, len(counts))
         worlds = _at_least_one(shares_of(num_worlds, {name: counts[name] for name in counts}))
@@ -89,12 +102,20 @@ class GraphBuild(BuildKind):
             for at, quota in enumerate(quotas):
                 rng = random.Random(f"tools:{self.seed}:{len(plans)}")
                 if not kits or "tools" in shape.split.by:
-                    kit = make_toolkit(pack, shape.complexity, self.integrate, used, rng)
+                    kit = make_toolkit(pack, shape.complexity, self.integrate, used, rng, acts=self.changes > 0)
                     kits.append(add_noise(kit, shape.noise, used, rng))
                 own = names[at * self.entities * len(pack.kinds) : (at + 1) * self.entities * len(pack.kinds)]
                 plans.append(
                     WorldPlan(
-                        f"w{len(plans):03d}", split, quota, tuple(own), kits[-1], pack, self.seed, self.base_tools
+                        f"w{len(plans):03d}",
+                        split,
+                        quota,
+                        tuple(own),
+                        kits[-1],
+                        pack,
+                        self.seed,
+                        self.base_tools,
+                        self.changes,
                     )
                 )
         return plans
