@@ -59,6 +59,8 @@ class Job:
     exit_code: int | None
     run_id: str | None
     """The run that it makes, as soon as it is known."""
+    address: str | None
+    """Of the page that it serves, as soon as it does."""
     result: Any
     """The data of its last JSON line where it has ended well; else None."""
     tail: str
@@ -159,7 +161,8 @@ def _read_job(folder: Path) -> tuple[Job, Process]:
             started=about["started"],
             state=state,
             exit_code=code,
-            run_id=_run_id(folder / "stdout"),
+            run_id=_read_first(folder / "stdout", "run_id"),
+            address=_read_first(folder / "stdout", "address"),
             result=_read_result(folder / "stdout") if state is JobState.DONE else None,
             tail=_read_tail(folder / "stderr"),
         ),
@@ -167,13 +170,13 @@ def _read_job(folder: Path) -> tuple[Job, Process]:
     )
 
 
-def _run_id(file: Path) -> str | None:
-    """The run that the first event on stdout names."""
+def _read_first(file: Path, key: str) -> str | None:
+    """What the first event on stdout that has a key says of it."""
     with suppress(OSError, ValueError), file.open("rb") as stream:
         for line in stream.read(_HEAD_BYTES).splitlines():
             data = json.loads(line).get("data")
-            if isinstance(data, dict) and isinstance(data.get("run_id"), str):
-                return str(data["run_id"])
+            if isinstance(data, dict) and isinstance(data.get(key), str):
+                return str(data[key])
     return None
 
 

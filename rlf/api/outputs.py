@@ -21,7 +21,7 @@ from rlf.api.evaluation.run import Begun
 from rlf.api.formats.fuzz import ToolFuzz
 from rlf.api.formats.prompts import ShownPrompt
 from rlf.api.judges.serve import JudgeEndpoints
-from rlf.api.projects import Project
+from rlf.api.projects import OpenedPage, Project
 from rlf.api.python.specs import Check
 from rlf.api.python.tools import ListedTool, ShownTool
 from rlf.api.rewards.attack import Attack
@@ -145,6 +145,7 @@ EVENTS: dict[str, dict[str, Any]] = {
         "progress": Progress,
         **{name: _OF_RUN[name] for name in ("evaluation", "interrupted", "notice", "finished")},
     },
+    "web": {"open": OpenedPage},
     "runs fork": _OF_RUN,
     "runs reproduce": _OF_RUN,
     "runs tail": {name: _OF_RUN[name] for name in ("step", "evaluation", "notice")},

@@ -31,6 +31,19 @@ class Project:
     """Every file, from the project's folder."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedPage:
+    """A page that is served."""
+
+    address: str
+    """With its token."""
+
+
+def projects_beside(folder: Path) -> list[str]:
+    """Names of the folders beside a project, and its own, that have specs."""
+    return sorted(path.parent.name for path in folder.parent.glob("*/specs") if path.is_dir())
+
+
 def templates() -> list[str]:
     """Names of the templates, sorted."""
     return sorted(path.name for path in _TEMPLATES.iterdir() if path.is_dir() and path.name != _COMMON)

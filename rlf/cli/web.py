@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
-from rlf.cli.envelope import print_result
+from rlf.cli.envelope import print_event, print_result
 from rlf.core.errors import RlfError
 
 
@@ -75,7 +75,7 @@ def web(
             token=secrets.token_urlsafe(18) if token is None else token or None,
             read_only=not is_local if read_only is None else read_only,
         ),
-        lambda address: print(f"rlf web: open {address}", flush=True),
+        lambda address: _announce(address, as_json=as_json),
     )
     raise KeyboardInterrupt  # nothing else ends it
 
@@ -95,3 +95,13 @@ def _export_pages(words: list[str], limit: int, runs_folder: Path, *, as_json: b
     pages = counted(found.num_trajectories, "trajectory").replace("trajectorys", "trajectories")
     size = f"{found.size_bytes / 1e6:.1f} MB"
     print_result("web", found, as_json, f"{found.folder}/index.html: run {found.run_id}, {pages}, {size}")
+
+
+def _announce(address: str, *, as_json: bool) -> None:
+    """Prints where the page is."""
+    if as_json:
+        from rlf.api.projects import OpenedPage
+
+        print_event("web", "open", OpenedPage(address))
+    else:
+        print(f"rlf web: open {address}", flush=True)

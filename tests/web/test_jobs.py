@@ -108,3 +108,22 @@ def test_words_that_would_be_options_are_refused():
     for word in ("--runs=/x", "-m", "plain", "--", "a=\0", "a=\ud800"):
         with pytest.raises(RlfError):
             checked_words([], [word])
+
+
+def test_a_project_beside_this_one_is_opened_as_a_page_of_its_own(clients, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name / "specs").mkdir(parents=True)
+    client = clients(project=tmp_path / "one", runs_folder=tmp_path / "one/runs")
+    assert client.get("/api/v1/projects").json()["beside"] == ["one", "two"]
+    assert "open two" in client.get("/projects").text
+    assert client.post("/api/v1/projects/open", json={"name": "../two"}).status_code == 404
+    job = client.post("/api/v1/projects/open", json={"name": "two"}).json()
+    try:
+        deadline = time.monotonic() + 60
+        while job["address"] is None and job["state"] == "running" and time.monotonic() < deadline:
+            time.sleep(0.1)
+            job = client.get(f"/api/v1/jobs/{job['id']}").json()
+        assert job["address"].startswith("http://127.0.0.1:") and "token=" in job["address"], job
+    finally:
+        client.request("DELETE", f"/api/v1/jobs/{job['id']}")
+        ended(client.app.state.site.jobs, job["id"])

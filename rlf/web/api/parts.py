@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Body, Query
 
 from rlf.api.jobs import Job, checked_words
-from rlf.api.projects import Project, new_project, templates
+from rlf.api.projects import Project, new_project, projects_beside, templates
 from rlf.core.errors import NotFoundError, RlfError
 from rlf.web.site import Area, Site
 
@@ -160,8 +160,17 @@ def _add_machine(area: Area, site: Site) -> None:
 
     @area.read("/projects")
     def list_templates() -> dict[str, Any]:
-        """This project, and the templates of new ones."""
-        return {"project": str(site.settings.project), "templates": templates()}
+        """This project, those beside it, and the templates of new ones."""
+        folder = site.settings.project
+        return {"project": str(folder), "beside": projects_beside(folder), "templates": templates()}
+
+    @area.act("POST", "/projects/open", status=202)
+    def open_project(name: Annotated[str, Body(embed=True, max_length=100)]) -> Job:
+        """Serves the page of a project beside this one as a job, which has its address."""
+        folder = site.settings.project.parent / name
+        if name not in projects_beside(site.settings.project):
+            raise NotFoundError(f"project {name!r}: there is none beside this one.")
+        return site.jobs.start("web", ["web", str(folder), "--port", "0"], records=False)
 
     @area.act("POST", "/projects", status=201)
     def make_project(name: Place, template: Annotated[str, Body()] = "python") -> Project:

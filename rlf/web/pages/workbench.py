@@ -7,7 +7,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from rlf.api.projects import templates
+from rlf.api.projects import projects_beside, templates
 from rlf.core.errors import RlfError
 from rlf.web.pages.render import is_part, lineage, page, site_of
 
@@ -111,4 +111,6 @@ def show_machine(request: Request) -> HTMLResponse:
 @router.get("/projects")
 def show_projects(request: Request) -> HTMLResponse:
     """This project, and a form that makes another one beside it."""
-    return page(request, "projects.html", "Projects", place="projects", templates=templates())
+    folder = site_of(request).settings.project
+    values = {"beside": [name for name in projects_beside(folder) if name != folder.name], "templates": templates()}
+    return page(request, "projects.html", "Projects", place="projects", **values)

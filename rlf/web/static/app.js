@@ -59,11 +59,11 @@ export async function follow(answer, words) {
   if (words) toast(words);
   let job = answer;
   if (!job?.action) { dispatchEvent(new Event("rlf:changed")); return; }
-  for (let tries = 0; !job.run_id && job.state === "running" && tries < 120; tries++) {
+  for (let tries = 0; !job.run_id && !job.address && job.state === "running" && tries < 120; tries++) {
     await new Promise(done => setTimeout(done, 400));
     job = await read(`/api/v1/jobs/${job.id}`);
   }
-  location = job.run_id ? `/runs/${job.run_id}` : `/jobs#job-${job.id}`;
+  location = job.address ? job.address : job.run_id ? `/runs/${job.run_id}` : `/jobs#job-${job.id}`;
 }
 
 document.addEventListener("change", event => {
@@ -89,7 +89,8 @@ document.addEventListener("submit", event => {
     location.reload();
   });
   if (data.json) done(async () => {
-    await follow(await post(data.json, fields), data.words);
+    const answer = await post(data.json, fields);
+    if ("again" in data) location.reload(); else await follow(answer, data.words);
   });
 });
 

@@ -47,7 +47,7 @@ function open(place) {
 
   function call(tool) {
     const form = make("form", undefined, "card"), fields = [], schema = tool.input_schema || {};
-    form.append(make("b", tool.name), make("small", tool.description));
+    form.append(make("b", tool.name), " ", make("small", tool.description));
     for (const [name, about] of Object.entries(schema.properties || {})) {
       const label = make("label", name, "field"), input = fieldOf(about);
       label.append(input);
