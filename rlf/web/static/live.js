@@ -1,14 +1,17 @@
 // One event stream for all tabs: the tab that holds the lock reads it and passes events on; without locks, polling.
 const CHANNEL = "rlf-live", STREAM = "/api/v1/events", QUIET_MS = 3000, POLL_MS = 2000;
 const channel = "BroadcastChannel" in self ? new BroadcastChannel(CHANNEL) : null;
-let started = false, last = Date.now(), pending = 0;
+const LEAST_MS = 1000;
+let started = false, last = Date.now(), pending = 0, refreshed = 0;
 
+// At most once a second, and not in a hidden tab, which catches up when it is shown.
 function refresh() {
-  if (pending) return;
+  if (pending || document.hidden) return;
   pending = setTimeout(() => {
     pending = 0;
+    refreshed = Date.now();
     for (const part of document.querySelectorAll("[data-live]")) htmx.trigger(part, "live");
-  }, 150);
+  }, Math.max(150, refreshed + LEAST_MS - Date.now()));
 }
 
 function receive(message) {
