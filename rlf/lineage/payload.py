@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 import zlib
+from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from rlf.core.redact import Redactor
@@ -34,12 +37,20 @@ def encode(trajectory: Trajectory, redactor: Redactor) -> bytes:
     num_tokens = len(trajectory.tokens)
     parts = (
         _HEAD.pack(VERSION, num_tokens),
-        struct.pack(f"<{num_tokens}I", *trajectory.tokens),
-        struct.pack(f"<{num_tokens}?", *trajectory.action_mask),
-        struct.pack(f"<{num_tokens}f", *trajectory.rollout_logprobs),
+        _pack("I", trajectory.tokens),
+        bytes(map(bool, trajectory.action_mask)),
+        _pack("f", trajectory.rollout_logprobs),
         redactor.json(write(trajectory, without=_ELSEWHERE)).encode(),
     )
     return compress(b"".join(parts))
+
+
+def _pack(code: str, numbers: Sequence[float]) -> bytes:
+    """Numbers in four bytes each, little-endian."""
+    packed: array[Any] = array(code, numbers)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def decode(data: bytes) -> dict[str, Any]:

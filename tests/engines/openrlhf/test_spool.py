@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,6 +186,13 @@ def test_a_record_behind_a_write_that_failed_is_read(tmp_path, monkeypatch):
 
     asyncio.run(run())
     assert [item.sample for item in SpoolReader(tmp_path).read()] == [1]
+
+
+def test_frames_of_zlib_are_read(monkeypatch):
+    monkeypatch.setattr("zstandard.compress", zlib.compress)
+    old = to_frame(record(), Redactor({}))
+    assert old[8] == 0x78
+    assert [line for line, _ in read_frames(old)] == [record()]
 
 
 def test_files_from_before_frames_are_read(tmp_path):

@@ -1,8 +1,9 @@
 """The written form of what agents record: frames of compressed JSON and numbers, one after the other in a file.
 
-A frame is its payload's size and CRC-32, four bytes each, little-endian, and the payload: zlib over a line of JSON and,
+A frame is its payload's size and CRC-32, four bytes each, little-endian, and the payload: zstd over a line of JSON and,
 behind it, a trajectory's numbers: token ids in four bytes, the action mask in one, log-probabilities in eight. A frame
-counts once it is whole; a torn last one is left for later. Older files, `*.jsonl`, hold lines of JSON.
+counts once it is whole; a torn last one is left for later. Older files hold zlib in place of zstd; still older ones,
+`*.jsonl`, lines of JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import zstandard
+
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.types.events import Notice
@@ -24,7 +27,9 @@ from rlf.types.written import NUMBERS, VERSION, read, write
 SUFFIX, OLD_SUFFIX = ".spool", ".jsonl"
 _HEAD = struct.Struct("<II")
 _LEVEL = 1
-"""Of zlib: higher ones take several times the CPU for a tenth of the bytes."""
+"""Of zstd: higher ones take several times the CPU for a tenth of the bytes."""
+_ZLIB = 0x78
+"""First byte of an older payload."""
 _TYPES = ("i", "b", "d")
 """Of the numbers, in the order of NUMBERS."""
 _SIZES = tuple(array(code).itemsize for code in _TYPES)
@@ -66,15 +71,19 @@ def to_frame(line: Line, redactor: Redactor) -> bytes:
         return _frame(redactor.json({"notice": [line.level, line.text, dict(line.data)]}), [])
     record, trajectory = line, line.scored.trajectory
     head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
-    numbers: list[Sequence[float]] = [getattr(trajectory, name) for name in NUMBERS]
+    numbers = [
+        array("i", trajectory.tokens).tobytes(),
+        bytes(map(bool, trajectory.action_mask)),
+        array("d", trajectory.rollout_logprobs).tobytes(),
+    ]
     text = redactor.json(
         {"head": head, "num_tokens": len(trajectory.tokens), "scored": write(record.scored, without=_LEFT_OUT)}
     )
-    return _frame(text, [array(code, values).tobytes() for code, values in zip(_TYPES, numbers, strict=True)])
+    return _frame(text, numbers)
 
 
 def _frame(text: str, numbers: Sequence[bytes]) -> bytes:
-    payload = zlib.compress(b"\n".join((text.encode(), b"".join(numbers))), _LEVEL)
+    payload = zstandard.compress(b"\n".join((text.encode(), b"".join(numbers))), _LEVEL)
     return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
 
 
@@ -93,7 +102,7 @@ def read_frames(data: bytes) -> Iterator[tuple[Line, int]]:
         payload = memoryview(data)[body:end]
         if zlib.crc32(payload) != checksum:
             raise ValueError("its checksum is another")
-        yield _read_payload(zlib.decompress(payload)), end
+        yield _read_payload((zlib.decompress if payload[0] == _ZLIB else zstandard.decompress)(payload)), end
         start = end
 
 
@@ -108,7 +117,7 @@ def _read_payload(payload: bytes) -> Line:
         found.append(array(code, numbers[start : start + num * size]).tolist())
         start += num * size
     tokens, mask, logprobs = found
-    action_mask = [value != 0 for value in mask]
+    action_mask = list(map(bool, mask))
     trajectory = replace(record.scored.trajectory, tokens=tokens, action_mask=action_mask, rollout_logprobs=logprobs)
     return replace(record, scored=replace(record.scored, trajectory=trajectory))
 
