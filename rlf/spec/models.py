@@ -119,7 +119,7 @@ class Schedule(StrEnum):
 
 
 class Late(StrEnum):
-    """What happens to groups that are not whole when an update starts. The next step waits for their tasks."""
+    """What happens to groups that are not whole when an update starts; after four steps one waits for them."""
 
     KEEP = "keep"
     """They continue under the new weights."""

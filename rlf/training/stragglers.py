@@ -1,8 +1,8 @@
 """Groups that may outlive the step that began them: an update starts when enough groups are whole.
 
-Which groups are late is up to the clock; that no task is lost by it is not: the next step waits for those that were
-late, whether they continue under the new weights or are played again. So no task is late twice, however long its
-trajectories are, unless a deadline cuts a step short.
+Which groups are late is up to the clock; that no task is lost by it is not: late ones are the next step's, whether they
+continue under the new weights or are played again, and once they have been late for `MOST_STEPS` steps they are waited
+for, however long their trajectories are, unless a deadline cuts the step short.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from rlf.training.groups import keep_groups
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.score import Scored
 
+MOST_STEPS = 4
+"""Steps that a group may be late for: its tokens are of so many weights at the most."""
 PlayGroup = Callable[[int, int, bool, Callable[[list[Scored]], None]], Awaitable[list[Scored]]]
 """Plays and scores the group of the task at a position, for a step, again or not; the last argument takes what there is
 of it where it is cut off."""
@@ -54,6 +56,8 @@ class Stragglers:
         self._emit = emit
         self._tasks: dict[int, asyncio.Task[list[Scored]]] = {}
         """Groups by the position of their task."""
+        self._since: dict[int, int] = {}
+        """The step that first took place without a group, by the position of its task."""
         self._cut: list[Scored] = []
 
     async def take(self, step: int, cursor: int, late: Sequence[int]) -> WholeGroups:
@@ -61,14 +65,16 @@ class Stragglers:
 
         Args:
             cursor: position of the next task.
-            late: positions that an earlier step left, which this one waits for.
+            late: positions that earlier steps left.
 
         Raises:
             RunError: a reward term cannot continue.
         """
         first, loop = cursor, asyncio.get_running_loop()
         for position in late:
+            self._since.setdefault(position, step - 1)
             self._start(position, step, again=True)
+        owed = {at for at in late if step - self._since[at] >= MOST_STEPS}
         rounds = 1 if self._filtering is None else self._filtering.max_rounds
         limit = cursor + rounds * self._most
         deadline = None if self._rollout.deadline_s is None else loop.time() + self._rollout.deadline_s
@@ -81,7 +87,7 @@ class Stragglers:
                 cursor = position + 1
             pending = [task for task in self._tasks.values() if not task.done()]
             left_s = None if deadline is None or not kept else deadline - loop.time()
-            is_enough = len(kept) >= self._wanted and whole.keys() >= set(late)
+            is_enough = len(kept) >= self._wanted and whole.keys() >= owed
             if is_enough or not pending or (left_s is not None and left_s <= 0):
                 break
             await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
@@ -94,6 +100,7 @@ class Stragglers:
         taken = [at for at in whole if at in kept or not keep_groups(whole[at], self._filtering)]
         for position in taken:
             del self._tasks[position]
+            self._since.pop(position, None)
         pending = sum(not task.done() for task in self._tasks.values())
         metrics = {
             "groups/late": float(pending),

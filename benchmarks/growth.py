@@ -1,0 +1,212 @@
+"""How time and memory of the local engine grow, and what slow tools cost: curves, with straight lines beside them.
+
+    python benchmarks/growth.py heavy [--steps 6] [--rounds 3]     training beside tools with a heavy tail
+    python benchmarks/growth.py trajectories [--most 4096]         CPU seconds and memory by trajectories of a step
+    python benchmarks/growth.py calls [--most 10000]               CPU seconds and memory by tool calls in flight
+
+`heavy` trains the search spec with a search that takes lognormal time (median 0.2 s, sigma 0.8) and hangs in one call
+of a hundred until its timeout of 5 s. Each side trains so many steps from the same weights; the sides take turns.
+`barrier` returns the results of a turn when all of its calls are over, with the same sampler; `tools at once` is the
+same pipeline with a search that takes no time, the model's own time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CODE = """import asyncio, os, random
+from rlf.builtin.encyclopedia.search import search as find
+async def search(query: str):
+    if os.environ.get("GROWTH_SLOW"):
+        await asyncio.sleep(60 if random.random() < 0.01 else 0.2 * random.lognormvariate(0, 0.8))
+    return find(query)
+"""
+SIDES = {
+    "barrier": ["rollout.schedule=clock"],
+    "clock": ["rollout.schedule=clock"],
+    "logical": [],
+    "invariant": ["rollout.schedule=invariant"],
+    "pipelined, late groups": ["rollout.schedule=clock", "+train.staleness=1", "+rollout.oversample=2"],
+    "the same, tools at once": ["rollout.schedule=clock", "+train.staleness=1", "+rollout.oversample=2"],
+}
+
+
+class BarrierTools:
+    """Tools whose results come when every open trajectory has its own: a barrier per turn."""
+
+    def __init__(self, tools, num_open):
+        self.tools, self.num_open = tools, num_open
+        self.running, self.returned, self.release = Counter(), set(), asyncio.Event()
+
+    @property
+    def descriptions(self):
+        return self.tools.descriptions
+
+    async def invoke(self, call, *, trajectory_id):
+        release = self.release
+        self.running[trajectory_id] += 1
+        result = await self.tools.invoke(call, trajectory_id=trajectory_id)
+        self.running[trajectory_id] -= 1
+        if not self.running[trajectory_id]:
+            self.returned.add(trajectory_id)
+        self.let_go()
+        await release.wait()
+        return result
+
+    def let_go(self):
+        if len(self.returned) >= self.num_open:
+            self.release.set()
+            self.release, self.returned = asyncio.Event(), set()
+
+    async def end_trajectory(self, trajectory_id):
+        await self.tools.end_trajectory(trajectory_id)
+        self.num_open -= 1
+        self.let_go()
+
+
+def spec_in(folder: Path) -> Path:
+    (folder / "slow.py").write_text(CODE)
+    search = yaml.safe_load((ROOT / "tool_specs" / "search.yaml").read_text())
+    search |= {"target": {"kind": "python", "callable": "slow.py:search"}, "limits": {"timeout_s": 5}}
+    search = {key: value for key, value in search.items() if key not in ("cache", "tests")}
+    spec = folder / "spec.yaml"
+    tools = [search, str(ROOT / "tool_specs" / "calculator.yaml")]
+    spec.write_text(yaml.safe_dump({"extends": str(ROOT / "specs" / "search.yaml"), "tools": tools}))
+    return spec
+
+
+class Steps:
+    """A view that notes when steps were over, on the clock and in CPU seconds."""
+
+    def __init__(self):
+        self.ended, self.metrics = [], []
+
+    def __call__(self, info):
+        return self.take
+
+    def take(self, event):
+        if type(event).__name__ == "StepFinished":
+            self.ended.append((time.perf_counter(), time.process_time()))
+            self.metrics.append(event.metrics)
+
+
+def train(spec: Path, overrides: list[str]) -> Steps:
+    from rlf.api.running.start import run
+
+    steps = Steps()
+    with tempfile.TemporaryDirectory() as runs:
+        run([spec], overrides, runs_folder=Path(runs), view=steps, command=["growth"])
+    return steps
+
+
+def heavy(arguments):
+    from rlf.training.harness import Harness
+
+    plain = Harness.setting
+    num_open = arguments.tasks * 8
+
+    def with_barrier(self, policy, sampling):
+        return replace(plain(self, policy, sampling), tools=BarrierTools(self.tools, num_open))
+
+    sizes = [f"train.steps={arguments.steps}", f"train.prompts_per_step={arguments.tasks}", "~data.eval", "~eval"]
+    sides = {name: SIDES[name] for name in arguments.sides.split(";")} if arguments.sides else SIDES
+    walls, cpus = {name: [] for name in sides}, {name: [] for name in sides}
+    for _ in range(arguments.rounds):
+        for name, overrides in sides.items():
+            os.environ["GROWTH_SLOW"] = "" if name.endswith("at once") else "1"
+            Harness.setting = with_barrier if name == "barrier" else plain
+            random.seed(0)
+            with tempfile.TemporaryDirectory() as folder:
+                steps = train(spec_in(Path(folder)), [*sizes, *overrides])
+            (first_s, first_cpu_s), (last_s, last_cpu_s) = steps.ended[0], steps.ended[-1]
+            walls[name].append((last_s - first_s) / (arguments.steps - 1))
+            cpus[name].append((last_cpu_s - first_cpu_s) / (arguments.steps - 1))
+    Harness.setting = plain
+    print(f"{'':26} {'s a step':>9} {'CPU s':>7} {'faster than barrier':>20}   medians of {arguments.rounds}")
+    for name in sides:
+        ratios = [one / other for one, other in zip(walls.get("barrier", walls[name]), walls[name], strict=True)]
+        spread = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"{name:26} {median(walls[name]):9.2f} {median(cpus[name]):7.2f} {spread:>20}")
+
+
+def trajectories(arguments):
+    """A process for each size, so that its peak memory is its own."""
+    print(f"{'trajectories':>12} {'CPU s':>8} {'ms each':>8} {'peak MB':>8}")
+    num = 16
+    while num <= arguments.most:
+        command = [sys.executable, __file__, "step", "--tasks", str(num // 8)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        cpu_s, peak_mb = map(float, done.stdout.split()[-2:])
+        print(f"{num:12} {cpu_s:8.2f} {1000 * cpu_s / num:8.2f} {peak_mb:8.0f}", flush=True)
+        num *= 4
+
+
+def step(arguments):
+    """CPU seconds of the second of two steps, and the peak memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = ["train.steps=2", f"train.prompts_per_step={arguments.tasks}", "~data.eval", "~eval"]
+        steps = train(spec_in(Path(folder)), [*sizes, f"+rollout.max_concurrency={arguments.slots}"])
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(steps.ended[1][1] - steps.ended[0][1], peak_mb)
+
+
+def calls(arguments):
+    """Calls of an asynchronous tool that all are in flight at once: it returns when the last has begun."""
+    from rlf.api.specs.plans import check_spec
+    from rlf.tools.execution.executor import Executor
+    from rlf.types.tool import ToolCall
+
+    with tempfile.TemporaryDirectory() as folder:
+        spec = check_spec([spec_in(Path(folder))], []).plan.spec
+        print(f"{'in flight':>9} {'CPU s':>8} {'us each':>8} {'KB each':>8}")
+        for num in (10, 100, 1000, 10_000):
+            if num <= arguments.most:
+                cpu_s, size_kb = asyncio.run(in_flight(Executor, spec.tools, ToolCall, num))
+                print(f"{num:9} {cpu_s:8.3f} {1e6 * cpu_s / num:8.1f} {size_kb / num:8.1f}")
+
+
+async def in_flight(executor_class, tools, call_class, num):
+    from rlf.core.machine import usable_cores
+
+    assert usable_cores()
+    os.environ["GROWTH_SLOW"] = ""
+    limits = tools[0].limits.model_copy(update={"max_concurrency": num})
+    executor = executor_class([tools[0].model_copy(update={"limits": limits})], seed=0, max_concurrency=None)
+    async with executor:
+        before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        gc.collect()
+        started = time.process_time()
+        made = [executor.invoke(call_class("search", {"query": f"q{n}"}), trajectory_id=str(n)) for n in range(num)]
+        await asyncio.gather(*made)
+        return time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=["heavy", "trajectories", "calls", "step"])
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tasks", type=int, default=16, help="of a step, with 8 trajectories each")
+    parser.add_argument("--slots", type=int, default=256, help="trajectories sampled at once")
+    parser.add_argument("--most", type=int, default=4096)
+    parser.add_argument("--sides", default="", help="names separated by semicolons")
+    logging.disable(logging.WARNING)
+    parsed = parser.parse_args()
+    globals()[parsed.what](parsed)
