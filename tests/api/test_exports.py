@@ -88,7 +88,7 @@ def test_what_reads_pictures_is_exported_too(tmp_path):
     assert not (tmp_path / "out" / PROCESSOR_FILES[2]).exists()
 
 
-def test_adapters_whose_model_is_gone_are_told(tmp_path):
+def test_adapters_whose_model_is_gone_are_reported(tmp_path):
     runs = a_run(tmp_path, "openrlhf", "job/model")
     gone = {"base_model_name_or_path": str(tmp_path / "gone")}
     (tmp_path / "runs/r1/job/model/adapter_config.json").write_text(json.dumps(gone))
@@ -98,7 +98,7 @@ def test_adapters_whose_model_is_gone_are_told(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_without_a_model_and_a_folder_that_exists_are_told(tmp_path):
+def test_a_run_without_a_model_and_a_folder_that_exists_are_reported(tmp_path):
     runs = a_run(tmp_path, "openrlhf")
     with pytest.raises(RlfError, match=r"run r1: there is no model .*rlf resume"):
         export_model("r1", tmp_path / "out", runs_folder=runs)

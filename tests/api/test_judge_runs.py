@@ -57,7 +57,7 @@ def started(folder: Path, on_drift: str) -> Watch:
     return watch
 
 
-def said(*arguments: str) -> str:
+def print_runs(*arguments: str) -> str:
     """What `rlf runs` prints."""
     result = CliRunner().invoke(app, ["runs", *arguments], env={"COLUMNS": "160"})
     assert result.exit_code == 0, result.output
@@ -78,7 +78,7 @@ def test_an_alarm_of_the_sentinels_is_in_the_lineage_and_the_run_goes_on(tmp_pat
     assert steps[1]["rewards/good/kappa"] == 0.0
 
 
-def test_what_a_judge_took_is_told_of_each_score_and_summed_up_over_the_run(tmp_path: Path) -> None:
+def test_what_a_judge_took_is_reported_of_each_score_and_summed_up_over_the_run(tmp_path: Path) -> None:
     """Each reply is 100 tokens of prompt, at a dollar a million, and 10 sampled; each trajectory has a sentinel too."""
     watch = started(tmp_path, "warn")
     place = ["--runs", str(tmp_path / "runs")]
@@ -90,14 +90,14 @@ def test_what_a_judge_took_is_told_of_each_score_and_summed_up_over_the_run(tmp_
     tokens = sum(score.usage.num_tokens for score in scores if score.usage is not None)
     cost = sum(score.usage.cost_usd for score in scores if score.usage is not None)
     assert asked >= 24 and (tokens, cost) == (110 * asked, pytest.approx(1e-4 * asked))
-    (judge,) = json.loads(said("show", "latest", "--json", *place))["data"]["judges"]
+    (judge,) = json.loads(print_runs("show", "latest", "--json", *place))["data"]["judges"]
     assert (judge["term"], judge["num_tokens"], judge["cost_usd"]) == ("good", tokens, pytest.approx(cost))
     assert judge["tokens_per_step"] == tokens / 2
-    assert f"{tokens / 1000:.1f}k" in said("show", "latest", *place)
-    assert "220 tokens, $" in said("show", "latest", "--trajectory", "0", *place)
+    assert f"{tokens / 1000:.1f}k" in print_runs("show", "latest", *place)
+    assert "220 tokens, $" in print_runs("show", "latest", "--trajectory", "0", *place)
 
 
-def test_what_judges_took_to_score_anew_is_told(tmp_path: Path) -> None:
+def test_what_judges_took_to_score_anew_is_reported(tmp_path: Path) -> None:
     lines = [{"task": f"q{at}", "gold": "Lyon", "answer": f"A {at}", "reward": 1.0} for at in range(3)]
     (tmp_path / "saved.jsonl").write_text("\n".join(map(json.dumps, lines)))
     with judging(always_pleased) as judge:

@@ -99,7 +99,7 @@ def test_a_run_serves_its_judge_and_ends_it_however_it_ends_itself(number: signa
     assert are_gone(below)
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with listening("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         with started("judge", "serve", "builtin:tiny", "--port", str(port), folder=tmp_path) as process:
@@ -122,13 +122,13 @@ HEALTH = f"{WELL}.handle_request(); sys.exit('out of memory')"
         (HEALTH, "has ended: .*out of memory"),
     ],
 )
-def test_a_server_that_ends_is_told_with_what_it_said(
+def test_a_server_that_ends_is_reported_with_what_it_said(
     program: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "health").write_text("ok")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "rlf.api.judges.serve._make_command", lambda serve, host, port, num: [sys.executable, "-c", program, str(port)]
+        "rlf.api.judges.serve._make_command", lambda serve, host, port, *_: [sys.executable, "-c", program, str(port)]
     )
     served: list[ServedModel] = []
     with pytest.raises(RunError, match=f"(?s){words}"):
@@ -139,7 +139,7 @@ def test_a_server_that_ends_is_told_with_what_it_said(
 def test_each_server_sees_its_share_of_the_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     tell = "import os, sys; sys.exit('sees ' + os.environ['CUDA_VISIBLE_DEVICES'])"
     monkeypatch.setattr(
-        "rlf.api.judges.serve._make_command", lambda serve, host, port, num: [sys.executable, "-c", tell]
+        "rlf.api.judges.serve._make_command", lambda serve, host, port, *_: [sys.executable, "-c", tell]
     )
     with pytest.raises(RunError, match=r"sees (2,3|5,7)$"):
         asyncio.run(serve_judges([Serve(model="m", num=2, gpus=(2, 3, 5, 7))], "127.0.0.1", 0, print))

@@ -24,7 +24,7 @@ rollout: {num_generations: 1}
 """
 
 
-def told(folder: Path, text: str) -> list[str]:
+def list_faults(folder: Path, text: str) -> list[str]:
     (folder / "spec.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:
         check_spec([folder / "spec.yaml"], [])
@@ -32,7 +32,7 @@ def told(folder: Path, text: str) -> list[str]:
 
 
 def test_a_broken_tool_hides_nothing_else_and_makes_no_fault_of_what_names_it(tmp_path):
-    assert told(tmp_path, SPEC) == [
+    assert list_faults(tmp_path, SPEC) == [
         "data.train.path",
         "tools[0].limits.time",
         "tools[1].target",
@@ -41,7 +41,7 @@ def test_a_broken_tool_hides_nothing_else_and_makes_no_fault_of_what_names_it(tm
 
 
 def test_a_wrong_value_hides_neither_data_nor_functions(tmp_path):
-    assert told(tmp_path, SPEC.replace("steps: 3", "steps: many")) == [
+    assert list_faults(tmp_path, SPEC.replace("steps: 3", "steps: many")) == [
         "data.train.path",
         "tools[0].limits.time",
         "tools[1].target",
@@ -54,11 +54,16 @@ def test_no_fault_is_made_of_a_value_that_stands_in_for_a_wrong_one(tmp_path):
     wrong = SPEC.replace("limits: {time: 3}", "limits: {retries: 0}").replace(
         "num_generations: 1", "num_generations: few"
     )
-    assert told(tmp_path, wrong) == ["data.train.path", "tools[0].target", "tools[1].target", "rollout.num_generations"]
+    assert list_faults(tmp_path, wrong) == [
+        "data.train.path",
+        "tools[0].target",
+        "tools[1].target",
+        "rollout.num_generations",
+    ]
 
 
-def test_a_spec_without_what_every_spec_has_is_told_as_far_as_it_goes(tmp_path):
-    assert told(tmp_path, SPEC.replace("model: {path: builtin:tiny}\n", "")) == [
+def test_a_spec_without_what_every_spec_has_is_reported_as_far_as_it_goes(tmp_path):
+    assert list_faults(tmp_path, SPEC.replace("model: {path: builtin:tiny}\n", "")) == [
         "model",
         "data.train.path",
         "tools[0].limits.time",

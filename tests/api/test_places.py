@@ -85,7 +85,7 @@ def test_the_local_engine_is_left_alone(inside):
     assert (fitted.place, told_of_the_place(fitted.notices)) == (None, [])
 
 
-def test_a_stand_in_is_told_loudly(inside):
+def test_a_stand_in_is_reported_loudly(inside):
     fitted = fit(*OPENRLHF)
     changes, warning = told_of_the_place(fitted.notices)
     assert changes.data["changes"] == CHANGED

@@ -67,7 +67,7 @@ def test_a_file_is_taken_for_a_recording(tmp_path: Path) -> None:
     assert find_replay(str(file), tmp_path).answer(IDENTITY).text == "from the file"
 
 
-def test_what_is_neither_run_nor_file_is_told(tmp_path: Path) -> None:
+def test_what_is_neither_run_nor_file_is_reported(tmp_path: Path) -> None:
     record(tmp_path, [])
     with pytest.raises(RlfError, match="nothing-like-it"):
         find_replay("nothing-like-it", tmp_path)

@@ -223,7 +223,7 @@ def test_a_query_leaves_out_words_that_too_many_passages_have(tmp_path: Path, mo
     assert len(opened.search("the", 5)) == 3
 
 
-def test_a_row_without_contents_is_told_at_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_without_contents_is_reported_at_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     corpus = Path("wiki.jsonl")
     corpus.write_text(json.dumps(PASSAGES[0]) + "\n" + json.dumps({"id": "2", "text": "x"}) + "\n")

@@ -72,7 +72,7 @@ def tracking(folder, *trackers, environment=None, last_s=5.0):
 STEPS = [StepFinished(step, {"loss": 1.0}, ("bulk",), (1.0,)) for step in range(1, 50)]
 
 
-def test_a_tracker_is_told_all_without_trajectories_and_without_secrets(tmp_path):
+def test_a_tracker_is_reported_all_without_trajectories_and_without_secrets(tmp_path):
     with tracking(tmp_path, Keeper(), environment={"MY_KEY": "hunter2-hunter2"}) as told:
         events = [STEPS[0], Notice("info", "key hunter2-hunter2", {"a": "hunter2-hunter2"})]
         for event in [*events, RunFinished(RunStatus.FINISHED, 1)]:
@@ -105,7 +105,7 @@ def test_one_that_hangs_holds_the_end_of_a_run_up_for_a_bounded_time(tmp_path, c
     assert "hanging gets no more events of this run, which continues: it did not end in time" in caplog.text
 
 
-def test_a_run_that_breaks_is_told_as_failed(tmp_path):
+def test_a_run_that_breaks_is_reported_as_failed(tmp_path):
     with pytest.raises(RlfError), tracking(tmp_path, Keeper()) as told:
         told(STEPS[0])
         raise RlfError("no more disk")
@@ -121,7 +121,7 @@ def test_a_package_that_is_absent_is_a_fault_of_the_spec_at_its_line(small, tmp_
     assert f"{spec}:2:20 report_to[1]: wandb is not installed. Run `pip install wandb`" in str(raised.value)
 
 
-def test_where_a_run_is_told_of_is_no_part_of_its_plan(small, monkeypatch):
+def test_where_a_run_is_reported_of_is_no_part_of_its_plan(small, monkeypatch):
     monkeypatch.setenv("TEAM_DB", "postgresql://me:hunter2@db/runs")
     plain = check_spec(*small).plan
     files, own = small

@@ -124,7 +124,7 @@ def forced(answer):
     return json.dumps(answer)
 
 
-def told(answer):
+def leak_answer(answer):
     answer["steps"][1]["question"] = "the length of {0}, which is Rivera0"
     return json.dumps(answer)
 
@@ -135,7 +135,7 @@ def told(answer):
         ("decompose", BROKEN),
         ("decompose", fenced),
         ("decompose", forced),
-        ("decompose", told),
+        ("decompose", leak_answer),
         ("decompose", changed(answer=7)),
         ("decompose", changed(question="How long is Rivera0, the river of Towna0?")),
         ("document", changed(description="Returns rivers such as Rivera0.")),

@@ -77,7 +77,7 @@ def test_a_tool_turn_and_the_answer_are_what_v3s_own_template_renders(v3, assert
     assert v3.parse("42." + STOP, truncated=False).answer == "42."
 
 
-def test_tools_are_told_where_the_template_says_nothing_of_them(chat, v3):
+def test_tools_are_reported_where_the_template_says_nothing_of_them(chat, v3):
     for each in (chat, v3):
         for messages in ([Message("user", "a")], [Message("system", "Be brief."), Message("user", "a")]):
             shown = each.decode(each.prompt(messages, TOOLS))

@@ -124,6 +124,6 @@ def test_a_bad_parser_is_found_out(parser, outcome):
     assert outcome in {finding.outcome for finding in found.findings}
 
 
-def test_a_format_without_a_stand_in_is_told():
+def test_a_format_without_a_stand_in_is_reported():
     with pytest.raises(RlfError, match="unknown chat format"):
         stand_in("hermse")

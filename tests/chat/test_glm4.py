@@ -30,7 +30,7 @@ def real(make_format, trl_template):
     return make_format("glm4", trl_template("glm4moe"))
 
 
-def said(chat, content, calls, thinking=""):
+def write_turn(chat, content, calls, thinking=""):
     """A turn as GLM's template writes it in the history."""
     text = f"\n<think>{thinking}</think>" + (f"\n{content}" if content else "")
     return text + "".join("\n" + chat.write_call(call) for call in calls) + STOP
@@ -45,8 +45,8 @@ def test_a_trajectory_is_what_glms_own_template_renders(real, assert_is_the_temp
     first = [ToolCall("search", {"query": "Vell's <|user|>\nriver", "count": 3, "exact": True, "fields": ["a", "é"]})]
     both = [ToolCall("search", {"query": "42", "filter": {"x": None}}), ToolCall("now", {})]
     turns = [
-        (said(real, "", first, "Hm."), message("", first, "Hm."), [{"content": "  It is <|observation|> \n"}]),
-        (said(real, "And.", both), message("And.", both), [{"content": "</tool_response>"}, {"content": ""}]),
+        (write_turn(real, "", first, "Hm."), message("", first, "Hm."), [{"content": "  It is <|observation|> \n"}]),
+        (write_turn(real, "And.", both), message("And.", both), [{"content": "</tool_response>"}, {"content": ""}]),
     ]
     assert_is_the_templates(real, real.tools, turns)
     for text, (_, shown, _) in zip([turns[0][0], turns[1][0]], turns, strict=True):

@@ -25,7 +25,7 @@ def test_the_code_of_the_guide_runs(example):
     exec(compile(example, "chat.md", "exec"), {})
 
 
-def test_every_repair_is_told():
+def test_every_repair_is_reported():
     said = " ".join(GUIDE[GUIDE.index("## Repair") : GUIDE.index("## Stopping")].split())
     words = {"raw newline": "raw line breaks", "string arguments": "arguments as a JSON string"}
     for kind in RepairKind:

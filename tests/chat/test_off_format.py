@@ -20,7 +20,7 @@ JSON_CALLS = ("hermes", "mistral", "llama3")
 JSON_ARGUMENTS = (*JSON_CALLS, "deepseek", "kimi_k2", "gpt_oss", "react")
 
 
-def told(name):
+def make_chat(name):
     return stand_in(name, [SEARCH])
 
 
@@ -43,7 +43,7 @@ ANSWERS = {"code_fence"}
 def test_a_call_in_another_formats_marks_is_a_failure(writer, reader):
     if writer == reader:
         return
-    parsed = told(reader).parse(told(writer).write_call(CALL), truncated=False)
+    parsed = make_chat(reader).parse(make_chat(writer).write_call(CALL), truncated=False)
     assert parsed.answer is None and not parsed.calls
     kinds = {failure.kind for failure in parsed.failures}
     assert "wrong_tag" in kinds or reader in SHARED.get(writer, ())
@@ -88,7 +88,7 @@ OWN_CALLS = {
 @pytest.mark.parametrize("text", NEAR_MISSES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_of_a_declared_tool_without_its_marks_is_a_failure(name, text):
-    chat = told(name)
+    chat = make_chat(name)
     if not chat.parse(text, truncated=False).failures:
         assert (name, text) in OWN_CALLS
         return
@@ -113,7 +113,7 @@ ANSWERED = [
 @pytest.mark.parametrize("text", ANSWERED)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "code_fence"])
 def test_an_answer_that_only_names_a_tool_is_an_answer(name, text):
-    chat = told(name)
+    chat = make_chat(name)
     parsed = chat.parse(chat.write_answer(text), truncated=False)
     assert (parsed.items, parsed.answer) == ((), text)
 
@@ -169,7 +169,7 @@ READ = {
 
 @pytest.mark.parametrize(("slip", "name"), [(slip, name) for slip in SLIPS for name in SLIPS[slip][0]])
 def test_none_of_the_fourteen_slips_is_lost(slip, name):
-    chat = told(name)
+    chat = make_chat(name)
     text = SLIPS[slip][1](chat, chat.write_call(CALL))
     parsed = chat.parse(text, truncated=False)
     assert parsed.answer is None and (parsed.failures or (slip, name) in READ)

@@ -64,7 +64,7 @@ def test_a_template_has_what_transformers_gives_it(make_tokenizer, tmp_path):
     assert read_tokenizer(tmp_path).apply_chat_template(conversation, **wanted) == expected
 
 
-def test_a_folder_without_a_tokenizer_file_has_none_and_a_broken_one_is_told(tmp_path):
+def test_a_folder_without_a_tokenizer_file_has_none_and_a_broken_one_is_reported(tmp_path):
     assert read_tokenizer(tmp_path) is None
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(RlfError, match=r"^model.path: .*tokenizer.json is no tokenizer: "):

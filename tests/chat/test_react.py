@@ -78,7 +78,7 @@ def test_an_action_with_its_input_is_a_call(chat, text):
     assert list(chat.parse(text, truncated=False).items) == READ[text]
 
 
-def test_thoughts_and_the_answer_are_told_apart(chat):
+def test_thoughts_and_the_answer_are_distinguished(chat):
     parsed = chat.parse(f"Thought: It is\nclear.\nFinal Answer: 42,\nor so.{STOP}", truncated=False)
     assert (parsed.thinking, parsed.answer, parsed.items) == ("It is\nclear.", "42,\nor so.", ())
 

@@ -74,7 +74,7 @@ def test_a_result_holds_none_of_the_formats_tags_and_is_otherwise_intact(chat, r
     assert chat.parse(inside, truncated=False).calls == ()
 
 
-def test_thinking_searches_and_answers_are_told_apart(chat):
+def test_thinking_searches_and_answers_are_distinguished(chat):
     parsed = chat.parse(f"<think>Where?</think> I look. {GOOD}", truncated=False)
     assert (parsed.thinking, parsed.items, parsed.answer) == ("Where?", (CALL,), None)
     parsed = chat.parse(f"<think>So.</think><answer> 900 </answer>{STOP}", truncated=False)

@@ -35,7 +35,7 @@ def items(*facts: tuple[int, Any]) -> list[dict[str, Any]]:
     return [{"question": "Q", "answer": "a" * length, "label": label} for length, label in facts]
 
 
-def test_agreement_length_bias_and_cost_are_told(rlf: Rlf, tmp_path: Path) -> None:
+def test_agreement_length_bias_and_cost_are_reported(rlf: Rlf, tmp_path: Path) -> None:
     labelled = [*items((10, 10), (9, 10), (8, 10), (2, 1), (1, 1), (7, 1)), {"answer": "!", "label": 5}]
     with judging(by_length) as judge:
         arguments = write(tmp_path, judge, labelled)
@@ -54,7 +54,7 @@ def test_agreement_length_bias_and_cost_are_told(rlf: Rlf, tmp_path: Path) -> No
     assert "Cohen's kappa" in table.stdout and "no verdict: 1 of 1 verdicts failed" in table.stdout
 
 
-def test_liking_for_a_place_is_told_of_pairs(rlf: Rlf, tmp_path: Path) -> None:
+def test_liking_for_a_place_is_reported_of_pairs(rlf: Rlf, tmp_path: Path) -> None:
     pairs = [{"question": "Q", "answer": "x", "other": "y", "label": label} for label in ("first", "second", "tie")]
     with judging('{"winner": "A"}') as judge:
         told = rlf(*write(tmp_path, judge, pairs, compare="pairwise"), "--json")
@@ -64,7 +64,7 @@ def test_liking_for_a_place_is_told_of_pairs(rlf: Rlf, tmp_path: Path) -> None:
     assert found["accuracy"]["value"] == pytest.approx(1 / 3)  # both orders together are a tie
 
 
-def test_liking_of_its_own_answers_is_told_by_author(rlf: Rlf, tmp_path: Path) -> None:
+def test_liking_of_its_own_answers_is_reported_by_author(rlf: Rlf, tmp_path: Path) -> None:
     told_by = [("me", 9, 5), ("me", 8, 4), ("you", 5, 5), ("you", 4, 4)]
     authored = [{"answer": "a" * length, "label": label, "author": who} for who, length, label in told_by]
     with judging(by_length) as judge:
@@ -85,7 +85,7 @@ def test_groups_are_calibrated_by_the_order_of_their_labels(rlf: Rlf, tmp_path: 
     assert found["accuracy"]["value"] is None
 
 
-def test_what_cannot_be_calibrated_is_told(rlf: Rlf, tmp_path: Path) -> None:
+def test_what_cannot_be_calibrated_is_reported(rlf: Rlf, tmp_path: Path) -> None:
     with judging("?") as judge:
         arguments = write(tmp_path, judge, items((3, 5)))
         assert "none of 1 items could be judged" in (result := rlf(*arguments)).stderr and result.exit_code == 2

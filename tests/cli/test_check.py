@@ -19,7 +19,7 @@ def test_a_right_spec_is_ok(rlf: Rlf) -> None:
     assert re.search(r": ok: search, \d+ tools, .* \d+ steps of \d+ trajectories, plan [0-9a-f]{12}$", result.stdout)
 
 
-def test_all_faults_are_told_on_stderr(rlf: Rlf) -> None:
+def test_all_faults_are_reported_on_stderr(rlf: Rlf) -> None:
     result = rlf("check", SPEC, "train.stepz=1", "rollout.max_turns=many")
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -49,7 +49,7 @@ def test_a_missing_file_is_a_fault(rlf: Rlf) -> None:
     assert result.stderr == "nothing.yaml: no such file. Check the path.\n"
 
 
-def test_what_is_unwise_is_told_on_stderr_and_is_no_failure(rlf: Rlf) -> None:
+def test_what_is_unwise_is_reported_on_stderr_and_is_no_failure(rlf: Rlf) -> None:
     result = rlf("check", SPEC, "rollout.temperature=0.7")
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{SPEC}: ok:")
@@ -72,7 +72,7 @@ def test_a_sweep_is_checked_member_by_member(rlf: Rlf, tmp_path: Path) -> None:
     assert len({member["plan_hash"] for member in members}) == 2
 
 
-def test_the_faults_of_one_member_are_told_as_its_own(rlf: Rlf) -> None:
+def test_the_faults_of_one_member_are_reported_as_its_own(rlf: Rlf) -> None:
     result = rlf("check", SPEC, "-m", "train.mini_batches=1,7")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "train.mini_batches: with train.mini_batches=7: got 7;" in result.stderr

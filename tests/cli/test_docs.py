@@ -22,7 +22,7 @@ def test_every_command_has_a_summary_in_the_help() -> None:
     assert set(COMMANDS) <= {name for summaries in SECTIONS.values() for name in summaries}
 
 
-def test_every_option_of_the_plan_is_told() -> None:
+def test_every_option_of_the_plan_is_reported() -> None:
     command = typer.main.get_group(app).get_command(None, "plan")  # type: ignore[arg-type]
     assert command is not None
     options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}

@@ -16,7 +16,7 @@ from rlf.lineage import open_store
 Rlf = Callable[..., Result]
 
 
-def test_this_environment_is_told_in_full(rlf: Rlf) -> None:
+def test_this_environment_is_reported_in_full(rlf: Rlf) -> None:
     result = rlf("doctor", "--json")
     data = json.loads(result.stdout)["data"]
     names = {finding["name"] for finding in data["findings"]}

@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).parents[2]
 SPEC = REPOSITORY / "specs" / "search.yaml"
 
 
-def test_values_files_work_and_memory_are_told(rlf: Rlf) -> None:
+def test_values_files_work_and_memory_are_reported(rlf: Rlf) -> None:
     result = rlf("plan", SPEC, "train.steps=2")
     assert result.exit_code == 0, result.output
     for words in ("train.steps", "override", "spec", "256", "keys and values", "this machine's memory"):
@@ -46,7 +46,7 @@ def test_a_model_that_is_not_here_has_no_memory_estimate(
     assert "memory   unknown: some/model is not on this machine" in result.stdout
 
 
-def test_a_job_of_openrlhf_is_told_with_its_options_and_each_kind_of_gpu(rlf: Rlf) -> None:
+def test_a_job_of_openrlhf_is_reported_with_its_options_and_each_kind_of_gpu(rlf: Rlf) -> None:
     overrides = ("engine.kind=openrlhf", "+engine.colocate=none", "+engine.vllm.engines=2", "--gpu", "80GB")
     result = rlf("plan", SPEC, *overrides)
     assert result.exit_code == 0, result.output
@@ -92,7 +92,7 @@ def test_a_difference_needs_two_specs(rlf: Rlf) -> None:
     assert "got 1 specs; expected two" in result.stderr
 
 
-def test_faults_are_told_as_check_tells_them(rlf: Rlf) -> None:
+def test_faults_are_reported_as_check_reports_them(rlf: Rlf) -> None:
     assert rlf("plan", SPEC, "train.stepz=1").stderr == rlf("check", SPEC, "train.stepz=1").stderr
 
 

@@ -131,7 +131,7 @@ GOLDS = [
 
 
 @pytest.mark.parametrize(("keys", "what", "ok", "reason"), GOLDS)
-def test_what_is_gold_is_told_and_so_is_where_nothing_is(
+def test_what_is_gold_is_reported_and_so_is_where_nothing_is(
     rlf: Rlf, tmp_path: Path, keys: str, what: str, ok: bool | None, reason: str
 ) -> None:
     (tmp_path / "own.py").write_text("def own(trajectory):\n    return 2.0 * (trajectory.answer == 'x')\n")
@@ -156,7 +156,7 @@ def test_a_term_that_changes_its_mind_fails(rlf: Rlf, tmp_path: Path) -> None:
     assert "a second time it was" in one_line(result.stdout)
 
 
-def test_every_fault_of_every_file_is_told_at_once(rlf: Rlf, tmp_path: Path) -> None:
+def test_every_fault_of_every_file_is_reported_at_once(rlf: Rlf, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text("kind: rule\nname: x\nrule: exact\n")
     result = rlf("rewards", "test", tmp_path / "a.yaml", tmp_path / "b.yaml")
@@ -243,7 +243,7 @@ def test_the_trajectories_of_a_run_are_scored_with_their_rows(rlf: Rlf, spec: Pa
     assert [each["after"]["reward"] for each in told["trajectories"]] == [3.5, 3.5]
 
 
-def test_a_line_that_is_wrong_is_told_by_its_number(rlf: Rlf, spec: Path, tmp_path: Path) -> None:
+def test_a_line_that_is_wrong_is_reported_by_its_number(rlf: Rlf, spec: Path, tmp_path: Path) -> None:
     file = tmp_path / "saved.jsonl"
     file.write_text('{"answer": "x"}\n{"anwser": "x"}\n{\n')
     result = rlf("rewards", "score", spec, "--file", file)

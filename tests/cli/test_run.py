@@ -96,7 +96,7 @@ def test_json_is_one_object_per_event_and_the_outcome_last(rlf: Rlf, engine: Use
         (OSError(errno.ENOSPC, "No space left on device", "runs/x"), 1, "runs/x: the disk is full. Make room; "),
     ],
 )
-def test_what_the_user_can_mend_is_told_without_a_traceback(
+def test_what_the_user_can_fix_is_reported_without_a_traceback(
     rlf: Rlf, monkeypatch: pytest.MonkeyPatch, raised: BaseException, exit_code: int, said: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:

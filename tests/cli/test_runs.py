@@ -45,13 +45,13 @@ def test_phase_without_trajectory_is_refused(recorded: Rlf) -> None:
     assert "--trajectory 0" in result.stderr
 
 
-def test_a_trajectory_that_is_not_there_is_told_in_words(recorded: Rlf) -> None:
+def test_a_trajectory_that_is_not_there_is_reported_in_words(recorded: Rlf) -> None:
     result = recorded("runs", "show", "latest", "--trajectory", "99")
     assert result.exit_code == 2
     assert "99" in result.stderr
 
 
-def test_a_run_that_is_not_there_is_told_in_words(recorded: Rlf) -> None:
+def test_a_run_that_is_not_there_is_reported_in_words(recorded: Rlf) -> None:
     result = recorded("runs", "show", "19990101")
     assert result.exit_code == 2
     assert "19990101" in result.stderr

@@ -17,14 +17,14 @@ from .conftest import RUN
 Rlf = Callable[..., Result]
 
 
-def told(result: Result) -> object:
+def read_data(result: Result) -> object:
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)["data"]
 
 
 def test_runs_are_found_by_a_filter_and_by_tags(recorded: Rlf) -> None:
     assert recorded("runs", "tag", "latest", "best").stdout == f"{RUN}: best\n"
-    assert len(told(recorded("runs", "list", "success > 0.5 and 'best' in tags", "--json"))) == 1
+    assert len(read_data(recorded("runs", "list", "success > 0.5 and 'best' in tags", "--json"))) == 1
     assert recorded("runs", "list", "success < 0.5").stdout == "no run matches.\n"
     assert recorded("runs", "list", "succes < 0.5").exit_code == 2
     assert recorded("runs", "list", "--sort", "succes").exit_code == 2
@@ -83,7 +83,7 @@ def test_removing_asks_first(recorded: Rlf) -> None:
 
 
 def test_a_checkpoint_is_walked_back(recorded: Rlf) -> None:
-    nodes = told(recorded("runs", "whence", "/runs/synthetic/checkpoints/8", "--json"))
+    nodes = read_data(recorded("runs", "whence", "/runs/synthetic/checkpoints/8", "--json"))
     assert isinstance(nodes, list)
     assert [nodes[-1]["kind"], nodes[-1]["name"]] == ["checkpoint", "/runs/synthetic/checkpoints/8"]
     assert {"plan", "rlf", "run", "step"} <= {node["kind"] for node in nodes}

@@ -101,7 +101,7 @@ def test_json_has_a_verdict_per_example(rlf: Rlf, tool: Path) -> None:
     assert [run["shortfall"] for run in told["drill"]] == [None] * 4
 
 
-def test_a_tool_without_examples_is_told_and_does_not_fail(rlf: Rlf, tool: Path) -> None:
+def test_a_tool_without_examples_is_reported_and_does_not_fail(rlf: Rlf, tool: Path) -> None:
     tool.write_text(TOOL.partition("tests:")[0])
     result = rlf("tools", "test", tool)
     assert result.exit_code == 0
@@ -125,7 +125,7 @@ def test_a_function_for_which_no_arguments_can_be_made_up_is_reported_as_not_cal
     assert "no call was made" in " ".join(result.stdout.split())
 
 
-def test_a_service_where_nobody_answers_is_told_though_no_example_calls_it(rlf: Rlf, tool: Path) -> None:
+def test_a_service_where_nobody_answers_is_reported_though_no_example_calls_it(rlf: Rlf, tool: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         url = f"{{kind: http, url: 'http://127.0.0.1:{port}/add'}}"
@@ -137,7 +137,7 @@ def test_a_service_where_nobody_answers_is_told_though_no_example_calls_it(rlf: 
     assert "not tried: nothing answers" in " ".join(rlf("tools", "test", tool).stdout.split())
 
 
-def test_tools_of_one_name_are_told_apart_by_their_files(rlf: Rlf, tool: Path) -> None:
+def test_tools_of_one_name_are_distinguished_by_their_files(rlf: Rlf, tool: Path) -> None:
     (tool.parent / "sum.yaml").write_text(TOOL.replace("Adds", "Sums"))
     listed = json.loads(rlf("tools", "list", "--json").stdout)["data"]
     assert [(item["name"], Path(item["file"]).name) for item in listed] == [("add", "add.yaml"), ("add", "sum.yaml")]

@@ -25,7 +25,7 @@ def found(result: Result) -> list[dict[str, object]]:
     return [match["summary"] for match in json.loads(result.stdout)["data"]]
 
 
-def test_one_trajectory_is_told_turn_by_turn(recorded: Rlf) -> None:
+def test_one_trajectory_is_reported_turn_by_turn(recorded: Rlf) -> None:
     result = recorded("trace", "latest", "0")
     assert f"run {RUN} · train step 12 · trajectory 0 · advantage +0.500" in result.stdout
     assert "▌ Fenpus<|im_end|>" in result.stdout

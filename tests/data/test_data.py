@@ -37,7 +37,7 @@ def parquet(path, rows):
     return str(path)
 
 
-def told(path, **columns):
+def load_faulty(path, **columns):
     with pytest.raises(SpecError) as caught:
         load_tasks(path, **columns)
     return str(caught.value)
@@ -67,13 +67,13 @@ def test_a_hugging_face_dataset_is_read_by_its_split(monkeypatch):
     assert (asked, [task.answer for task in tasks]) == ([("org/set", "hard", "test")], ["1"])
 
 
-def test_a_hugging_face_dataset_that_cannot_be_had_is_told(monkeypatch):
+def test_a_hugging_face_dataset_that_cannot_be_had_is_reported(monkeypatch):
     def load_dataset(name, config, split):
         raise ConnectionError("no way there")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: None)
-    assert told("org/set") == (
+    assert load_faulty("org/set") == (
         "org/set: ConnectionError: no way there. Expected a Hugging Face dataset with a split 'train'; "
         "for a file, write its path."
     )
@@ -180,20 +180,20 @@ def test_columns_that_json_lacks_are_hashed_too(tmp_path):
         ),
     ],
 )
-def test_a_file_that_is_no_dataset_is_told_with_its_place(write, name, content, message):
-    said = told(write(name, content))
+def test_a_file_that_is_no_dataset_is_reported_with_its_place(write, name, content, message):
+    said = load_faulty(write(name, content))
     assert said.startswith(name) and message in said
 
 
-def test_a_missing_file_is_told_with_the_nearest(write):
+def test_a_missing_file_is_reported_with_the_nearest(write):
     path = write("train.jsonl", jsonl(*ROWS))
-    assert told(path.replace("train", "trian")) == (
+    assert load_faulty(path.replace("train", "trian")) == (
         "trian.jsonl: no such file; did you mean 'train.jsonl'? Check the path."
     )
 
 
-def test_missing_columns_are_told_all_at_once_with_the_nearest(write):
-    said = told(write("a.jsonl", jsonl(*ROWS)), prompt="promt", answer="gold", kind="type")
+def test_missing_columns_are_reported_all_at_once_with_the_nearest(write):
+    said = load_faulty(write("a.jsonl", jsonl(*ROWS)), prompt="promt", answer="gold", kind="type")
     assert said == (
         "a.jsonl answer: no column 'gold' (columns: prompt, answer, level). "
         "Name the column with the answer, or write `answer: null` when no reward term needs it.\n"
@@ -224,39 +224,39 @@ def test_missing_columns_are_told_all_at_once_with_the_nearest(write):
         ),
     ],
 )
-def test_a_row_that_cannot_be_asked_is_told_with_its_line(write, row, message):
-    assert told(write("a.jsonl", jsonl(ROWS[0], row))) == f"a.jsonl:2:1 {message}"
+def test_a_row_that_cannot_be_asked_is_reported_with_its_line(write, row, message):
+    assert load_faulty(write("a.jsonl", jsonl(ROWS[0], row))) == f"a.jsonl:2:1 {message}"
 
 
 def test_two_system_messages_are_refused(write):
     messages = [{"role": "system", "content": "x"}, {"role": "user", "content": "p"}]
-    said = told(write("a.jsonl", jsonl({"prompt": messages, "answer": "a"})), system="y")
+    said = load_faulty(write("a.jsonl", jsonl({"prompt": messages, "answer": "a"})), system="y")
     assert said == "a.jsonl:1:1 prompt: the row has a system message and the spec gives another. Keep one of them."
 
 
 def test_an_id_used_twice_is_refused(write):
-    said = told(write("a.jsonl", jsonl({"id": 1, **ROWS[0]}, {"id": 1, **ROWS[1]})))
+    said = load_faulty(write("a.jsonl", jsonl({"id": 1, **ROWS[0]}, {"id": 1, **ROWS[1]})))
     assert said == "a.jsonl:2:1 id: the id '1' is also that of a.jsonl:1:1; ids are unique. Change one."
 
 
 def test_many_faulty_rows_are_counted_not_listed(write):
-    said = told(write("a.jsonl", jsonl(ROWS[0], *[{"prompt": "p"}] * 500))).split("\n")
+    said = load_faulty(write("a.jsonl", jsonl(ROWS[0], *[{"prompt": "p"}] * 500))).split("\n")
     assert len(said) == 11
     assert said[-1].endswith("490 more faults in 501 rows are not shown. Fix these first.")
 
 
-def test_a_file_that_cannot_be_opened_is_told(write, monkeypatch):
+def test_a_file_that_cannot_be_opened_is_reported(write, monkeypatch):
     def refuse(*args, **options):
         raise PermissionError(13, "Permission denied")
 
     path = write("a.jsonl", jsonl(*ROWS))
     monkeypatch.setattr("pathlib.Path.open", refuse)
-    assert told(path) == "a.jsonl: cannot be read: Permission denied. Check its permissions."
+    assert load_faulty(path) == "a.jsonl: cannot be read: Permission denied. Check its permissions."
 
 
 def test_a_folder_is_no_dataset(write, tmp_path):
     (tmp_path / "rows.jsonl").mkdir()
     write("a", "")
-    assert told(str(tmp_path / "rows.jsonl")) == (
+    assert load_faulty(str(tmp_path / "rows.jsonl")) == (
         "rows.jsonl: this is a folder; expected a data file. Name a file in it."
     )

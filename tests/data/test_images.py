@@ -93,7 +93,7 @@ def test_a_hugging_face_dataset_gives_the_files_of_its_image_columns(tmp_path):
         ({"prompt": "<image>", "images": 7}, "got '7'; expected a path"),
     ],
 )
-def test_what_is_wrong_with_a_rows_pictures_is_told_at_the_row(tmp_path, row, said):
+def test_what_is_wrong_with_a_rows_pictures_is_reported_at_the_row(tmp_path, row, said):
     path = write(tmp_path, {"prompt": "ok", "images": []}, row)
     (fault,) = faults_of(path)
     assert ":2:1 images: " in fault and said in fault

@@ -41,7 +41,7 @@ def write(tmp_path, monkeypatch):
     return save
 
 
-def told(path, **options):
+def load_faulty(path, **options):
     with pytest.raises(SpecError) as caught:
         load_tasks(path, **options)
     return str(caught.value)
@@ -70,9 +70,9 @@ def test_rows_of_ftrl_load_without_conversion(write):
     assert gold.answer == ["3"]
 
 
-def test_rows_that_describe_tools_that_nobody_declares_are_told_with_their_number(write):
+def test_rows_that_describe_tools_that_nobody_declares_are_reported_with_their_number(write):
     path = write("a.jsonl", FTRL | {"id": 1}, FTRL | {"id": 2}, {"messages": FTRL["messages"], "answer": "1", "id": 3})
-    words = told(path, prompt="messages", tools="tools", declared=["look"])
+    words = load_faulty(path, prompt="messages", tools="tools", declared=["look"])
     assert "a.jsonl tools: 3 rows describe tools that the spec does not declare: 'measure' in 2. Declare them" in words
 
 
@@ -89,8 +89,10 @@ def test_a_dotted_name_goes_into_mappings_lists_and_json_text(write):
     assert load_tasks(path, prompt="q.text.1", answer="a.d")[0].answer == 6
 
 
-def test_a_dotted_name_that_leads_nowhere_is_told_with_what_is_there(write):
-    assert told(write("a.jsonl", SEARCH_R1), answer="reward_model.ground_truth.targets", id="extra_inf.index") == (
+def test_a_dotted_name_that_leads_nowhere_is_reported_with_what_is_there(write):
+    assert load_faulty(
+        write("a.jsonl", SEARCH_R1), answer="reward_model.ground_truth.targets", id="extra_inf.index"
+    ) == (
         "a.jsonl answer: no column 'reward_model.ground_truth.targets'; did you mean 'target'? "
         "(reward_model.ground_truth has: target). Name the column with the answer, or write `answer: null` when no "
         "reward term needs it.\n"
@@ -99,15 +101,15 @@ def test_a_dotted_name_that_leads_nowhere_is_told_with_what_is_there(write):
     )
 
 
-def test_text_that_is_no_json_is_told_with_its_line(write):
+def test_text_that_is_no_json_is_reported_with_its_line(write):
     path = write("a.jsonl", {"prompt": "p", "a": '{"b": 1}'}, {"prompt": "p", "a": "{"})
-    said = told(path, answer="a.b")
+    said = load_faulty(path, answer="a.b")
     assert said == "a.jsonl:2:1 a.b: 'a' is text that is no JSON, so that nothing is inside it."
 
 
 def test_an_id_column_names_every_row(write):
     path = write("a.jsonl", {"prompt": "p", "answer": 1, "n": 1}, {"prompt": "p", "answer": 1})
-    assert told(path, id="n") == (
+    assert load_faulty(path, id="n") == (
         "a.jsonl:2:1 n: the row has no id; every row needs one of its own. Fill it in, or name another column."
     )
 
@@ -151,13 +153,13 @@ def test_a_template_may_be_in_a_file(write):
         ("no.jinja", "a.jsonl template: no.jinja: no such file. Check the path."),
     ],
 )
-def test_a_template_that_cannot_be_used_is_told(write, template, message):
-    assert told(write("a.jsonl", {"q": "one?", "answer": 1}), template=template) == message
+def test_a_template_that_cannot_be_used_is_reported(write, template, message):
+    assert load_faulty(write("a.jsonl", {"q": "one?", "answer": 1}), template=template) == message
 
 
 def test_a_template_changes_nothing_of_the_row(write):
     path = write("a.jsonl", {"q": "one?", "facts": ["a"], "answer": 1})
-    assert "cannot be filled in" in told(path, template="{{ facts.append('b') }}{{ q }}")
+    assert "cannot be filled in" in load_faulty(path, template="{{ facts.append('b') }}{{ q }}")
 
 
 EXAMPLES = [{"prompt": "2 + 2?", "answer": "4"}, {"prompt": "1 + 1?", "answer": "2"}]
@@ -177,12 +179,12 @@ def test_examples_without_a_prompt_are_asked_as_the_template_asks(write):
     assert contents(tasks) == [[("user", "Q: 2?"), ("assistant", "4"), ("user", "Q: 3?")]]
 
 
-def test_an_example_without_an_answer_is_told(write):
+def test_an_example_without_an_answer_is_reported(write):
     path = write("a.jsonl", {"prompt": "3 + 3?", "answer": "6"})
     words = "the answer is None; examples are text. Write {prompt: ..., answer: ...}."
-    assert told(path, examples=[EXAMPLES[0], {"prompt": "p"}]) == f"a.jsonl examples: example 2: {words}"
+    assert load_faulty(path, examples=[EXAMPLES[0], {"prompt": "p"}]) == f"a.jsonl examples: example 2: {words}"
     few = write("few.jsonl", EXAMPLES[0], {"prompt": "p"})
-    assert told(path, examples=few) == f"few.jsonl:2:1 examples: example 2: {words}"
+    assert load_faulty(path, examples=few) == f"few.jsonl:2:1 examples: example 2: {words}"
 
 
 def test_a_row_names_the_tools_that_it_may_use(write):
@@ -202,6 +204,6 @@ def test_a_row_names_the_tools_that_it_may_use(write):
         ([3], "got 3; expected the name of a tool. Write a list of names."),
     ],
 )
-def test_tools_of_a_row_that_are_none_are_told_with_the_line(write, value, message):
+def test_tools_of_a_row_that_are_none_are_reported_with_the_line(write, value, message):
     path = write("a.jsonl", {"prompt": "p", "answer": 1, "tools": value})
-    assert told(path, tools="tools", declared=["look"]) == f"a.jsonl:1:1 tools: {message}"
+    assert load_faulty(path, tools="tools", declared=["look"]) == f"a.jsonl:1:1 tools: {message}"

@@ -26,7 +26,7 @@ PUBLIC = ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "::ffff:8.8.8.8", 
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_an_address_that_is_not_of_the_public_network_is_told(address: str) -> None:
+def test_an_address_that_is_not_of_the_public_network_is_reported(address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
 
 

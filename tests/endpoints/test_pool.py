@@ -155,7 +155,9 @@ def test_a_completion_is_never_silently_empty(message: dict[str, Any], said: str
         ("", "stop", "empty_answers", "answer is empty"),
     ],
 )
-def test_a_cut_a_filtered_and_an_empty_answer_are_told_apart(content: str, finish: str, unit: str, words: str) -> None:
+def test_a_cut_a_filtered_and_an_empty_answer_are_distinguished(
+    content: str, finish: str, unit: str, words: str
+) -> None:
     _, handler = scripted((200, {"choices": [{"message": {"content": content}, "finish_reason": finish}]}, {}))
     meter = Meter()
     failure = failing(lambda pool: pool.chat(ASK, Caller(5, meter)), handler)

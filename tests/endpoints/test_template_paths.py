@@ -28,7 +28,7 @@ def test_attributes_are_followed_through_loops_and_names(source: str, paths: set
     assert paths_of(source) == paths
 
 
-def test_the_first_part_that_a_shape_lacks_is_told() -> None:
+def test_the_first_part_that_a_shape_lacks_is_reported() -> None:
     shape = {"calls": [{"name": None}], "columns": None}
     assert unknown_part(("calls", "*", "nam", "x"), shape) == (("calls", "*", "nam"), ["name"])
     assert unknown_part(("calls", "name"), shape) == (("calls", "name"), [])

@@ -68,7 +68,7 @@ def test_several_of_openenvs_own_clients_have_a_world_each(openenv):
         assert (reward, is_over, scores) == (1.0, True, {"opened": 1.0})
 
 
-def test_plain_http_is_told_why_it_steps_nothing(url):
+def test_plain_http_is_reported_why_it_steps_nothing(url):
     request = urllib.request.Request(f"{url}/step", data=b"{}", headers={"Content-Type": "application/json"})
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=10)

@@ -52,7 +52,7 @@ def test_one_changed_file_is_the_only_source_that_differs(store, reader):
     assert found[1].left == ""
 
 
-def test_the_first_step_that_differs_is_told_first(store, reader):
+def test_the_first_step_that_differs_is_reported_first(store, reader):
     recorded(store, "a", metrics=({"loss": 0.5}, {"loss": 0.25}))
     recorded(store, "b", metrics=({"loss": 0.5}, {"loss": 0.250000001}))
     assert [(d.kind, d.name) for d in differing(read_graph(reader, "a"), read_graph(reader, "b"))] == [("step", "2")]

@@ -92,7 +92,7 @@ def test_cleaning_drops_only_what_nothing_names(store, ended, reader):
             assert connection.execute(text(f"select count(*) from {table}")).scalar() == 0
 
 
-def test_damage_is_told(store, ended):
+def test_damage_is_reported(store, ended):
     assert list(find_damage(store)) == []
     with store.write() as connection:
         connection.execute(insert(tables.blobs), {"sha256": "0" * 64, "size_bytes": 3, "data": b"bad"})

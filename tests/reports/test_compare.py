@@ -115,12 +115,12 @@ def test_commas_join_the_seeds_of_an_arm(swept: Reader) -> None:
         (["20260102-030400-fast", ","], "expected a run's id"),
     ],
 )
-def test_names_that_make_no_arms_are_told(swept: Reader, names: list[str], words: str) -> None:
+def test_names_that_make_no_arms_are_reported(swept: Reader, names: list[str], words: str) -> None:
     with pytest.raises(RlfError, match=words):
         read_arms(swept, names)
 
 
-def test_only_what_differs_is_told_and_seeds_of_many_runs_do_not_differ(swept: Reader) -> None:
+def test_only_what_differs_is_reported_and_seeds_of_many_runs_do_not_differ(swept: Reader) -> None:
     arms = read_arms(swept, ["20260102-030400-swee"])
     assert [(item.cause, item.what, item.values) for item in differences(arms)] == [
         (Cause.PLAN, "train.learning_rate", ("0.0003", "3e-05"))
@@ -129,7 +129,7 @@ def test_only_what_differs_is_told_and_seeds_of_many_runs_do_not_differ(swept: R
     assert [(item.what, item.values) for item in differences(single)] == [("seed", ("0", "1"))]
 
 
-def test_files_packages_code_and_machine_are_causes_and_tools_are_told_by_name() -> None:
+def test_files_packages_code_and_machine_are_causes_and_tools_are_reported_by_name() -> None:
     file = FileRecord("tool", "tools/look.py", "a" * 64)
     tool = {"name": "look", "limits": {"timeout_s": 2}}
     left = member(questions(1, 1), plan={"spec": {"tools": [tool]}}, files=(file,), packages={"torch": "2.13.0"})
@@ -228,13 +228,13 @@ def test_one_question_has_no_interval() -> None:
     assert verdict_of([{"q": 1.0}], [{"q": 1.0}]).startswith("B and A come out the same; one question is too few")
 
 
-def test_seeds_that_all_came_out_alike_are_told_question_by_question() -> None:
+def test_seeds_that_all_came_out_alike_are_reported_question_by_question() -> None:
     said = verdict_of([questions(5, 15)] * 2, [questions(15, 5)] * 2)
     assert said.startswith("B is better than A by 50.0 points (95 % CI ")
     assert ", n = 20, p = " in said and "With seeds that all came out alike this is about these models alone" in said
 
 
-def test_questions_that_only_one_side_was_asked_do_not_count_and_are_told() -> None:
+def test_questions_that_only_one_side_was_asked_do_not_count_and_are_reported() -> None:
     said = verdict_of([questions(5, 5)], [dict(list(questions(5, 5).items())[:6])])
     assert said.startswith("B and A agree on each of 6 questions (95 % CI -43.4 to 43.4 points);")
     assert "4 further questions were not asked of all and do not count." in said

@@ -235,7 +235,7 @@ def test_equal_arms_are_claimed_to_differ_in_at_most_5_of_100_cases(n: int, flip
     assert claims <= ALPHA
 
 
-def test_five_equal_arms_are_told_apart_in_at_most_5_of_100_reports() -> None:
+def test_five_equal_arms_are_distinguished_in_at_most_5_of_100_reports() -> None:
     random = np.random.default_rng(0)
     wrong = 0
     for _ in range(600):

@@ -45,7 +45,7 @@ def test_colour_tells_the_two_apart_too_and_mutes_special_tokens() -> None:
     assert next(style for text, style in styles.items() if "Nekwys" in text).color.name == "cyan"
 
 
-def test_what_broke_is_told_and_unscorable_is_no_zero() -> None:
+def test_what_broke_is_reported_and_unscorable_is_no_zero() -> None:
     text = rendered(trajectory_view(broken(1)))
     assert "infra_failure after 3 turns" in text
     assert "· unscorable" in text
@@ -54,7 +54,7 @@ def test_what_broke_is_told_and_unscorable_is_no_zero() -> None:
     assert "parse failure: bad_json" in text
 
 
-def test_a_term_that_was_not_asked_is_told_apart_from_one_that_could_not_say() -> None:
+def test_a_term_that_was_not_asked_is_distinguished_from_one_that_could_not_say() -> None:
     gated = Score("brief", None, 0.0, "not asked: 'right' is 0, below 1", state=ScoreState.GATED)
     text = rendered(trajectory_view(replace(scored(0, succeeds=False), scores=(gated,))))
     assert "brief  gated × 0  not asked: 'right' is 0, below 1" in text

@@ -289,7 +289,7 @@ def test_a_sentinel_without_a_verdict_counts_neither_way(sentinels: str) -> None
         ("{", "expecting property name"),
     ],
 )
-def test_a_line_that_is_wrong_is_told_before_the_run(line: str, words: str, tmp_path: Path) -> None:
+def test_a_line_that_is_wrong_is_reported_before_the_run(line: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(line)
     with judging(honest) as judge, pytest.raises(SpecError) as caught:
@@ -297,6 +297,6 @@ def test_a_line_that_is_wrong_is_told_before_the_run(line: str, words: str, tmp_
     assert words.removeprefix("line 1: ") in str(caught.value) and ":1:1" in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with judging(honest) as judge, pytest.raises(RlfError, match="cannot be read"):
         asyncio.run(score_with([watched(judge, str(tmp_path / "none.jsonl"))], []))

@@ -39,7 +39,7 @@ def answer(text: str | None, name: str = "t", task: str | None = None, **facts: 
     return TrajectoryFacts.model_validate(facts).trajectory(name, task)
 
 
-def said(reply: Any, trajectory: Trajectory | None = None, **keys: Any) -> Score:
+def score_reply(reply: Any, trajectory: Trajectory | None = None, **keys: Any) -> Score:
     with judging(reply) as judge:
         return score(trajectory or answer("In Lyon."), term(judge, **keys)).scores[0]
 
@@ -74,7 +74,7 @@ REPLIES: list[tuple[dict[str, Any], Any, float]] = [
 
 @pytest.mark.parametrize(("keys", "reply", "value"), REPLIES)
 def test_a_verdict_is_mapped_from_its_range_to_0_to_1(keys: dict[str, Any], reply: Any, value: float) -> None:
-    assert said(reply, **keys).value == pytest.approx(value)
+    assert score_reply(reply, **keys).value == pytest.approx(value)
 
 
 UNREADABLE: list[tuple[dict[str, Any], Any, str]] = [
@@ -101,7 +101,7 @@ UNREADABLE: list[tuple[dict[str, Any], Any, str]] = [
 
 @pytest.mark.parametrize(("keys", "reply", "reason"), UNREADABLE)
 def test_a_reply_that_is_not_one_verdict_leaves_it_unscorable(keys: dict[str, Any], reply: Any, reason: str) -> None:
-    found = said(reply, **keys)
+    found = score_reply(reply, **keys)
     assert (found.value, found.state) == (None, ScoreState.UNSCORABLE)
     assert reason in found.reason
 
@@ -149,7 +149,7 @@ def test_a_prompt_of_ones_own_sees_transcript_calls_and_columns() -> None:
 
 
 def test_a_column_that_a_row_lacks_is_a_fault_of_the_term() -> None:
-    found = said('{"score": 5}', prompt="{{ columns.level }}")
+    found = score_reply('{"score": 5}', prompt="{{ columns.level }}")
     assert (found.value, found.state) == (None, ScoreState.FAULT)
     assert "level" in found.reason
 
@@ -211,7 +211,7 @@ def test_a_second_server_of_a_model_answers_where_the_first_does_not() -> None:
     assert [item.reward for item in scored] == [1.0] * 4
 
 
-def test_one_server_of_a_model_that_is_not_there_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_server_of_a_model_that_is_not_there_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with judging('{"score": 10}') as judge:
         gone = {"url": "http://127.0.0.1:9/v1", "model": "judge-0"}
         assert score(answer("a"), term(judge, endpoints=[gone, judge.endpoint("judge-0")])).reward == 1.0
@@ -219,7 +219,7 @@ def test_one_server_of_a_model_that_is_not_there_is_told(caplog: pytest.LogCaptu
     assert said.startswith("endpoint http://127.0.0.1:9/v1: ") and said.endswith("; the others are asked")
 
 
-def test_a_judge_that_is_not_there_is_told_before_anything_is_scored() -> None:
+def test_a_judge_that_is_not_there_is_reported_before_anything_is_scored() -> None:
     absent = {"kind": "judge", "name": "good", "endpoints": [{"url": "http://127.0.0.1:9/v1", "model": "m"}]}
     with pytest.raises(RlfError, match=r"no endpoint can be used: http://127.0.0.1:9/v1"):
         asyncio.run(score_with([Term.model_validate(absent)], []))
@@ -289,15 +289,15 @@ def test_an_answer_is_compared_with_the_gold_in_both_orders() -> None:
 
 
 def test_a_judge_that_always_takes_the_first_says_nothing() -> None:
-    assert said('{"winner": "A"}', answer("a", gold="b"), compare="pairwise").value == 0.5
+    assert score_reply('{"winner": "A"}', answer("a", gold="b"), compare="pairwise").value == 0.5
     always = {"text": "A", "logprobs": [{"A": 0.9, "B": 0.1}]}
-    assert said(always, answer("a", gold="b"), compare="pairwise", read="expected").value == pytest.approx(0.5)
+    assert score_reply(always, answer("a", gold="b"), compare="pairwise", read="expected").value == pytest.approx(0.5)
 
 
 def test_a_pair_needs_both_orders_and_a_gold() -> None:
     replies = iter(['{"winner": "A"}', "?"])
-    assert said(lambda body: next(replies), answer("a", gold="b"), compare="pairwise").value is None
-    assert "no gold answer" in said('{"winner": "A"}', answer("a"), compare="pairwise").reason
+    assert score_reply(lambda body: next(replies), answer("a", gold="b"), compare="pairwise").value is None
+    assert "no gold answer" in score_reply('{"winner": "A"}', answer("a"), compare="pairwise").reason
 
 
 def group(*texts: str | None) -> list[Trajectory]:

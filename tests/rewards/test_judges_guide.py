@@ -32,7 +32,7 @@ def test_each_command_ends_well(command: str) -> None:
     ends_well(command)
 
 
-def test_every_name_and_choice_is_told() -> None:
+def test_every_name_and_choice_is_reported() -> None:
     told = {*re.findall(r"`([\w ]+)`", GUIDE.text), *re.findall(r"`\w+: (\w+)`", GUIDE.text)}
     assert told >= {name for shape in SHAPES.values() for name in shape}
     assert told >= {*Compare, *Read}

@@ -129,7 +129,7 @@ def test_a_shape_can_be_named_where_parameters_do_not_tell(own: Any) -> None:
     ("function", "state", "reason"),
     [("trl_none", "unscorable", "returned None"), ("trl_many", "fault", "returned 2 values for one completion")],
 )
-def test_what_is_no_value_is_told(own: Any, function: str, state: str, reason: str) -> None:
+def test_what_is_no_value_is_reported(own: Any, function: str, state: str, reason: str) -> None:
     (said,) = asked(own(function)).scores
     assert said.state == state
     assert reason in said.reason

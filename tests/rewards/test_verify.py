@@ -380,7 +380,7 @@ def test_a_term_that_cannot_apply_is_refused(keys: dict[str, Any], words: str) -
 
 
 @pytest.mark.parametrize("value", ["[1", "nan", "[" * 100_000, "9" * 5000])
-def test_text_that_is_no_json_is_told_as_text(value: str) -> None:
+def test_text_that_is_no_json_is_reported_as_text(value: str) -> None:
     assert told_in(value).text == value
 
 

@@ -147,7 +147,7 @@ def test_what_ends_with_the_server_is_infrastructures_fault() -> None:
     assert asyncio.run(main()).outcome is Outcome.INFRA
 
 
-def test_lines_of_a_test_are_told_where_it_fails() -> None:
+def test_lines_of_a_test_are_reported_where_it_fails() -> None:
     execution = run(Level.PROCESS, "x = f(1)\nassert x == 2, x", "def f(x):\n    return x")
     assert execution.error is not None and execution.error.endswith("AssertionError: 1")
     assert json.dumps(execution.error).count("<code>") == 1

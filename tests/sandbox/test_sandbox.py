@@ -114,7 +114,7 @@ def test_a_traceback_shows_the_models_lines_alone(run):
         ("class R:\n    def __repr__(self): raise KeyError('r')\nR()", "KeyError: 'r'"),
     ],
 )
-def test_an_error_is_told(source, error, run):
+def test_an_error_is_reported(source, error, run):
     execution = run(Level.PROCESS, source)
     assert execution.outcome is Outcome.ERROR
     assert error in (execution.error or "")
@@ -137,12 +137,12 @@ def test_processor_time_is_limited_too(run):
     assert (execution.outcome, execution.error) == (Outcome.TIMEOUT, "more than 1 s of processor time")
 
 
-def test_output_beyond_what_is_kept_is_left_out_and_told(run):
+def test_output_beyond_what_is_kept_is_left_out_and_reported(run):
     execution = run(Level.PROCESS, "print('x' * 1500)", limits=SandboxLimits(output_bytes=1000))
     assert (execution.outcome, len(execution.stdout)) == (Outcome.OUTPUT_LIMIT, 1000)
 
 
-def test_a_crash_is_told_by_its_signal(run):
+def test_a_crash_is_reported_by_its_signal(run):
     execution = run(Level.PROCESS, "import ctypes\nctypes.string_at(0)")
     assert (execution.outcome, execution.error) == (Outcome.KILLED, "the process was ended by SIGSEGV")
 

@@ -113,7 +113,7 @@ def test_the_server_says_that_it_is_well_and_which_model_it_has() -> None:
     asking(story)
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_port_that_is_taken_is_reported() -> None:
     async def main() -> None:
         async with serving_model() as url:
             port = int(url.removesuffix("/v1").rpartition(":")[2])

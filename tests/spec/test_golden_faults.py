@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("few_rows")
 CASES = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text(encoding="utf-8"))
 
 
-def told(run: Path, overrides: list[str]) -> list[str]:
+def list_faults(run: Path, overrides: list[str]) -> list[str]:
     try:
         check_spec([run], overrides)
     except SpecError as error:
@@ -58,7 +58,7 @@ def filled_in(line: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_a_broken_spec_is_told_where_and_how_to_mend_it(case, tmp_path, monkeypatch):
+def test_a_broken_spec_is_reported_where_and_how_to_fix_it(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = case.get("file", "specs/run.yaml")
     changed = dict(case.get("files", {}))
@@ -68,7 +68,7 @@ def test_a_broken_spec_is_told_where_and_how_to_mend_it(case, tmp_path, monkeypa
     if "text" in case:
         changed[file] = case["text"]
     run, overrides = write_project(tmp_path, changed), case.get("overrides", [])
-    assert told(run, overrides) == [filled_in(line, tmp_path) for line in case.get("says", [])]
+    assert list_faults(run, overrides) == [filled_in(line, tmp_path) for line in case.get("says", [])]
     if "warns" in case:
         assert [line for line in warned(run, overrides) if "got 4000;" not in line] == case["warns"]
 
@@ -82,4 +82,4 @@ WARNING_OF_THE_PROJECT = (
 def test_the_unbroken_project_has_no_fault_and_one_warning(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = write_project(tmp_path)
-    assert (told(run, []), warned(run, [])) == ([], [WARNING_OF_THE_PROJECT])
+    assert (list_faults(run, []), warned(run, [])) == ([], [WARNING_OF_THE_PROJECT])

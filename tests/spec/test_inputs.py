@@ -13,7 +13,7 @@ KNOWN = ", ".join(FORMATS.names())
 
 
 @pytest.fixture
-def told(project):
+def list_faults(project):
     def check(*overrides, template=HERMES, config=None, changes=None):
         config = json.dumps({"chat_template": template}) if config is None else config
         folder = {"model/config.json": "{}", "model/tokenizer_config.json": config}
@@ -23,44 +23,44 @@ def told(project):
     return check
 
 
-def test_a_model_whose_template_is_known_has_no_fault(told):
-    assert told() == [] and told("chat.format=hermes") == []
+def test_a_model_whose_template_is_known_has_no_fault(list_faults):
+    assert list_faults() == [] and list_faults("chat.format=hermes") == []
 
 
-def test_the_template_may_be_a_file_or_one_of_several(told):
-    assert told(config="{}", changes={"model/chat_template.jinja": HERMES}) == []
-    assert told(template=[{"name": "default", "template": "x"}, {"name": "tool_use", "template": HERMES}]) == []
+def test_the_template_may_be_a_file_or_one_of_several(list_faults):
+    assert list_faults(config="{}", changes={"model/chat_template.jinja": HERMES}) == []
+    assert list_faults(template=[{"name": "default", "template": "x"}, {"name": "tool_use", "template": HERMES}]) == []
 
 
-def test_a_template_of_no_known_format_must_be_named(told):
-    assert told(template="plain") == [
+def test_a_template_of_no_known_format_must_be_named(list_faults):
+    assert list_faults(template="plain") == [
         "specs/run.yaml:1:1 chat.format: got auto, but the model's chat template is of no known chat format; "
         f"expected one of {KNOWN}. Name the format."
     ]
 
 
-def test_a_named_format_that_the_template_contradicts_is_told(told):
-    assert told("chat.format=hermes", template="plain") == [
+def test_a_named_format_that_the_template_contradicts_is_reported(list_faults):
+    assert list_faults("chat.format=hermes", template="plain") == [
         "override chat.format: got 'hermes', but the model's chat template is not of that format. "
         f"Use a model of that format (known: {KNOWN})."
     ]
 
 
-def test_a_model_without_a_template_is_told(told):
-    assert told(config="{}") == [
+def test_a_model_without_a_template_is_reported(list_faults):
+    assert list_faults(config="{}") == [
         "override model.path: model: has no chat template. "
         "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
     ]
 
 
-def test_a_tokenizer_config_that_is_no_json_is_told(told):
-    (line,) = told(config="{")
+def test_a_tokenizer_config_that_is_no_json_is_reported(list_faults):
+    (line,) = list_faults(config="{")
     assert line.startswith("override model.path: model: tokenizer_config.json is not JSON: ")
 
 
-def test_faults_of_rows_are_at_the_rows_and_of_all_inputs_at_once(told):
+def test_faults_of_rows_are_at_the_rows_and_of_all_inputs_at_once(list_faults):
     rows = '{"question": "q", "answer": "a"}\n{"question": "q", "answer": null}\n'
-    lines = told("data.train.path=./rows.jsonl", config="{}", changes={"rows.jsonl": rows})
+    lines = list_faults("data.train.path=./rows.jsonl", config="{}", changes={"rows.jsonl": rows})
     assert lines[0].startswith("override model.path: ")
     assert lines[1:] == [
         "rows.jsonl:2:1 answer: the row has no answer; every row needs one. Fill it in or drop the row."

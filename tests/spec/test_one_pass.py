@@ -20,7 +20,7 @@ NUM_EXACT = 36
 """Of these, pairs of which no more and no less is told; in others the changes meet in a rule that reads both."""
 
 
-def told(run, overrides=()):
+def list_faults(run, overrides=()):
     with pytest.raises(SpecError) as error:
         check_spec([run], overrides)
     return sorted(map(str, error.value.faults))
@@ -53,7 +53,7 @@ def unplaced(lines):
     return sorted(re.sub(r"^(\S+?):\d+:\d+ ", r"\1 ", line) for line in lines)
 
 
-def test_two_faults_apart_are_both_told(tmp_path, monkeypatch):
+def test_two_faults_apart_are_both_reported(tmp_path, monkeypatch):
     local = [case for case in CASES if is_local(case)]
     pairs = [(one, other) for place, one in enumerate(local) for other in local[place + 1 :] if both(one, other)]
     assert len(local) > 150 and len(pairs) > 10_000
@@ -63,7 +63,8 @@ def test_two_faults_apart_are_both_told(tmp_path, monkeypatch):
         run = write_project(folder, both(one, other))
         monkeypatch.chdir(folder)
         exact.append(
-            unplaced(told(run)) == unplaced(filled_in(line, folder) for case in (one, other) for line in case["says"])
+            unplaced(list_faults(run))
+            == unplaced(filled_in(line, folder) for case in (one, other) for line in case["says"])
         )
     assert sum(exact) >= NUM_EXACT
 
@@ -71,7 +72,7 @@ def test_two_faults_apart_are_both_told(tmp_path, monkeypatch):
 def test_rules_that_read_no_broken_key_speak_beside_it(tmp_path):
     """One wrong type, and rules over three other keys; the rule that the wrong key would feed says nothing."""
     wrong = ["train.learning_rate=fast", "train.mini_batches=5", "rollout.num_generations=1", "engine=openrlhf"]
-    text = "\n".join(told(write_project(tmp_path), [*wrong, "train.algorithm=mt_grpo"]))
+    text = "\n".join(list_faults(write_project(tmp_path), [*wrong, "train.algorithm=mt_grpo"]))
     for said in (
         'train.learning_rate: got "fast"',
         "train.mini_batches: got 5; a step has 3 x 1 = 3 trajectories",
@@ -91,12 +92,12 @@ def test_rules_that_read_no_broken_key_speak_beside_it(tmp_path):
     ],
 )
 def test_a_rule_says_nothing_where_it_reads_a_broken_or_misspelt_key(wrong, silent, tmp_path):
-    faults = told(write_project(tmp_path), ["train.mini_batches=5", "rollout.num_generations=1", wrong])
+    faults = list_faults(write_project(tmp_path), ["train.mini_batches=5", "rollout.num_generations=1", wrong])
     assert not any(silent in line.partition(" (known")[0] for line in faults)
 
 
 def test_a_spec_without_its_sections_is_looked_at_all_the_same(tmp_path):
     text = SPEC.replace("  algorithm: grpo\n", "").replace("max_total_tokens: 100", "max_new_tokens: 5000")
     run = write_project(tmp_path, {RUN: text.replace("model: {path: builtin:tiny}\n", "") + "chat: {format: herms}\n"})
-    keys = {re.split(r": | ", line)[1] for line in told(run)}
+    keys = {re.split(r": | ", line)[1] for line in list_faults(run)}
     assert keys == {"train.algorithm", "chat.format", "model", "rollout.max_new_tokens"}

@@ -82,7 +82,7 @@ def test_facts_are_read_off_a_field():
     ]
 
 
-def test_every_top_level_key_is_told():
+def test_every_top_level_key_is_reported():
     text = pages()["spec.md"]
     assert all(f"| `{name}` |" in text for name in RunSpec.model_fields)
 

@@ -60,7 +60,7 @@ def test_tools_are_taken_and_left_out_by_name(load):
     assert load({"mcp": server(), "exclude": ["say"]}).spec.tools == ()
 
 
-def test_a_name_that_the_server_does_not_have_is_told_at_its_place(load):
+def test_a_name_that_the_server_does_not_have_is_reported_at_its_place(load):
     with pytest.raises(SpecError) as caught:
         load({"mcp": server(), "include": ["sey"]})
     assert "tools[0].include[0]: the server has no tool 'sey'; did you mean 'say'? (known: say)." in str(caught.value)

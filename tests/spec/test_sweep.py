@@ -103,7 +103,7 @@ def test_a_sweep_that_would_never_end_is_refused():
         ),
     ],
 )
-def test_a_file_that_is_no_sweep_is_told_with_its_place(sweep, text, message):
+def test_a_file_that_is_no_sweep_is_reported_with_its_place(sweep, text, message):
     with pytest.raises(SpecError) as caught:
         members_of([], sweep(text), commas=False)
     assert str(caught.value) == f"sweep.yaml:{message}"

@@ -97,7 +97,7 @@ def test_a_model_calls_its_tools_until_it_answers() -> None:
     assert bodies[0]["messages"][1]["content"] == "Do it."
 
 
-def test_a_call_that_is_wrong_is_told_to_the_model() -> None:
+def test_a_call_that_is_wrong_is_reported_to_the_model() -> None:
     bodies: list[Any] = []
     turns = [calls("{", "[1]", '{"x": 1}', '{"query": "a"}'), calls("{}", name="nothing"), {"content": "sorry"}]
     assert played(turns, bodies).text == "sorry"
@@ -165,7 +165,7 @@ def test_agents_inside_of_agents_sum_up_what_they_use_and_lie_no_deeper_than_all
     assert complaints == ["agents lie 4 deep in one another; at most 3 may. Take one out"]
 
 
-def test_what_is_wrong_with_the_tools_of_an_agent_is_told() -> None:
+def test_what_is_wrong_with_the_tools_of_an_agent_is_reported() -> None:
     broken = {**ECHO, "inputSchema": SCHEMA}
     complaints = validated(declared("http://h", [ECHO, broken], {"prompt": "{{ tsk }}"})).target.complaints(SCHEMA)
     assert "names 'tsk'; did you mean 'task'?" in complaints[0]

@@ -131,7 +131,7 @@ def test_the_result_is_the_part_at_the_path_or_a_template_over_it() -> None:
 
 
 @pytest.mark.parametrize("path", ["a.x", "a.5", "a.-3", "b.0", "*.x", "a.0.b"])
-def test_a_path_that_leads_nowhere_is_told(path: str) -> None:
+def test_a_path_that_leads_nowhere_is_reported(path: str) -> None:
     with pytest.raises(NoSuchPart, match="the answer has no"):
         part_at({"a": [1, 2], "b": None}, path)
     assert part_at({"a": [1, 2]}, "a.-1") == 2
@@ -279,7 +279,7 @@ def test_secrets_of_a_request_are_in_no_failure() -> None:
         ({"url": "https://{{ query }}.org/", "headers": {"Authorization": "k"}}, "an argument chooses the host"),
     ],
 )
-def test_a_declaration_that_cannot_work_is_told(target: dict[str, Any], said: str) -> None:
+def test_a_declaration_that_cannot_work_is_reported(target: dict[str, Any], said: str) -> None:
     complaints = declared(
         **{"url": "", **target} if False else {"url": target["url"], "target": target}
     ).target.complaints(SCHEMA)

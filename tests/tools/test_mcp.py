@@ -252,19 +252,19 @@ def test_a_server_that_keeps_dying_is_started_ever_more_rarely(rough: Any, tmp_p
     during([declare(rough("die"), limits={"breaker": None})], story)
 
 
-def test_a_server_that_ends_at_its_start_is_told_with_its_last_words(rough: Any) -> None:
+def test_a_server_that_ends_at_its_start_is_reported_with_its_last_words(rough: Any) -> None:
     started = time.monotonic()
     with pytest.raises(RlfError, match=r"ended with exit code 1: no such database\. Run the command by hand"):
         during([declare(rough("refuse"))], _nothing)
     assert time.monotonic() - started < 8  # long before the time that a start has
 
 
-def test_a_program_that_is_not_there_is_told() -> None:
+def test_a_program_that_is_not_there_is_reported() -> None:
     with pytest.raises(RlfError, match="no program 'no-such-server' on PATH"):
         during([declare({"command": "no-such-server"})], _nothing)
 
 
-def test_an_address_where_nobody_listens_is_told() -> None:
+def test_an_address_where_nobody_listens_is_reported() -> None:
     with pytest.raises(RlfError, match=r"http://127.0.0.1:9/mcp: ConnectError.*Check the address"):
         during([declare({"url": "http://127.0.0.1:9/mcp"})], _nothing)
 
@@ -407,7 +407,7 @@ def test_a_server_that_was_never_listed_holds_up_no_loop_while_it_starts(rough: 
     assert asyncio.run(main()) < 1.5  # the server takes two seconds
 
 
-def test_a_schema_that_the_server_does_not_have_is_told(rough: Any) -> None:
+def test_a_schema_that_the_server_does_not_have_is_reported(rough: Any) -> None:
     schema = {"type": "object", "properties": {"txt": {"type": "string"}, "loud": {"type": "boolean"}}}
     complaints = declare(rough(), schema=schema).target.complaints(schema)
     assert complaints == [

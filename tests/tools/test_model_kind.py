@@ -112,7 +112,7 @@ def test_a_picture_larger_than_allowed_or_none_at_all_is_no_result() -> None:
     assert answered(drawing(b"none"), {"api": "image"}, limits={"timeout_s": 1}).outcome is Outcome.SERVICE_ERROR
 
 
-def test_an_endpoint_that_is_not_there_is_told_when_the_tool_opens() -> None:
+def test_an_endpoint_that_is_not_there_is_reported_when_the_tool_opens() -> None:
     async def main() -> None:
         with pytest.raises(RlfError, match=r"no endpoint can be used: http://127.0.0.1:.*no connection"):
             async with Executor([declared(await closed_port(), {})]):

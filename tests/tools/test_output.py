@@ -78,7 +78,7 @@ def test_a_secret_that_the_cut_would_halve_is_struck_and_long_results_are_not_re
     assert max(seen) < 10_000
 
 
-def test_a_picture_is_told_in_words_to_models_that_see_none(declare: Any) -> None:
+def test_a_picture_is_reported_in_words_to_models_that_see_none(declare: Any) -> None:
     result, _ = call(declare("picture", one("kind")), {"kind": "small"})
     assert (result.outcome, result.text) == (Outcome.OK, "a picture\n[image 1: image/png, 64x48]")
     assert result.images[0].mime_type == "image/png"

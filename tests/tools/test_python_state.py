@@ -80,7 +80,7 @@ def test_a_class_that_cannot_run_as_declared_is_refused(declare: Any, target: di
         asyncio.run(Executor([notes(declare, **target)]).__aenter__())
 
 
-def test_an_instance_that_cannot_be_closed_is_told_and_keeps_no_run_from_ending(
+def test_an_instance_that_cannot_be_closed_is_reported_and_keeps_no_run_from_ending(
     declare: Any, toolbox: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(self: object) -> None:

@@ -52,7 +52,7 @@ def test_code_shows_output_and_the_last_value_and_says_where_it_ran():
     assert result.usage["cpu_s"] > 0
 
 
-def test_a_program_that_raises_is_told_its_error_before_its_output():
+def test_a_program_that_raises_is_reported_its_error_before_its_output():
     [result] = answers(code(), "print('before')\n1 / 0")
     assert result.outcome is Outcome.TOOL_ERROR
     assert result.text.startswith("error: Traceback") and "ZeroDivisionError: division by zero" in result.text

@@ -86,7 +86,7 @@ def test_a_call_that_the_recording_lacks_ends_the_run_and_names_the_difference(
     assert caught.value.exit_code == 1
 
 
-def test_a_line_cut_short_by_a_kill_is_left_out_and_a_damaged_one_is_told(declare: Any, tmp_path: Path) -> None:
+def test_a_line_cut_short_by_a_kill_is_left_out_and_a_damaged_one_is_reported(declare: Any, tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     record_two(declare, file)
     whole = file.read_text()

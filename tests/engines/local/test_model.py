@@ -51,7 +51,7 @@ def test_a_model_that_scales_its_logits_is_refused(tmp_path):
         load(tmp_path, "Cohere", logit_scale=0.1)
 
 
-def test_a_folder_without_a_model_is_told(tmp_path):
+def test_a_folder_without_a_model_is_reported(tmp_path):
     with pytest.raises(RlfError, match="does not load as a causal language model"):
         load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
 
@@ -66,6 +66,6 @@ def test_weights_that_are_cut_off_are_named(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_asking_for_a_gpu_that_is_not_there_is_told():
+def test_asking_for_a_gpu_that_is_not_there_is_reported():
     with pytest.raises(RlfError, match="torch sees no GPU"):
         resolve_device("cuda")

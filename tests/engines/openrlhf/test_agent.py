@@ -61,7 +61,7 @@ def test_logprobs_are_aligned_with_the_tokens_and_0_where_nothing_was_sampled(lo
     assert told[start:end] == pytest.approx([-0.5 - place / 100 for place in range(end - start)])
 
 
-def test_without_correction_no_logprobs_are_told(load, tmp_path):
+def test_without_correction_no_logprobs_are_reported(load, tmp_path):
     (response,), _ = play(new_job(load, tmp_path), [RIGHT], samples=1, params=Params(logprobs=None))
     assert response["rollout_log_probs"] is None
 
@@ -326,7 +326,7 @@ def test_an_output_that_is_no_turn_is_an_error_of_the_sampler():
         asyncio.run(EnginePolicy(Aborts(), Params()).sample(REQUEST))
 
 
-def test_rewards_are_told_on_a_grid_whose_sums_are_exact():
+def test_rewards_are_reported_on_a_grid_whose_sums_are_exact():
     assert as_told(0.1) == round(0.1 * 2**14) / 2**14
     assert as_told(0.5) == 0.5
     assert filler([]) == 0.0

@@ -61,14 +61,14 @@ def overwrite(folder):
 
 
 @pytest.mark.parametrize("hurt", [cut, flip, lose, overwrite])
-def test_a_hurt_checkpoint_is_told(hurt, folder):
+def test_a_hurt_checkpoint_is_reported(hurt, folder):
     sha256 = checkpoint_hash(folder)
     hurt(folder)
     what = "a shard is missing or not what was written"
     assert damage(folder, sha256) == [f"run r: the checkpoint of step 2 is damaged: {what}: {folder}"]
 
 
-def test_one_that_is_gone_is_told_unless_it_is_on_disks_of_the_nodes(folder):
+def test_one_that_is_gone_is_reported_unless_it_is_on_disks_of_the_nodes(folder):
     gone = folder / "gone"
     assert len(damage(gone, "")) == 1
     assert damage(gone, "", ingest={"host": "driver"}) == []

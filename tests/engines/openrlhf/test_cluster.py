@@ -154,7 +154,7 @@ def test_a_job_that_failed_goes_on_from_the_checkpoint_of_its_nodes_once_the_ser
     assert holds_all(cluster)
 
 
-def test_a_missing_token_and_a_taken_port_are_told_before_the_job_is_started(cluster, monkeypatch):
+def test_a_missing_token_and_a_taken_port_are_reported_before_the_job_is_started(cluster, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -12,7 +12,7 @@ SPECS = Path(__file__).parents[3] / "specs"
 TOOL = "{name: t, description: d, inputSchema: {type: object}, target: %s}"
 
 
-def told(*overrides):
+def list_warnings(*overrides):
     loaded = load_spec([SPECS / "search.yaml"], ["engine.kind=openrlhf", *overrides])
     return {warning.path: warning.message for warning in find_cluster_warnings(loaded, "http://head:8265")}
 
@@ -43,9 +43,9 @@ def told(*overrides):
         ("{kind: model, endpoints: [{url: 'http://localhost/v1', model: m}], prompt: p}", "endpoints[0].url", "got lo"),
     ],
 )
-def test_what_is_of_this_machine_is_told(target, path, words):
+def test_what_is_of_this_machine_is_reported(target, path, words):
     (message,) = [
-        text for key, text in told("tools=[" + TOOL % target + "]").items() if key == f"tools[0].target.{path}"
+        text for key, text in list_warnings("tools=[" + TOOL % target + "]").items() if key == f"tools[0].target.{path}"
     ]
     assert message.startswith(words)
 
@@ -60,13 +60,13 @@ def test_what_is_of_this_machine_is_told(target, path, words):
     ],
 )
 def test_what_every_node_finds_is_not(target):
-    assert set(told("tools=[" + TOOL % target + "]")) == {"model.path"}
+    assert set(list_warnings("tools=[" + TOOL % target + "]")) == {"model.path"}
 
 
 def test_judges_are_looked_at_too():
     endpoints = "[{url: 'http://localhost:8001/v1', model: m}]"
     judge = f"{{kind: judge, name: j, endpoints: {endpoints}, criteria: [{{name: c, text: c}}]}}"
-    assert "rewards[0].endpoints[0].url" in told(f"rewards=[{judge}]")
+    assert "rewards[0].endpoints[0].url" in list_warnings(f"rewards=[{judge}]")
 
 
 def test_a_check_tells_it_of_clusters_alone():

@@ -82,7 +82,7 @@ def _evaluation(*, samples, greedy):
     return EvalSpec(num_samples=samples, greedy=greedy)
 
 
-def test_a_column_that_json_does_not_know_is_told_by_name():
+def test_a_column_that_json_does_not_know_is_reported_by_name():
     task = Task("q9", (Message("user", "When?"),), columns={"asked": date(2024, 1, 1), "id": "q9"})
     rows = evaluation_rows([task], _evaluation(samples=1, greedy=False))
     with pytest.raises(RlfError, match=r"row 'q9': .* the columns asked need"):

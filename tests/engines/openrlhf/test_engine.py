@@ -186,7 +186,7 @@ def wait_for(condition, timeout_s=60.0):
         time.sleep(0.05)
 
 
-def test_a_machine_without_the_packages_or_the_gpus_is_told_before_anything_is_written(tmp_path):
+def test_a_machine_without_the_packages_or_the_gpus_is_reported_before_anything_is_written(tmp_path):
     with pytest.raises(RlfError, match="the job needs 2 GPUs, and it has 1") as error:
         run(
             [ROOT / "specs" / "search.yaml"],

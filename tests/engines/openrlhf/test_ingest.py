@@ -83,7 +83,7 @@ def new_job(folder):
     return job
 
 
-def test_what_a_stop_cut_off_is_told_apart_from_what_counts(spec, tmp_path):
+def test_what_a_stop_cut_off_is_distinguished_from_what_counts(spec, tmp_path):
     job = new_job(tmp_path / "job")
     events = []
     ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=events.append)
@@ -95,14 +95,14 @@ def test_what_a_stop_cut_off_is_told_apart_from_what_counts(spec, tmp_path):
             file.write(written)
     ingest.poll(last=True)
     ingest.tell_left()
-    assert [told(event) for event in events[:-1]] == WHOLE[:-2]
+    assert [strip_clock(event) for event in events[:-1]] == WHOLE[:-2]
     assert isinstance(events[-1], Interrupted)
     assert events[-1].step == STEPS
     ids = [f"train/{row}/{k}" for row in (2 * STEPS, 2 * STEPS + 1) for k in range(4)]
     assert [scored.trajectory.id for scored in events[-1].trajectories] == ids[:-2]
 
 
-def told(event):
+def strip_clock(event):
     """An event without what only depends on the clock."""
     match event:
         case StepFinished():
@@ -130,7 +130,7 @@ WHOLE = [
 def test_however_the_files_grow_the_events_are_the_same(data, spec, tmp_path_factory):
     job = new_job(tmp_path_factory.mktemp("job"))
     events = []
-    ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=lambda event: events.append(told(event)))
+    ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=lambda event: events.append(strip_clock(event)))
     actors = [job.spool / "attempt-1" / f"node-{number}.spool" for number in range(3)]
     for kind, written in history():
         path = job.log(1) if kind == "log" else data.draw(st.sampled_from(actors))
@@ -152,14 +152,14 @@ def test_an_earlier_driver_is_caught_up_with_up_to_the_checkpoint(after, until, 
             file.write(written)
     events = []
     attempt = new_attempt(job, 1, first_step=1)
-    Ingest(spec, job, attempt, emit=lambda e: events.append(told(e)), after=after, until=until).poll()
+    Ingest(spec, job, attempt, emit=lambda e: events.append(strip_clock(e)), after=after, until=until).poll()
     steps = [event[1] for event in events if event[0] == "step"]
     evaluations = [event[1] for event in events if event[0] == "evaluation"]
     assert steps == list(range(after + 1, until + 1))
     assert evaluations == list(range(after, until + 1))
 
 
-def test_a_step_that_is_not_in_the_spool_is_told_as_a_warning(spec, tmp_path):
+def test_a_step_that_is_not_in_the_spool_is_reported_as_a_warning(spec, tmp_path):
     job = new_job(tmp_path / "job")
     job.log(1).write_text("Global step 1: {'policy_loss': 1.0}\n")
     events = []
@@ -168,7 +168,7 @@ def test_a_step_that_is_not_in_the_spool_is_told_as_a_warning(spec, tmp_path):
     assert "not in the spool" in events[0].text
 
 
-def test_a_checkpoint_is_told_once_and_after_its_step(spec, tmp_path):
+def test_a_checkpoint_is_reported_once_and_after_its_step(spec, tmp_path):
     job = new_job(tmp_path / "job")
     events = []
     ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=events.append)

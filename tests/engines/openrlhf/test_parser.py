@@ -88,7 +88,7 @@ def test_an_abbreviated_option_is_not_taken_for_another(load):
         ("{ds: {experts_implementation: fast}}", "engine.extra_flags.ds.experts_implementation", "invalid choice"),
     ],
 )
-def test_what_the_parser_refuses_is_told_at_the_option_that_it_names(flags, path, words, load):
+def test_what_the_parser_refuses_is_reported_at_the_option_that_it_names(flags, path, words, load):
     loaded = load(f"+engine.extra_flags={flags}")
     assert list(find_flag_faults(loaded)) == []
     faults, _ = check_options(loaded)
@@ -97,7 +97,7 @@ def test_what_the_parser_refuses_is_told_at_the_option_that_it_names(flags, path
 
 
 @installed
-def test_what_openrlhf_asserts_of_several_options_is_told_at_the_engine(load):
+def test_what_openrlhf_asserts_of_several_options_is_reported_at_the_engine(load):
     faults, _ = check_options(load("+engine.extra_flags={data.max_images_per_prompt: 1}"))
     assert [fault.path for fault in faults] == ["engine"]
     assert "VLM training does not support --packing_samples" in faults[0].message
@@ -111,7 +111,7 @@ def test_what_openrlhf_says_of_the_options_is_a_warning(load):
     ]
 
 
-def test_a_penalty_on_length_is_told_to_count_tool_output(load):
+def test_a_penalty_on_length_is_reported_to_count_tool_output(load):
     _, warnings = check_options(load("+engine.extra_flags.reward.stop_properly_penalty_coef=0.5"))
     assert "counts tool output" in warnings[0].message
 

@@ -180,7 +180,7 @@ def test_an_evaluation_none_of_whose_trajectories_could_be_scored_is_reported():
     assert reached == [("evaluation after step 0", "0 trajectories, sampled, none could be scored")]
 
 
-def test_a_model_that_is_not_on_disk_is_told_with_what_to_fetch(tmp_path):
+def test_a_model_that_is_not_on_disk_is_reported_with_what_to_fetch(tmp_path):
     with pytest.raises(
         RlfError, match=r"tokenizer of 'nobody/nothing' is not on this machine.*hf download nobody/nothing"
     ):

@@ -165,7 +165,7 @@ def test_no_micro_batch_is_without_a_token_whatever_is_left_out(lines, load, tmp
 
 
 @pytest.mark.parametrize("size", [3, 8, 48])
-def test_equal_rewards_have_no_advantage_once_they_are_told_on_the_grid(size):
+def test_equal_rewards_have_no_advantage_once_they_are_reported_on_the_grid(size):
     assert group_norm([as_told(0.1)] * size).abs().max() == 0.0
 
 

@@ -181,7 +181,7 @@ def test_what_is_not_for_this_run_is_not_taken(path, token, body, status, job, i
     assert list(tmp_path.rglob("*.spool")) == []
 
 
-def test_a_full_disk_of_the_driver_is_told_to_the_nodes(job, ingest, monkeypatch):
+def test_a_full_disk_of_the_driver_is_reported_to_the_nodes(job, ingest, monkeypatch):
     _, there, _ = pair(job)
     there.write_bytes(b"x")
 

@@ -64,7 +64,7 @@ def test_it_is_right_and_warns_at_most_of_a_model_that_is_not_here_and_a_server_
     assert "is not on this machine" in warned.get("model.path", "is not on this machine")
 
 
-def test_a_column_of_dates_is_told_at_the_dataset(project):
+def test_a_column_of_dates_is_reported_at_the_dataset(project):
     rows = [{**row("train", index), "asked": date(2024, 1, 1)} for index in range(8)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), project / "data/nq_search/train.parquet")
     with pytest.raises(SpecError) as error:

@@ -247,7 +247,7 @@ def test_what_was_acknowledged_is_there_after_kill_9(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is only imitated by Linux's /dev/full")
-def test_a_full_disk_is_told_to_whoever_waits(tmp_path):
+def test_a_full_disk_is_reported_to_whoever_waits(tmp_path):
     async def run():
         writer = SpoolWriter(tmp_path)
         os.dup2(os.open("/dev/full", os.O_WRONLY), writer._file.fileno())

@@ -60,7 +60,7 @@ def world_server(bench: Bench, ranges: Ranges, name: str) -> Server[dict[str, An
         try:
             if params.name == "end_world":
                 await sessions.pop(world).close()
-                return _told({"worlds": len(sessions)})
+                return _make_result({"worlds": len(sessions)})
             return await _called(session, params.name, arguments)
         except (WorldFailure, RuntimeError, ValueError) as failure:
             return CallToolResult(content=[TextContent(type="text", text=str(failure))], is_error=True)
@@ -75,17 +75,17 @@ def _with_world(schema: dict[str, Any]) -> dict[str, Any]:
 
 async def _called(session: Session, name: str, arguments: dict[str, Any]) -> CallToolResult:
     if name == "reset_state":
-        return _told({"text": await session.reset(arguments.get("task"), arguments.get("seed"))})
+        return _make_result({"text": await session.reset(arguments.get("task"), arguments.get("seed"))})
     if name == "save_state":
-        return _told(session.state())
+        return _make_result(session.state())
     if session.task is None:
         await session.reset(0)
     if name == "get_score":
-        return _told(await session.scores())
+        return _make_result(await session.scores())
     acted = await session.call(ToolCall(name, arguments))
     assert acted.result is not None, "a call without a result"
     return result_of(acted.result)
 
 
-def _told(value: dict[str, Any]) -> CallToolResult:
+def _make_result(value: dict[str, Any]) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=json.dumps(value))], structured_content=value)

@@ -194,17 +194,17 @@ def _gpus_match(loaded: LoadedSpec) -> Iterator[Fault]:
             f"all vLLM lies on the policy's {actor.total}. Write {fix}, or colocate: actor_ref.",
         )
     if layout.ref not in (None, actor) and engine.colocate is not Colocate.NONE:
-        message = f"got {_said(layout.ref)}; with colocate: {engine.colocate} it shares the policy's {_said(actor)}. "
+        shared = f"with colocate: {engine.colocate} it shares the policy's {_show_gpus(actor)}"
+        message = f"got {_show_gpus(layout.ref)}; {shared}. "
         yield loaded.fault(("engine", "ref"), f"{message}Remove it, or write colocate: none.")
     shares = layout.all_share or engine.colocate is Colocate.TRAINED
     if layout.critic not in (None, actor) and shares:
-        message = (
-            f"got {_said(layout.critic)}; with colocate: {engine.colocate} it shares the policy's {_said(actor)}. "
-        )
+        shared = f"with colocate: {engine.colocate} it shares the policy's {_show_gpus(actor)}"
+        message = f"got {_show_gpus(layout.critic)}; {shared}. "
         yield loaded.fault(("engine", "critic"), f"{message}Remove it, or write colocate: none.")
     for name, gpus in (("ref", layout.ref), ("critic", layout.critic)):
         if gpus is not None and not layout.all_share and actor.total % gpus.total:
-            message = f"got {_said(gpus)}; OpenRLHF deals out equal parts, so that they must divide the policy's "
+            message = f"got {_show_gpus(gpus)}; OpenRLHF deals out equal parts, so that they must divide the policy's "
             yield loaded.fault(("engine", name), f"{message}{actor.total}. Write per_node: {actor.per_node}.")
 
 
@@ -356,7 +356,7 @@ def _output_is_one_place(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("engine", "output"), message)
 
 
-def _said(gpus: Gpus | None) -> str:
+def _show_gpus(gpus: Gpus | None) -> str:
     assert gpus is not None, "a model that is not there"
     return f"{gpus.nodes} x {gpus.per_node} GPUs"
 

@@ -38,7 +38,7 @@ def _means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
         else:
             mask_BT[row, 0] = True  # the one token of its stand-in, which counts where advantages are normalised
     asked = AdvantageInput(
-        rewards_B=torch.tensor(_told(records), dtype=torch.float32),
+        rewards_B=torch.tensor(_reported_rewards(records), dtype=torch.float32),
         group_B=torch.tensor([record.row for record in records]),
         action_mask_BT=mask_BT,
         reward_clip=train.reward_clip,
@@ -47,7 +47,7 @@ def _means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
     return [value if counted else None for value, counted in zip(means, in_loss, strict=True)]
 
 
-def _told(records: Sequence[Record]) -> list[float]:
+def _reported_rewards(records: Sequence[Record]) -> list[float]:
     """The rewards that OpenRLHF got."""
     rewards: defaultdict[int, list[float]] = defaultdict(list)
     for record in records:

@@ -88,7 +88,7 @@ class Ingest:
         self._lines += filter(None, map(parse_line, lines))
         for item in self._spool.read():
             if isinstance(item, Notice):
-                self._tell(item, self.step + 1)
+                self._emit_event(item, self.step + 1)
             else:
                 self._sort(item)
         self._tell_first_evaluation()
@@ -143,7 +143,7 @@ class Ingest:
         else:
             self._first_evaluation.append(record)
 
-    def _tell(self, event: RunEvent, step: int) -> None:
+    def _emit_event(self, event: RunEvent, step: int) -> None:
         if self._after < step <= self._until:
             self._emit(event)
 
@@ -153,17 +153,17 @@ class Ingest:
         self.step = line.step
         if not scored:
             text = f"step {line.step}: its trajectories are not in the spool, {self._folder}"
-            self._tell(Notice("warning", text, {"step": line.step}), line.step)
+            self._emit_event(Notice("warning", text, {"step": line.step}), line.step)
             return
         expected = self._spec.train.prompts_per_step * self._spec.rollout.num_generations
         num_final = sum(not record.again for record in records)
         if self._comes_late and num_final < expected and self._spec.train.dynamic_filtering is None:
             missing = f"{expected - num_final} of {expected} trajectories did not come from the nodes"
             text = f"step {line.step}: {missing}; they are in {self._attempt.spool} there"
-            self._tell(Notice("warning", text, {"step": line.step}), line.step)
+            self._emit_event(Notice("warning", text, {"step": line.step}), line.step)
         metrics = self._metrics(line.metrics, records)
         event = StepFinished(line.step, metrics, scored, mean_advantages(records, self._spec.train))
-        self._tell(event, line.step)
+        self._emit_event(event, line.step)
 
     def _metrics(self, told: Mapping[str, float], records: Sequence[Record]) -> dict[str, float]:
         no_reference = self._spec.train.kl.coef == 0  # OpenRLHF prints 0 then
