@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from uuid import uuid4
@@ -88,12 +89,14 @@ class FtrlEnv(EnvSpec):
     def static_complaints(self) -> list[str]:
         """Looks for source of every tool, and reads it; a row with nothing to solve has no score."""
         faults: Counter[str] = Counter()
+        complaint_on = cache(_complaint)  # rows share tools
         num_empty = 0
         for row in self._read():
             num_empty += not any((read_golds(row[UNSOLVED]) or {}).values())
             for document in row[TOOLS]:
                 name = _described(document).name
-                faults[_complaint(name, row[CODES].get(name))] += 1
+                source = row[CODES].get(name)
+                faults[complaint_on(name, source if isinstance(source, str) else None)] += 1
         del faults[""]
         found = [f"{CODES}: {complaint} ({number} rows)" for complaint, number in faults.most_common(5)]
         if num_empty:
@@ -135,9 +138,9 @@ def _described(document: Mapping[str, Any]) -> ToolDescription:
     return ToolDescription(function["name"], function.get("description") or "", schema)
 
 
-def _complaint(tool: str, source: Any) -> str:
+def _complaint(tool: str, source: str | None) -> str:
     """What keeps a tool's source from being run; empty where nothing does."""
-    if not isinstance(source, str):
+    if source is None:
         return f"the tool {tool!r} has no source"
     try:
         names = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
