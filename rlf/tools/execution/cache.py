@@ -36,6 +36,7 @@ class RunCache:
 
     def __init__(self) -> None:
         self._kept: dict[CacheKey, ToolResult] = {}
+        """As they answer again."""
         self._in_flight: dict[CacheKey, asyncio.Future[ToolResult]] = {}
 
     async def get(self, key: CacheKey, run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
@@ -45,7 +46,7 @@ class RunCache:
         """
         while True:
             if key in self._kept:
-                return _mark_cached(self._kept[key])
+                return self._kept[key]
             leader = self._in_flight.get(key)
             if leader is None:
                 return await self._run_first(key, run)
@@ -69,7 +70,7 @@ class RunCache:
     def _keep_result(self, key: CacheKey, result: ToolResult) -> None:
         if len(self._kept) >= MAX_RESULTS:
             del self._kept[next(iter(self._kept))]
-        self._kept[key] = result
+        self._kept[key] = _mark_cached(result)
 
 
 def _mark_cached(result: ToolResult) -> ToolResult:

@@ -65,7 +65,7 @@ class Group:
     async def step(self, steps: StepCount) -> int:
         """The step that the row is for, asked once: no later one is drawn while its group is incomplete."""
         self._step = self._step or asyncio.ensure_future(steps.step())
-        return await asyncio.shield(self._step)
+        return self._step.result() if self._step.done() else await asyncio.shield(self._step)
 
     async def over(self) -> None:
         """Returns when every sample has left."""
