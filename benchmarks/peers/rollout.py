@@ -4,13 +4,14 @@ Both play the same questions with the same tools, sampling settings and limits; 
 the medians are printed with their ratio. The baseline generates a whole left-padded batch until its last row stops,
 runs every tool call, and feeds the whole conversation again for the next turn, as simple loops do.
 
-    python benchmarks/rollout.py [--trajectories 128] [--rounds 5] [--tool-latency 0.0] [--cores 1]
+    python benchmarks/peers/rollout.py [--model runs/ID/model] [--trajectories 128] [--rounds 5] [--tool-latency 0.0]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from rlf.rollout.rollout import Rollout
 from rlf.spec.models import Schedule
 from rlf.training.harness import build_harness
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Played:
     """One collection."""
 
     wall_s: float
+    cpu_s: float
     num_sampled: int
     success: float
 
@@ -64,15 +66,20 @@ class SlowTools:
 async def play_rlf(harness, tools, sampler, rollouts):
     setting = harness.setting(sampler, harness.training)
     object.__setattr__(setting, "tools", tools)
-    started = time.perf_counter()
+    started, cpu_s = time.perf_counter(), time.process_time()
     scored = await collect(rollouts, setting, harness.reward, step=1)
     sampled = sum(item.trajectory.num_sampled for item in scored)
-    return Played(time.perf_counter() - started, sampled, sum(s.reward or 0 for s in scored) / len(scored))
+    return Played(
+        time.perf_counter() - started,
+        time.process_time() - cpu_s,
+        sampled,
+        sum(s.reward or 0 for s in scored) / len(scored),
+    )
 
 
 async def play_barrier(harness, tools, model, rollouts, pad_id):
     chat, limits = harness.chat, harness.limits
-    started = time.perf_counter()
+    started, cpu_s = time.perf_counter(), time.process_time()
     rows = [chat.prompt(r.task.messages, tools.descriptions) for r in rollouts]
     active, num_sampled, right = list(range(len(rows))), 0, 0
     for turn in range(limits.max_turns):
@@ -97,7 +104,7 @@ async def play_barrier(harness, tools, model, rollouts, pad_id):
                 active.append(i)
         if not active:
             break
-    return Played(time.perf_counter() - started, num_sampled, right / len(rollouts))
+    return Played(time.perf_counter() - started, time.process_time() - cpu_s, num_sampled, right / len(rollouts))
 
 
 def generate(model, rows, limits, chat, pad_id):
@@ -130,8 +137,9 @@ async def main(arguments):
     inputs = load_inputs(plan)
     tokenizer = load_tokenizer(inputs.model_path)
     harness = build_harness(plan.spec, tokenizer, lambda level, text: print(f"{level}: {text}"))
-    ours = load_model(inputs.model_path, dtype=torch.float32, device=torch.device("cpu"))
-    theirs = AutoModelForCausalLM.from_pretrained(inputs.model_path, attn_implementation="sdpa")
+    path = arguments.model or inputs.model_path
+    ours = load_model(path, dtype=torch.float32, device=torch.device("cpu"))
+    theirs = AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa")
     theirs.generation_config.max_length = None
     async with harness.opened():
         tools = SlowTools(harness.tools, arguments.tool_latency)
@@ -163,18 +171,17 @@ async def main(arguments):
 
 
 def report(played):
-    rates = {name: median(p.num_sampled / p.wall_s for p in runs) for name, runs in played.items()}
-    print(
-        f"{'':10} {'wall s':>8} {'sampled':>8} {'tokens/s':>9} {'success':>8}   medians of {len(played['rlf'])} rounds"
-    )
+    print(f"{'':8} {'wall s':>8} {'CPU s':>8} {'sampled':>8} {'success':>8}   medians of {len(played['rlf'])} rounds")
     for name, runs in played.items():
-        wall, sampled = median(p.wall_s for p in runs), median(p.num_sampled for p in runs)
-        print(f"{name:10} {wall:8.3f} {sampled:8.0f} {rates[name]:9.0f} {median(p.success for p in runs):8.3f}")
-    ratios = [
-        (a.num_sampled / a.wall_s) / (b.num_sampled / b.wall_s)
-        for a, b in zip(played["rlf"], played["barrier"], strict=True)
-    ]
-    print(f"tokens/s, rlf / barrier: {median(ratios):.2f} (least {min(ratios):.2f}, most {max(ratios):.2f})")
+        wall, cpu = median(p.wall_s for p in runs), median(p.cpu_s for p in runs)
+        sampled, success = median(p.num_sampled for p in runs), median(p.success for p in runs)
+        print(f"{name:8} {wall:8.3f} {cpu:8.3f} {sampled:8.0f} {success:8.3f}")
+    for name, cost in (("wall", lambda p: p.wall_s), ("CPU", lambda p: p.cpu_s)):
+        ratios = sorted(
+            (cost(b) / b.num_sampled) / (cost(a) / a.num_sampled)
+            for a, b in zip(played["rlf"], played["barrier"], strict=True)
+        )
+        print(f"barrier / rlf, {name} per token: median {median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}")
 
 
 if __name__ == "__main__":
@@ -182,5 +189,6 @@ if __name__ == "__main__":
     parser.add_argument("--trajectories", type=int, default=128, help="per round, a multiple of 8")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tool-latency", type=float, default=0.0, help="seconds added to each tool call")
-    parser.add_argument("--cores", type=int, default=1, help="threads of the baseline")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="threads of the baseline")
+    parser.add_argument("--model", help="a folder with trained weights; without: the untrained built-in model")
     asyncio.run(main(parser.parse_args()))
