@@ -46,6 +46,9 @@ class Local(Engine):
     share_prefixes: bool = True
     """Whether the update computes what trajectories of a micro-batch begin with in common once: a group's prompt, equal
     first turns. false: each trajectory by itself, with padding. Gradients are equal to 1e-6, not bit for bit."""
+    gradient_checkpointing: bool = False
+    """Whether the backward pass computes each layer again and holds its input alone: a third more work, for contexts of
+    many thousand tokens."""
 
     @property
     def num_threads(self) -> int:
@@ -61,14 +64,27 @@ class Local(Engine):
         if shape is None:
             return EngineReport()
         on_gpu = gpu_bytes is not None or self.device == "cuda"
-        memory = estimate_memory(spec, shape, on_gpu=on_gpu, num_eval_rows=num_eval_rows, threads=self.num_threads)
+        memory = estimate_memory(
+            spec,
+            shape,
+            on_gpu=on_gpu,
+            num_eval_rows=num_eval_rows,
+            threads=self.num_threads,
+            gradient_checkpointing=self.gradient_checkpointing,
+        )
         return EngineReport(memory)
 
     def open(self, opening: Opening) -> EngineRun:
         """A run in this process."""
         from rlf.engines.local.engine import LocalEngine
 
-        return LocalEngine(opening, device=self.device, threads=self.num_threads, share_prefixes=self.share_prefixes)
+        return LocalEngine(
+            opening,
+            device=self.device,
+            threads=self.num_threads,
+            share_prefixes=self.share_prefixes,
+            gradient_checkpointing=self.gradient_checkpointing,
+        )
 
     def load_host(self, path: str, settings: HostSettings = SERVED) -> tuple[Host, PreTrainedTokenizerBase]:
         """On the GPU if there is one."""

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
+from torch.utils.checkpoint import checkpoint
 
 from rlf.engines.local.cache import KVCache, round_up
 from rlf.engines.local.prefixes import PrefixTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 ATTENTION = "rlf"
 
@@ -142,13 +143,39 @@ _current = threading.local()
 
 
 @contextmanager
-def using(layout: RaggedLayout | PrefixTree) -> Iterator[None]:
+def using(layout: RaggedLayout | PrefixTree | None) -> Iterator[None]:
     """Makes this thread's forward passes follow `layout`: transformers' attention interface passes no state of ours."""
-    before, _current.layout = getattr(_current, "layout", None), layout
+    before, _current.layout = _layout(), layout
     try:
         yield
     finally:
         _current.layout = before
+
+
+def _layout() -> RaggedLayout | PrefixTree | None:
+    return getattr(_current, "layout", None)
+
+
+def checkpoint_layers(model: torch.nn.Module) -> None:
+    """Keeps of each layer its input alone for the backward pass, which computes the layer again."""
+    layer: Any
+    for layer in model.modules():
+        if hasattr(layer, "gradient_checkpointing") and hasattr(layer, "self_attn"):
+            layer.gradient_checkpointing = layer.training = True
+            layer._gradient_checkpointing_func = _recompute
+
+
+def _recompute(layer: Callable[..., Any], *inputs: Any) -> Any:
+    """The layer now, and again in the backward pass, which may run on another thread, under the layout of now."""
+    if not torch.is_grad_enabled():
+        return layer(*inputs)
+    layout = _layout()
+
+    def compute(*inputs: Any) -> Any:
+        with using(layout):
+            return layer(*inputs)
+
+    return checkpoint(compute, *inputs, use_reentrant=False, preserve_rng_state=False)
 
 
 def ragged_attention(
@@ -171,7 +198,7 @@ def ragged_attention(
         [B, N, H, D], None.
     """
     gqa = query.shape[1] != key.shape[1]
-    layout: RaggedLayout | PrefixTree | None = getattr(_current, "layout", None)
+    layout = _layout()
     if isinstance(layout, PrefixTree):
         return layout.attend(query, key, value, scale=scaling, gqa=gqa), None
     if layout is None:

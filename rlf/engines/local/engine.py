@@ -14,6 +14,7 @@ from rlf.chat.format import ChatFormat
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.seeds import derive_seed
 from rlf.engines.engine import Opening, Start
+from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.checkpoint import publish_folder
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
@@ -31,7 +32,13 @@ class LocalEngine:
     """One run, from the model's loading to its last checkpoint."""
 
     def __init__(
-        self, opening: Opening, *, device: Literal["auto", "cpu", "cuda"], threads: int, share_prefixes: bool
+        self,
+        opening: Opening,
+        *,
+        device: Literal["auto", "cpu", "cuda"],
+        threads: int,
+        share_prefixes: bool,
+        gradient_checkpointing: bool,
     ) -> None:
         """Loads the model and builds every part; nothing is written yet.
 
@@ -39,6 +46,7 @@ class LocalEngine:
             device: `auto` takes a GPU when there is one.
             threads: CPU cores that the update uses.
             share_prefixes: whether the update computes what trajectories begin with in common once.
+            gradient_checkpointing: whether the backward pass computes layers again, to hold less of them.
         """
         spec, inputs, emit = opening.plan.spec, opening.inputs, opening.emit
         self._folder = opening.folder
@@ -52,6 +60,8 @@ class LocalEngine:
             spec, self._tokenizer, lambda level, text: emit(Notice(level, text, {})), opening.traffic
         )
         model = self._load(inputs.model_path, spec.model, spec.seed, frozen=False)
+        if gradient_checkpointing:
+            checkpoint_layers(model.full)
         penalised = spec.train.kl.coef > 0
         updater = Updater(
             model,

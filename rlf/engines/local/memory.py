@@ -18,19 +18,32 @@ _CHUNK_NUMEL = 1 << 24
 """Elements of the logits that are turned to float32 at once (`rlf.algo.logprobs`)."""
 
 
-def estimate_memory(spec: RunSpec, shape: ModelShape, *, on_gpu: bool, num_eval_rows: int, threads: int) -> Memory:
+def estimate_memory(
+    spec: RunSpec,
+    shape: ModelShape,
+    *,
+    on_gpu: bool,
+    num_eval_rows: int,
+    threads: int,
+    gradient_checkpointing: bool = False,
+) -> Memory:
     """The parts of the local engine's memory.
 
     Args:
         on_gpu: whether model and batches are on a GPU; else the process itself counts too.
         num_eval_rows: questions of the evaluation set.
         threads: cores that share the update on a CPU.
+        gradient_checkpointing: whether of all layers but one only the inputs are held.
     """
     size = _Sizes.of(spec, shape, on_gpu=on_gpu, threads=1 if on_gpu else threads)
     parts = [] if on_gpu else [Part("process", "Python, torch, transformers, measured", "", PROCESS_BYTES)]
     parts += _weights(spec, shape, size)
     parts += _training(shape, size)
-    parts += [_activations(spec, shape, size), _logits(spec, shape, size), _cache(spec, shape, size, num_eval_rows)]
+    parts += [
+        _activations(spec, shape, size, whole_layers=1 if gradient_checkpointing else shape.num_layers),
+        _logits(spec, shape, size),
+        _cache(spec, shape, size, num_eval_rows),
+    ]
     return Memory("gpu" if on_gpu else "cpu", tuple(parts))
 
 
@@ -101,16 +114,17 @@ def micro_batch_tokens(spec: RunSpec) -> int:
     return min(max(train.micro_batch_tokens, longest), mini_batch)
 
 
-def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Part:
+def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes, whole_layers: int) -> Part:
     """What one layer keeps of a token for the backward pass: inputs of norms, projections, attention and MLP."""
     tokens = micro_batch_tokens(spec)
-    values = shape.num_layers * shape.values_per_layer + 5 * shape.hidden_size
+    inputs = 5 + shape.num_layers - whole_layers
+    values = whole_layers * shape.values_per_layer + inputs * shape.hidden_size
     models = f"{size.num_models} x " if size.num_models > 1 else ""
     layer = (
         f"6 x {shape.hidden_size:,} + 5 x {shape.query_size:,} + 4 x {shape.kv_size:,} + "
         f"4 x {shape.intermediate_size:,}"
     )
-    each = f"({shape.num_layers} x ({layer}) + 5 x {shape.hidden_size:,})"
+    each = f"({whole_layers} x ({layer}) + {inputs} x {shape.hidden_size:,})"
     numbers = f"{models}{size.threads} x {tokens:,} x {each} x {size.compute_bytes}"
     return Part(
         "activations",

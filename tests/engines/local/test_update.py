@@ -10,6 +10,7 @@ from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.mt_grpo import MtGrpo
 from rlf.algo.loss_config import OffPolicyCorrection, PolicyLossConfig
+from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater
 from rlf.spec.models import KlSpec, TrainSpec
@@ -83,6 +84,23 @@ def test_sharing_prefixes_leaves_gradients_and_metrics_as_they_are(tmp_path, key
         results.append((mean_gradients(updater), metrics))
     assert torch.allclose(results[0][0], results[1][0], atol=1e-7, rtol=1e-5)
     assert results[0][1] == pytest.approx(results[1][1], abs=1e-6)
+
+
+@pytest.mark.parametrize("share_prefixes", [True, False])
+@pytest.mark.parametrize("workers", [None, 2])
+def test_checkpointed_layers_give_the_very_same_update(tmp_path, share_prefixes, workers):
+    results = []
+    for checkpointed in (False, True):
+        model = load_model(
+            str(save_random_model(tmp_path / str(checkpointed))), dtype=torch.float32, device=torch.device("cpu")
+        )
+        if checkpointed:
+            checkpoint_layers(model.full)
+        pool = workers and ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        updater = new_updater(model, share_prefixes=share_prefixes, workers=pool, micro_batch_tokens=40)
+        metrics = updater.update(batch_of(), 1).metrics
+        results.append((weights(model).tolist(), metrics))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("level", [None, "token", "seq"])
