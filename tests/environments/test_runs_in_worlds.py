@@ -71,6 +71,38 @@ def test_a_run_in_a_world_is_trained_on_its_scores_and_recorded_with_them(projec
     assert {each.trajectory.stop for each in scored} <= {*StopReason}
 
 
+def test_a_run_on_rows_that_bring_their_own_tools_is_scored_by_what_their_source_finds(project):
+    description, text = "Find passages about a person, a town, a river or a company.", {"type": "string"}
+    parameters = {"type": "object", "properties": {"query": text}, "required": ["query"]}
+    document = {
+        "type": "function",
+        "function": {"name": "search", "description": description, "parameters": parameters},
+    }
+    rows = [
+        {
+            "question": f"Where is town {number}?",
+            "answer": f"Orla {number}",
+            "kind": "one",
+            "tools": json.dumps([document]),
+            "codes": json.dumps({"search": f"def search(query):\n    return ['Orla {number}']"}),
+            "unsolved_set": json.dumps({"search": [f"Orla {number}"]}),
+        }
+        for number in range(4)
+    ]
+    (project / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = "data: {train: {path: train.jsonl, tools: tools}, eval: {path: train.jsonl, tools: tools}}"
+    keys = {"env:": "env: {kind: ftrl, rows: [train.jsonl]}", "data:": data}
+    keys |= {"rewards:": "rewards: [{kind: env, name: solved, score: solved}]"}
+    keys |= {"train:": "train: {algorithm: grpo, steps: 1, prompts_per_step: 4}"}
+    lines = [next((new for key, new in keys.items() if line.startswith(key)), line) for line in SPEC.splitlines()]
+    (project / "spec.yaml").write_text("\n".join(lines))
+    scored = rlf.run(project / "spec.yaml").scored(step=1)
+    assert len(scored) == 8 and all(each.trajectory.scorable for each in scored)
+    solved = [each.trajectory.world.scores["solved"] for each in scored]
+    assert solved == [float(any(c.result.outcome == "ok" for c in each.trajectory.calls)) for each in scored]
+    assert set(solved) == {0.0, 1.0}
+
+
 def faults_of(project, changed):
     (project / "spec.yaml").write_text(changed)
     return "\n".join(map(str, rlf.check(project / "spec.yaml").faults))
