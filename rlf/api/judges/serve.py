@@ -100,7 +100,9 @@ def _make_worker(serve: Serve, number: int, host: str, port: int, certificate: C
     return Worker(serve.model, host, port, command, start_s=serve.start_s, certificate=shown, **environment)
 
 
-def _make_command(serve: Serve, host: str, port: int, num_gpus: int, certificate: Certificate | None) -> list[str]:
+def _make_command(
+    serve: Serve, host: str, port: int, num_gpus: int, certificate: Certificate | None = None
+) -> list[str]:
     """vLLM's own server where it is installed; a builtin model is too small for it."""
     path = model_location(serve.model)
     if path != serve.model or not has_vllm():
