@@ -21,6 +21,8 @@ SPECS = [(page, block["name"]) for page, block in BLOCKS if (block["name"] or ""
 COMMANDS = [
     (page, line) for page, block in BLOCKS if block["language"] == "console" for line in block["text"].splitlines()
 ]
+GUIDES = [ROOT / "docs/commands.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+SHELL = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # They check and test for real; other commands are only parsed.
 RUN = ("rlf tools test tool_specs/stock.yaml", 'rlf tools test specs/shop.yaml --call price \'{"article": "lamp"}\'')
 
@@ -53,6 +55,23 @@ def test_a_spec_has_no_faults(case, tmp_path, monkeypatch):
 def test_a_command_is_one_of_rlf(case):
     program, *words = shlex.split(case[1])
     assert program == "rlf"
+    parse_command(words)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_the_commands_of_a_guide_are_commands_of_rlf(page):
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.strip() for block in SHELL.findall(text) for line in block.splitlines()]
+    lines += [line.strip() for line in text.splitlines() if line.startswith("    rlf ")]
+    for line in lines:
+        if line.startswith("rlf "):
+            words = shlex.split(line, comments=True)[1:]
+            end = next((place for place, word in enumerate(words) if word in ("|", ">", "&", "&&", ";")), None)
+            parse_command([word.strip("[]") for word in words[:end] if word != "..."])
+
+
+def parse_command(words: list[str]) -> None:
+    """Parses the words behind `rlf`; raises click's UsageError for what is no command, option or argument."""
     command = typer.main.get_command(app)
     context = command.make_context("rlf", words)
     while hasattr(command, "resolve_command"):
