@@ -120,7 +120,7 @@ def _add_worlds(area: Area, site: Site) -> None:
         task: Annotated[int, Body(ge=0)] = 0,
         actions: Annotated[list[str | dict[str, Any]], Body(max_length=200)] = [],  # noqa: B006
     ) -> Any:
-        """The world of a spec after some actions, which are words or calls; it begins anew for each look."""
+        """The world of a spec after some actions, which are words or calls; it begins again for each request."""
         site.files.path(spec)
         return site.fresh.call("play_world", spec=spec, number=task, actions=actions, deadline_s=_TRIAL_S)
 
