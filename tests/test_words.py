@@ -52,6 +52,7 @@ QUOTED = (
     "Tell me the {c} of {k}.",
     "much give tell me find",
     "Look Get Tell Halve",
+    "read look tell ask",
 )
 
 

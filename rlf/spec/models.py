@@ -167,7 +167,7 @@ class RolloutSpec(Section):
     prefix_rows: bool = False
     """Ablation: trains on single turns, as FTRL does (ACL 2026). The policy plays each task once; from one of the
     states that this went through, drawn evenly, the group plays one turn more, and that turn alone is trained on. A
-    later pass over the training set draws its states anew."""
+    later pass over the training set draws its states again."""
 
     @property
     def has_stragglers(self) -> bool:

@@ -58,7 +58,7 @@ POLICY: dict[Habit, float] = {Habit.INSIDE: 0.25, Habit.ANYWHERE: 0.75}
 
 
 def read_wording() -> Wording:
-    """Plays the game until it has said all that it says of a wrong guess."""
+    """Plays the game until it has shown all that it shows of a wrong guess."""
     for seed in range(100):
         game = import_module("textarena").make(f"{GAME}-raw")
         random.seed(seed)
