@@ -44,8 +44,8 @@ REFUSED = {
     "data.max_samples": "rlf writes as many rows as there are to draw. Write train.steps",
     "eval.split": "rlf writes the dataset. Write data.eval.split",
     "rollout.max_new_tokens": "the agent bounds each turn itself. Write rollout.max_new_tokens",
-    "rollout.vllm_generate_batch_size": "OpenRLHF reports to no agent which step takes a group that was sampled ahead, so "
-    "that its trajectories could be recorded for none. Write train.prompts_per_step, or mode: async with a queue_size",
+    "rollout.vllm_generate_batch_size": "OpenRLHF reports to no agent which step takes a group sampled ahead, so "
+    "its trajectories could be recorded for none. Write train.prompts_per_step, or mode: async with a queue_size",
     "local_rank": "Ray sets it for each process",
 }
 """Options that have no key here on purpose, with the reason and what to write instead."""
