@@ -12,22 +12,22 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError
+from rlf.core.forking import LENGTH, MAX_ORDER_BYTES
 from rlf.core.redact import Redactor
 from rlf.environments.instances import StandIn, read_answer
-from rlf.environments.workers.class_processes import MAX_ORDER_BYTES
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.python.processes import MAX_REPLY_BYTES, relay_output
-from rlf.tools.python.worker import LENGTH
 from rlf.types import Outcome, ToolCall
 
 logger = logging.getLogger(__name__)
 
+_COMMAND = (sys.executable, "-u", "-m", "rlf.environments.workers.class_processes")
 _START_S = 60.0
 """Imports of large packages on a busy machine take their time."""
 _ORDER_S = 20.0
@@ -47,6 +47,8 @@ class ClassProcesses:
         *,
         memory_mb: int | None = None,
         imports: tuple[str, ...] = (),
+        command: Sequence[str] = _COMMAND,
+        start_s: float = _START_S,
     ) -> None:
         """Takes the class; nothing is started yet.
 
@@ -54,7 +56,10 @@ class ClassProcesses:
             args: what instances are made with, by name.
             memory_mb: what each process may take beside the imports, in MiB; None: as much as there is.
             imports: modules and files that are imported once, for all.
+            command: what starts the process that forks, by `rlf.core.forking.serve_forks`.
+            start_s: how long that may take to load the class.
         """
+        self._command, self._start_s = command, start_s
         self._callable, self._made_by = callable_name, made_by
         self._start = {
             "path": sys.path,
@@ -126,13 +131,13 @@ class ClassProcesses:
         if ended is not None:
             logger.warning("%s: the process that worlds are forked from ended; it is started again", self._callable)
             await ended.close()
-        server = _Server()
+        server = _Server(self._command)
         try:
-            await asyncio.wait_for(server.start(self._start), _START_S)
+            await asyncio.wait_for(server.start(self._start), self._start_s)
         except BaseException as fault:
             await server.close()
             if isinstance(fault, TimeoutError):
-                raise RlfError(f"{self._callable}: no process imported it within {_START_S:g} s.") from fault
+                raise RlfError(f"{self._callable}: no process imported it within {self._start_s:g} s.") from fault
             raise
         return server
 
@@ -145,13 +150,12 @@ def _find_result(starting: asyncio.Task[_Server]) -> _Server | None:
 class _Server:
     """The process that imported the class, and the socket that takes orders."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._orders.setblocking(False)
         with theirs:
-            module = "rlf.environments.workers.class_processes"
             self._popen = subprocess.Popen(
-                [sys.executable, "-u", "-m", module, str(theirs.fileno()), str(os.getpid())],
+                [*command, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -126,7 +126,7 @@ def test_forks_that_nobody_waits_for_any_more_harm_no_world_and_leave_no_process
     async def go():
         async with ClassProcesses(f"{__name__}:Harmful", Harmful, {}) as place:
             kept = await place.make()
-            server = kept._process._server
+            server = kept.home._server
             async with server._turn:
                 given_up = [asyncio.create_task(place.make()) for _ in range(3)]
                 await asyncio.sleep(0.05)

@@ -6,9 +6,10 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -17,21 +18,24 @@ from pydantic_core import PydanticCustomError
 from rlf.core import RlfError
 from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_json, hash_path
+from rlf.environments.instances import ClassMaker
 from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.processes import ClassProcesses
 from rlf.environments.workers import verifiers_tasks
-from rlf.environments.world import Step, World
-from rlf.types import Task
+from rlf.types import ToolDescription
 
 _LOOK_S = 120.0
-_MAX_LINE_BYTES = 16_000_000
+_TOOLS: dict[tuple[str, ...], Sequence[ToolDescription]] = {}
+"""Tools by the command that printed them: loading the package takes many seconds."""
 
 
 class VerifiersEnv(EnvSpec):
-    """Tasks and rewards of a taskset: its prompt, the model's answer, and the scores of its `@vf.reward` functions.
+    """A taskset: its prompts, the tools of its toolsets, and the scores of its `@vf.reward` functions.
 
-    The taskset runs in a process of its own, by the Python that has verifiers. A row's column `index` picks the task,
-    else the world's seed does. Scores are each reward and metric by the name of its function, and `reward`, their
-    weighted sum. Toolsets are MCP servers; a taskset that has any is refused.
+    The taskset is loaded by the Python that has verifiers; each world is a process forked from it. It lives as in
+    verifiers: `setup`, the toolsets with the trace's state, `@vf.stop` of a trace after a call, `finalize`, scoring. A
+    row's column `index` picks the task, else the world's seed does. Tools have verifiers' names (`TOOLSET_TOOL`).
+    Scores are each reward and metric by the name of its function, and `reward`, their weighted sum.
     """
 
     FILES: ClassVar[tuple[str, ...]] = ("file",)
@@ -59,27 +63,41 @@ class VerifiersEnv(EnvSpec):
         return True
 
     @property
-    def command(self) -> list[str]:
-        """What starts the taskset's process."""
-        return [
-            self.python or sys.executable,
-            verifiers_tasks.__file__,
-            self.file or self.package or "",
-            json.dumps(dict(self.args)),
-        ]
+    def _taskset(self) -> str:
+        return self.file or self.package or ""
+
+    @property
+    def _command(self) -> list[str]:
+        """What starts a process that imports the taskset."""
+        return [self.python or sys.executable, "-u", verifiers_tasks.__file__]
+
+    @property
+    def _describe_command(self) -> tuple[str, ...]:
+        return (*self._command, "describe", self._taskset, json.dumps(dict(self.args)))
+
+    def describe_tools(self) -> Sequence[ToolDescription]:
+        """Those of the taskset's first task, as they were last looked at. Raises RlfError where it cannot be set up."""
+        if self._describe_command not in _TOOLS and (complaints := self.complaints()):
+            raise RlfError(f"env: {complaints[0]}")
+        return _TOOLS[self._describe_command]
 
     def complaints(self) -> list[str]:
-        """Loads the taskset once."""
-        about_to_run(f"start {self.command[0]} with the taskset {self.file or self.package}")
-        asked = json.dumps({"do": "describe"}) + "\n"
+        """Loads the taskset once, and sets its first task up."""
+        command = self._describe_command
+        about_to_run(f"start {command[0]} with the taskset {self._taskset}")
         try:
-            done = subprocess.run(self.command, input=asked, capture_output=True, text=True, timeout=_LOOK_S)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S)
             found = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError) as fault:
-            return [f"python: {self.command[0]} cannot be run: {fault}"]
+            return [f"python: {command[0]} cannot be run: {fault}"]
         except ValueError:
             return [f"the taskset's process printed nothing: {done.stderr[-300:].strip()}"]
-        return [f"the taskset cannot be loaded: {found['error']}"] if "error" in found else []
+        if "error" in found:
+            return [found["error"]]
+        _TOOLS[command] = [
+            ToolDescription(one["name"], one["description"], one["input_schema"]) for one in found["tools"]
+        ]
+        return []
 
     def source_hash(self) -> str:
         """Covers the file, or the package's name."""
@@ -88,87 +106,10 @@ class VerifiersEnv(EnvSpec):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:
-        """Starts the process, which all worlds share, and loads the taskset. Raises RlfError."""
-        maker = _Maker(self.command)
-        try:
-            try:
-                await maker.ask({"do": "describe"})
-            except (OSError, RuntimeError) as fault:
-                raise RlfError(f"env: the taskset cannot be loaded: {fault}") from fault
-            yield maker
-        finally:
-            await maker.close()
-
-
-class _Maker:
-    """The taskset's process; one that was interrupted in an answer is started again."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._command = command
-        self._lock = asyncio.Lock()
-        """One request is answered at a time, so that answers are not mixed up."""
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def make(self) -> World:
-        """A world of the taskset."""
-        return _VerifiersWorld(self)
-
-    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request. Raises RuntimeError."""
-        async with self._lock:
-            process = self._process = self._process or await self._started()
-            assert process.stdin is not None and process.stdout is not None, "a process without pipes"
-            line = b""
-            try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                await process.stdin.drain()
-                line = await process.stdout.readline()
-            finally:
-                if not line:
-                    await self.close()
-        if not line:
-            raise RuntimeError("the taskset's process ended")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer
-
-    async def _started(self) -> asyncio.subprocess.Process:
-        pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        return await asyncio.create_subprocess_exec(
-            *self._command, stdin=pipe, stdout=pipe, stderr=none, limit=_MAX_LINE_BYTES
-        )
-
-    async def close(self) -> None:
-        """Ends the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-
-
-class _VerifiersWorld(World):
-    """One task of the taskset."""
-
-    ends_when_cancelled = True
-
-    def __init__(self, maker: _Maker) -> None:
-        self._maker = maker
-        self._index = 0
-        self._messages: list[dict[str, str]] = []
-
-    async def reset(self, task: Task, seed: int) -> str | None:
-        self._index = int(task.columns.get("index", seed))
-        prompt: str = (await self._maker.ask({"do": "task", "index": self._index}))["prompt"]
-        self._messages = [{"role": "user", "content": prompt}]
-        return prompt or None
-
-    async def reply(self, text: str) -> Step:
-        self._messages.append({"role": "assistant", "content": text})
-        return Step(None, done=True)
-
-    async def score(self) -> Mapping[str, float]:
-        asked = {"do": "score", "index": self._index, "messages": self._messages}
-        scores: dict[str, float] = (await self._maker.ask(asked))["scores"]
-        return scores
+        """Starts the process that loads the taskset, which those of its worlds are forked from. Raises RlfError."""
+        tools = await asyncio.to_thread(lambda: [tool.name for tool in self.tools])
+        made_by = verifiers_tasks.TasksetWorld
+        with TemporaryDirectory(prefix="rlf-verifiers-") as folder:
+            args = {"args": dict(self.args), "tools": tools, "folder": folder}
+            async with ClassProcesses(self._taskset, made_by, args, command=self._command, start_s=_LOOK_S) as place:
+                yield ClassMaker(place)

@@ -1,108 +1,36 @@
 """The other end of `isolation: process`: a process that imports a world's class once, and forks for each instance.
 
-What to import comes over stdin. Orders come over a socket, each answered: to fork a process that serves the socket
-that is passed along, and to kill one. A forked process makes an instance and runs its methods, one request after the
-other. Messages between processes are pickled, with their length before them: they trust each other as a thread of the
-same program would be trusted.
+A forked process makes an instance and runs its methods, one request after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
-import json
-import os
 import pickle
 import resource
-import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from io import BufferedRWPair
 from pathlib import Path
 from types import MethodType
 from typing import Any
 
-from rlf.core import RlfError
 from rlf.core.callables import load_callable, load_module
+from rlf.core.forking import LENGTH, Serve, serve_forks
 from rlf.environments.classes import DONE, REFUSALS, REWARD
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.python.arguments import ArgumentAdapter
-from rlf.tools.python.worker import LENGTH, die_with
-
-MAX_ORDER_BYTES = 8192
-_MAX_FAULT_CHARS = 1000
 
 
-def main() -> None:
-    """Takes orders from the socket whose descriptor is the first argument until it is closed."""
-    die_with(int(sys.argv[2]))
-    start = pickle.load(sys.stdin.buffer)
-    with socket.socket(fileno=int(sys.argv[1])) as orders:
-        sys.path[:] = start["path"]
-        try:
-            made_by = load_callable(start["callable"])
-            for place in start["imports"]:
-                load_module(place)
-        except RlfError as fault:
-            orders.send(json.dumps({"id": 0, "failed": str(fault)[:_MAX_FAULT_CHARS]}).encode())
-            return
-        gc.freeze()
-        orders.send(json.dumps({"id": 0}).encode())
-        _take_orders(orders, lambda channel: _Served(made_by, start["args"], start["memory_mb"]).serve(channel))
-
-
-def _take_orders(orders: socket.socket, serve: Callable[[socket.socket], None]) -> None:
-    pids: dict[int, int] = {}
-    while True:
-        packet, channels, _, _ = socket.recv_fds(orders, MAX_ORDER_BYTES, 1)
-        if not packet:
-            return
-        order = json.loads(packet)
-        if order["do"] == "fork":
-            answer = _fork(orders, channels[0], order["id"], pids, serve)
-        else:
-            answer = {"status": _end(pids.pop(order["id"]))}
-        orders.send(json.dumps({"id": order["id"], **answer}).encode())
-
-
-def _fork(
-    orders: socket.socket, channel: int, number: int, pids: dict[int, int], serve: Callable[[socket.socket], None]
-) -> dict[str, Any]:
-    parent = os.getpid()
-    try:
-        pid = os.fork()
-    except OSError as fault:
-        return {"failed": describe(fault)}
-    finally:
-        if os.getpid() == parent:
-            os.close(channel)
-    if pid == 0:
-        code = 1
-        try:
-            os.setpgid(0, 0)
-            die_with(parent)
-            orders.close()
-            serve(socket.socket(fileno=channel))
-            code = 0
-        except BaseException:  # noqa: BLE001 - nothing of the server's may run in the fork
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    with suppress(OSError):  # it has done so itself
-        os.setpgid(pid, pid)
-    pids[number] = pid
-    return {}
-
-
-def _end(pid: int) -> int:
-    """Kills a process and what it started; how it ended, as wait(2) gives it."""
-    with suppress(ProcessLookupError, PermissionError):  # a process that ended by itself keeps its status
-        os.killpg(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1]
+def _load_class(start: dict[str, Any]) -> Serve:
+    """Imports the class and what else is imported once. Raises RlfError."""
+    sys.path[:] = start["path"]
+    made_by = load_callable(start["callable"])
+    for place in start["imports"]:
+        load_module(place)
+    return lambda channel: _Served(made_by, start["args"], start["memory_mb"]).serve(channel)
 
 
 class _Served:
@@ -172,4 +100,4 @@ def _receive(connection: BufferedRWPair) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    serve_forks(_load_class)

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from rlf.core import RlfError
+from rlf.core.forking import LENGTH
 from rlf.core.redact import Redactor
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.process_state import Leftover
-from rlf.tools.python.worker import LENGTH
 from rlf.types import Image, Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)

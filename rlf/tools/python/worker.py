@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ctypes
 import inspect
 import json
-import os
-import signal
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from io import BufferedRWPair
@@ -22,14 +18,12 @@ from typing import Any
 
 from rlf.core import RlfError
 from rlf.core.callables import load_callable
+from rlf.core.forking import LENGTH, die_with
 from rlf.tools.failure import ToolFailure, describe, outcome_of_fault
 from rlf.tools.python.arguments import adapt
 from rlf.tools.python.process_state import ProcessState
 from rlf.tools.results import to_output
 from rlf.types import Outcome
-
-LENGTH = struct.Struct(">Q")
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -64,14 +58,6 @@ def _answer_call(function: Callable[..., Any], arguments: dict[str, Any]) -> dic
     except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
         return {"outcome": outcome_of_fault(fault), "text": describe(fault)}
     return {"outcome": Outcome.TOOL_ERROR if output.is_error else Outcome.OK, **reply}
-
-
-def die_with(parent: int) -> None:
-    """Ends this process when the one that started it ends, also while the tool computes. Linux alone can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before this could be said
-            os._exit(1)
 
 
 def receive(connection: BufferedRWPair) -> Any:

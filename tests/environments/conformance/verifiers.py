@@ -22,7 +22,6 @@ def taskset():
         breaks=["BREAK"],
         says="the atlas is torn",
         task=Task("t", (Message("user", "Answer."),), columns={"index": 1}),
-        shares_fate=True,
         is_costly=True,
     )
 
