@@ -25,6 +25,7 @@ from rlf.tools.failure import shorten
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
 from rlf.types.tool import Outcome, ToolResult
 from rlf.types.trajectory import CallRecord
+from rlf.types.world import WorldRecord
 
 _NOT_COVERED = (
     "NCCL, CUDA and the speed and memory of GPUs",
@@ -62,6 +63,8 @@ def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> Rehearsed:
     reach("end", "the job has ended by itself, and all its processes")
     tools = [tool.name for tool in plan.spec.shown_tools]
     reach("tools", "; ".join(_tool_words(name, events.calls[name]) for name in tools) or "the spec has none")
+    if plan.spec.env is not None:
+        reach("world", _world_words(events.worlds))
     reach("model saved", _changed(path=Path(model), saved=folder / "job" / "model"))
     shutil.rmtree(folder)
     return Rehearsed(tuple(changes), _NOT_COVERED if cpu.vllm else (*_NOT_COVERED, _SAMPLER))
@@ -74,6 +77,8 @@ class _Events:
         self._reach = reach
         self.calls: defaultdict[str, list[ToolResult]] = defaultdict(list)
         """What the calls of training trajectories came to, by tool."""
+        self.worlds: list[WorldRecord] = []
+        """The worlds of training trajectories."""
 
     def __call__(self, event: RunEvent) -> None:
         match event:
@@ -84,6 +89,7 @@ class _Events:
             case StepFinished():
                 for record in _calls(event):
                     self.calls[record.call.name].append(record.result)
+                self.worlds += [world for item in event.trajectories if (world := item.trajectory.world) is not None]
                 self._reach(f"step {event.step}", _step_words(event))
             case EvaluationFinished():
                 self._reach(f"evaluation after step {event.step}", _evaluation_words(event))
@@ -102,6 +108,16 @@ def _tool_words(name: str, results: Sequence[ToolResult]) -> str:
     failed = next((result.text for result in results if result.outcome is not Outcome.OK), None)
     why = "" if failed is None else f" ({shorten(' '.join(failed.split()), _MAX_ERROR_CHARS)})"
     return f"{name}: {_outcomes(results) or 'never called'}{why}"
+
+
+def _world_words(worlds: Sequence[WorldRecord]) -> str:
+    """What worlds came to: the range of each score, and how many failed in what."""
+    names = sorted({name for world in worlds for name in world.scores})
+    values = {name: [world.scores[name] for world in worlds if name in world.scores] for name in names}
+    scores = [f"{name} from {min(found):.3g} to {max(found):.3g}" for name, found in values.items()]
+    failed = Counter(str(world.failed) for world in worlds if world.failed is not None)
+    failures = [f"{number} failed in {phase}" for phase, number in sorted(failed.items())]
+    return "; ".join([f"{len(worlds)} of training trajectories", *scores, *failures])
 
 
 def _outcomes(results: Iterable[ToolResult]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
@@ -86,6 +86,10 @@ class ModelEnv(EnvSpec):
         said = self.model_dump(mode="json", include={"system", "greeting", "stop", "max_replies", "sampling"})
         models = [[endpoint.url, endpoint.model] for endpoint in self.endpoints]
         return hash_json([said, models, None if self.world is None else self.world.source_hash()])
+
+    def contained(self) -> Self:
+        """The world below where it cannot end this process."""
+        return self if self.world is None else self.model_copy(update={"world": self.world.contained()})
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:

@@ -30,6 +30,9 @@ from rlf.types import ToolDescription
 class Isolation(StrEnum):
     """Where the methods of a class run."""
 
+    AUTO = "auto"
+    """`thread`; where the engine plays in processes of a job, `process` for a class without `async def`, since a class
+    that ends its process would end the job."""
     THREAD = "thread"
     """`def` on a thread, `async def` on the loop. A hung thread is left behind, it cannot be killed."""
     INLINE = "inline"
@@ -58,7 +61,7 @@ class PythonEnv(EnvSpec):
     """What instances are made with, by name."""
     methods: tuple[str, ...] | None = None
     """Names of the methods that are tools; None: all public ones."""
-    isolation: Isolation = Isolation.THREAD
+    isolation: Isolation = Isolation.AUTO
     memory_mb: int | None = Field(None, ge=16)
     """Memory that an instance may take beside the imports, in MiB, with `isolation: process`; None: as much as there
     is."""
@@ -132,7 +135,7 @@ class PythonEnv(EnvSpec):
 
     def contained(self) -> Self:
         """A class of `def` methods in processes, unless the spec says where. An `async def` stays on the loop."""
-        if "isolation" in self.model_fields_set or self.callable.startswith("__main__:"):
+        if self.isolation is not Isolation.AUTO or self.callable.startswith("__main__:"):
             return self
         if asynchronous_methods(load_callable(self.callable)):
             return self
@@ -152,7 +155,7 @@ class PythonEnv(EnvSpec):
                 yield ClassMaker(ClassSandbox(sessions, self.callable, made_by, self.args))
             return
         threads = None
-        if self.isolation is Isolation.THREAD:
+        if self.isolation in (Isolation.AUTO, Isolation.THREAD):
             threads = ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)
         try:
             yield ClassMaker(OwnProcess(made_by, self.args, threads, self.tools))

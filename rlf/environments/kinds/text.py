@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from rlf.core.hashing import hash_json
 from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
@@ -31,9 +31,10 @@ class TextEnv(EnvSpec):
     """`package:id`, or `path/file.py:name` relative to the file that says so."""
     args: Mapping[str, Any] = {}
     """What games are made with, by name."""
-    isolation: Literal["thread", "process"] = "thread"
-    """`process`: each game in a process of its own. On threads games play one after the other, as each has Python's
-    shared random numbers for itself meanwhile, and a game that hangs holds up all of them."""
+    isolation: Literal["auto", "thread", "process"] = "auto"
+    """`process`: each game in a process of its own; `auto`: there where the engine plays in processes of a job, which
+    a game that ends its process would end, else on threads. On threads games play one after the other, as each has
+    Python's shared random numbers for itself meanwhile, and a game that hangs holds up all of them."""
 
     @property
     def speaks(self) -> bool:
@@ -69,6 +70,10 @@ class TextEnv(EnvSpec):
         package = self.make.partition(":")[0].partition(".")[0]
         installed = metadata.packages_distributions().get(package, ())
         return hash_json([self.make, dict(self.args), [f"{name} {metadata.version(name)}" for name in installed]])
+
+    def contained(self) -> Self:
+        """Games in processes, unless the spec says where."""
+        return self if self.isolation != "auto" else self.model_copy(update={"isolation": "process"})
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:

@@ -111,10 +111,11 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
         "posts": "2 ok",
         "notes": "2 ok",
     }
+    worlds = re.fullmatch(r"32 of training trajectories; heard from 0 to 1; (\d+) failed in score", words["world"])
     steps = [words["step 1"], words["step 2"]]
     assert all(step.startswith("16 trajectories, ") for step in steps)
-    assert sum(int(re.search(r"unscorable: (\d+)", step)[1]) for step in steps) == 6, (
-        "dies, killed and nowhere, each twice"
+    assert sum(int(re.search(r"unscorable: (\d+)", step)[1]) for step in steps) == 6 + int(worlds[1]), (
+        "dies, killed and nowhere, each twice, and every world that dies"
     )
 
     assert (Posts.num_calls, Posts.num_open) == (2, 0)

@@ -70,6 +70,24 @@ def killed(query: str) -> str:
     return query
 
 
+class Listener:
+    """A world that notes what is answered, and dies in its scoring for some tasks."""
+
+    def reset(self, seed: int) -> None:
+        self.is_mortal, self.heard = seed % 3 == 0, []
+
+    def reply(self, text: str) -> None:
+        self.heard.append(text)
+
+    def state(self) -> list[str]:
+        return self.heard
+
+    def score(self) -> dict[str, float]:
+        if self.is_mortal:
+            os._exit(9)
+        return {"heard": float(bool(self.heard))}
+
+
 def spread(trajectory: Trajectory) -> float:
     """A reward that differs wherever the tokens do, so that no group is without an advantage."""
     return zlib.crc32(repr(list(trajectory.tokens)).encode()) / 2**32
