@@ -69,7 +69,7 @@ _LATE = {"is_late": True}
 FAILED = "coalesce(success, 0.0) < 1.0"
 """Of a trajectory that did not succeed, or could not be scored; in these very words, so that its index serves."""
 CALL_FAILED = "outcome <> 'ok'"
-CALL_OF_AGENT = "inner IS NOT NULL"
+CALL_OF_AGENT = '"inner" IS NOT NULL'
 """Of a call in which an agent worked, with calls of its own."""
 
 

@@ -23,7 +23,7 @@ from rlf.algo.loss_masks import high_entropy
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, loss_denominator, policy_loss, value_loss
 from rlf.algo.schedule import lr_factor
 from rlf.core.seeds import derive_seed
-from rlf.engines.local.attention import using
+from rlf.engines.local.attention import ATTENTION, using
 from rlf.engines.local.critic import Critic
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.prefixes import PrefixTree, merge_prefixes, sort_by_tokens, split_rows
@@ -82,7 +82,13 @@ class Updater:
             workers: threads that share the micro-batches, each running on one core; the result is the same bit for
                 bit for any number of them. None: one micro-batch after the other, gradients summed in place.
             share_prefixes: whether what rows of a micro-batch begin with in common is computed once.
+
+        Raises:
+            ValueError: prefixes are to be shared, and the model has another attention than this engine's, which would
+                not see whose prefix a token is.
         """
+        if share_prefixes and model.config._attn_implementation != ATTENTION:
+            raise ValueError(f"prefixes are shared by the attention {ATTENTION!r} alone; load the model with it")
         self.model = model
         self.train = train
         self.temperature = temperature

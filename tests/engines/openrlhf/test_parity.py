@@ -9,8 +9,9 @@ from unittest import mock
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AttentionInterface, AutoModelForCausalLM
 
+from rlf.engines.local.attention import ATTENTION, ragged_attention
 from rlf.engines.local.model import split
 from rlf.engines.local.update import Updater
 from rlf.engines.openrlhf.compile.argv import argv
@@ -82,6 +83,9 @@ def test_the_local_engine_and_the_compiled_job_give_one_batch_the_same_update(ov
 
 def ours_of(spec, scored, models):
     """Advantages, policy loss and gradient of the local engine's update, in float64."""
+    AttentionInterface.register(ATTENTION, ragged_attention)
+    for model in models:
+        model.set_attn_implementation(ATTENTION)
     model, reference = (split(model, torch.float64) for model in models)
     reference = reference if spec.train.kl.coef else None
     updater = Updater(model, spec.train, temperature=spec.rollout.temperature, seed=0, reference=reference)

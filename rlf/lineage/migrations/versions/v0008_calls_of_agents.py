@@ -8,7 +8,7 @@ from alembic import op
 revision = "0008"
 down_revision = "0007"
 
-_INSIDE = sa.text("inner IS NOT NULL")
+_INSIDE = sa.text('"inner" IS NOT NULL')  # a keyword of PostgreSQL
 
 
 def upgrade() -> None:
