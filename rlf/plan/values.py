@@ -58,7 +58,7 @@ def planned_values(plan: Plan, loaded: LoadedSpec) -> list[PlannedValue]:
 
 def leaves(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a plan's spec by key, as `planned_values` has them."""
-    return {dotted(path): value for path, value in _list_leaves(values, ())}
+    return {dotted(path): value for path, value in _list_leaves(values, ()) if path}
 
 
 def differences(left: Sequence[PlannedValue], right: Sequence[PlannedValue]) -> list[Difference]:

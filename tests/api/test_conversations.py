@@ -118,7 +118,7 @@ def test_a_conversation_is_scored_and_kept_where_trace_shows_it(tmp_path):
     shown = CliRunner().invoke(app, ["trace", run_id, "0", "--phase", "chat", "--runs", str(runs)])
     assert shown.exit_code == 0 and "Lomtol" in shown.output
     again = CliRunner().invoke(app, ["eval", run_id, "--runs", str(runs)])
-    assert again.exit_code == 2 and "saved conversation" in again.output
+    assert again.exit_code == 2 and "saved chat" in again.output
 
 
 def test_a_system_message_begins_anew():
@@ -213,7 +213,7 @@ def test_images_go_by_their_paths_to_models_that_see(tmp_path):
     with a_server(seeing) as (url, _), talking(None, endpoint=endpoint_of(url, "big")) as (session, _, shown):
         trajectory = session.run(session.conversation.say("What is it?", [str(tmp_path / "pixel.png")]))
     assert trajectory.answer == "['image_url', 'text']" and isinstance(shown[-1], Said)
-    with talking("builtin:tiny") as (session, _, _shown), pytest.raises(RlfError, match="text alone"):
+    with talking("builtin:tiny") as (session, _, _shown), pytest.raises(RlfError, match="takes text only"):
         session.run(session.conversation.say("What is it?", [str(tmp_path / "pixel.png")]))
 
 

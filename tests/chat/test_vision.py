@@ -107,7 +107,7 @@ def test_a_template_of_text_alone_is_refused_for_prompts_and_shows_no_results(pr
 
 def test_a_format_of_bare_text_sees_nothing(processor):
     chat = FORMATS.get("code_fence")(processor.tokenizer, [])
-    with pytest.raises(RlfError, match="text alone"):
+    with pytest.raises(RlfError, match="takes no images"):
         chat.see(Vision(processor))
 
 

@@ -15,6 +15,7 @@ function refresh() {
 }
 
 function receive(message) {
+  if (message.kind === "lost") { connected(false); return; }
   last = Date.now();
   connected(true);
   if (message.kind === "alive") return;
@@ -46,6 +47,7 @@ function readStream() {
   };
   for (const name of ["run", "now", "alive"]) source.addEventListener(name, pass);
   source.onopen = () => pass({data: "{}", type: "open"});
+  source.onerror = () => pass({data: "{}", type: "lost"});  // the browser tries again by itself
   return source;
 }
 
@@ -53,8 +55,8 @@ async function hold() {
   if (!navigator.locks || !channel) return setInterval(refresh, POLL_MS);
   channel.onmessage = event => receive(event.data);
   await navigator.locks.request(CHANNEL, () => new Promise(() => {
-    readStream();
-    setInterval(() => channel.postMessage({kind: "alive"}), 1000);
+    const source = readStream();
+    setInterval(() => { if (source.readyState === EventSource.OPEN) channel.postMessage({kind: "alive"}); }, 1000);
   }));
 }
 
