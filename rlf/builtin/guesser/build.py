@@ -44,7 +44,7 @@ def build(folder: Path, seed: int = 0) -> None:
     train_on(trainer, lambda step: _rows(tokenizer, wording, f"skill:{seed}:{step}", {Habit.INSIDE: 1.0}), skills)
     _spoil(model, tokenizer, wording, policy, seed)
     cpu_s = round(time.process_time() - started)
-    save_checkpoint(model, tokenizer, folder)
+    save_checkpoint(model.bfloat16(), tokenizer, folder)
     card = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seed": seed,
