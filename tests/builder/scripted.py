@@ -43,9 +43,12 @@ class Model:
         self.requests = []
         self.num_drafts = 0
         self.dies_after = None
+        self.takes_schemas = True
 
     async def handle(self, request):
         body = await request.json()
+        if "response_format" in body and not self.takes_schemas:
+            return web.json_response({"error": {"message": "response_format: no grammar is followed"}}, status=400)
         self.requests.append(json.dumps(body["messages"]))
         if self.dies_after is not None and len(self.requests) > self.dies_after:
             return web.json_response({"error": {"message": "gone"}}, status=500)

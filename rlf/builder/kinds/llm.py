@@ -55,7 +55,7 @@ class LlmBuild(BuildKind):
     budget: BuildBudget = BuildBudget()
     sampling: SamplingSpec = SamplingSpec(temperature=0.7, max_tokens=4096)
     structured_output: bool = True
-    """Whether the server is given the JSON Schema of each answer; false for servers that refuse one."""
+    """Whether the server is given the JSON Schema of each answer; one that refuses it is asked again without."""
     concurrency: int = Field(8, ge=1)
     """Tasks that are made at once."""
     deadline_s: float = Field(600.0, gt=0, allow_inf_nan=False)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +22,8 @@ from rlf.data.template import Template, TemplateFault
 from rlf.endpoints import Completion, EndpointFailure, SamplingSpec, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.types import Outcome
+
+logger = logging.getLogger(__name__)
 
 PROMPTS = Path(__file__).parents[1] / "prompts"
 _FENCED = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n\s*```\s*$", re.DOTALL)
@@ -55,7 +59,7 @@ class Client:
 
         Args:
             budget: the most of `tokens` and `cost_usd` that new answers may cost.
-            structured: whether the server is given the answer's JSON Schema.
+            structured: whether the server is given the answer's JSON Schema, as long as it takes one.
         """
         self._pool, self._cache, self._model, self._sampling = pool, cache, model, sampling
         self._prompts, self._repairs, self._deadline_s = prompts, repairs, deadline_s
@@ -63,6 +67,7 @@ class Client:
         self._meter = Meter()
         self._locks: dict[str, asyncio.Lock] = {}
         self._counted: set[str] = set()
+        self._schemas_refused: set[str] = set()
 
     async def ask(
         self, stage: str, answer: type[M], values: Mapping[str, Any], check: Check[M] | None = None, *, draw: int = 0
@@ -133,11 +138,8 @@ class Client:
         temporary.replace(path)
 
     async def _asked(self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]) -> Completion:
-        form = json_schema_format(stage, answer.model_json_schema()) if self._structured else None
         try:
-            return await self._pool.chat(
-                messages, Caller(self._deadline_s, self._meter), sampling=self._sampling, response_format=form
-            )
+            return await self._chat(stage, answer, messages)
         except EndpointFailure as failure:
             if failure.outcome is Outcome.TOOL_ERROR:
                 said = " ".join(failure.text.split())[:_MAX_REFUSAL_CHARS]
@@ -145,6 +147,21 @@ class Client:
             raise RunError(
                 f"the endpoint failed: {failure.text}. Run the build again: it continues, and asks nothing twice."
             ) from failure
+
+    async def _chat(self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]) -> Completion:
+        """The answer, with its schema where the server takes it; one that refuses a stage's is not sent it again."""
+        ask = partial(self._pool.chat, messages, Caller(self._deadline_s, self._meter), sampling=self._sampling)
+        if not self._structured or stage in self._schemas_refused:
+            return await ask()
+        try:
+            return await ask(response_format=json_schema_format(stage, answer.model_json_schema()))
+        except EndpointFailure as failure:
+            if failure.outcome is not Outcome.TOOL_ERROR:
+                raise
+            completion = await ask()
+            self._schemas_refused.add(stage)
+            logger.warning("%s: the server refuses the JSON Schema, and is asked without it: %s", stage, failure.text)
+            return completion
 
     def _check_budget(self) -> None:
         spent = {"tokens": sum(self._meter.usage.get(unit, 0.0) for unit in _TOKENS), COST: self._meter.cost_usd}
