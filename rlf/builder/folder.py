@@ -92,6 +92,7 @@ def _check_folder(out: Path) -> None:
 
 
 def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
+    (out / CERTIFICATE).unlink(missing_ok=True)  # of what stood here before
     tools = {tool["name"]: tool for part in parts for tool in part.tools}
     tasks = [task for part in parts for task in part.tasks]
     for split in SPLITS:
@@ -139,7 +140,7 @@ def _spec(name: str, tools: Sequence[str], tasks: Sequence[Task], env: Mapping[s
         "model": {"path": "builtin:reader"},
         "data": {"train": {"path": f"{train}.jsonl", **columns}, "eval": {"path": f"{evaluation}.jsonl", **columns}},
         "tools": [f"tools/{tool}.yaml" for tool in tools],
-        **({} if env is None else {"env": dict(env)}),
+        **({} if env is None else {"env": {**env, "files": [DATABASE, CERTIFICATE]}}),
         "rewards": [
             {"kind": "rule", "name": "solve", "rule": "ftrl", "variant": "solve_f1", "match": "value", "weight": 1.0},
             {"kind": "rule", "name": "answer", "rule": "exact_match", "weight": 0.0},

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlf.builder.folder import DATABASE, SPEC, SPLITS, read_world
+from rlf.builder.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world
 from rlf.builder.graph.workshop import CODE
 from rlf.builder.task import Task
 from rlf.core import RlfError
@@ -26,10 +26,10 @@ _STORED = {"_connection", "_find", "_names", "_kind_of"}
 """Functions of the shared code that read the database, in whose place a table in the code is read."""
 _INLINE = """
 def _find(kind, columns, key):
-    row = _TABLE.get(key)
-    return None if row is None else tuple(row[column] for column in columns)
+    row = next((row for row in _ROWS if _normal(row[0]) == key), None)
+    return None if row is None else tuple(row[_COLUMNS.index(column)] for column in columns)
 def _names(kind):
-    return [row["name"] for row in _TABLE.values()]
+    return [row[0] for row in _ROWS]
 def _kind_of(key):
     return None
 """
@@ -48,26 +48,28 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
         describe = cache(lambda tool: _described(folder / "tools" / f"{tool}.yaml"))
         for split in SPLITS:
             path = folder / "ftrl" / f"{split}.jsonl"
-            with path.open("w", encoding="utf-8", newline="\n") as file:
+            temporary = path.with_suffix(".part")
+            with temporary.open("w", encoding="utf-8", newline="\n") as file:
                 for task in tasks:
                     if task.split == split:
                         row = ftrl_row(task, {tool: describe(tool) for tool in task.tools}, code_of)
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            temporary.replace(path)
             yield path
     spec = _spec(load_document((folder / SPEC).read_text(encoding="utf-8")))
     (folder / "ftrl" / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
 
 
 def _spec(world: Mapping[str, Any]) -> dict[str, Any]:
-    """The world's spec over the rows, whose tools come with them."""
+    """The world's spec over the rows, whose tools come with them; it reads none of the world's tool files."""
     columns = {"prompt": "messages", "kind": "data_source", "tools": "tools"}
     files = {part: source["path"] for part, source in world["data"].items()}
     return {
-        "extends": f"../{SPEC}",
+        **world,
         "name": f"{world['name']}-ftrl",
         "data": {part: {"path": file, **columns} for part, file in files.items()},
         "tools": [],
-        "env": {"kind": "ftrl", "rows": list(dict.fromkeys(files.values()))},
+        "env": {"kind": "ftrl", "rows": list(dict.fromkeys(files.values())), "files": [f"../{CERTIFICATE}"]},
     }
 
 
@@ -103,14 +105,14 @@ def _code_maker(folder: Path, connection: sqlite3.Connection) -> Callable[[str, 
     is_tool = {name: not name.startswith("_") for name in functions}
     shared = ast.Module([node for node in module.body if not _is_left_out(node, is_tool)], [])
     for node in ast.walk(shared):
-        _strip_docstring(node)
+        _strip_words(node)
     shared_source = f"{ast.unparse(ast.fix_missing_locations(shared))}\n{_INLINE}"
 
     @cache
     def code_of(tool: str, world: str) -> str:
         function = functions[tool]
-        table = _table(ast.literal_eval(_settings_of(function)), world, connection)
-        return f"{shared_source}\n_TABLE = {table!r}\n{ast.unparse(function)}\n"
+        columns, rows = _table(ast.literal_eval(_settings_of(function)), world, connection)
+        return f"{shared_source}\n_COLUMNS = {columns!r}\n_ROWS = {rows!r}\n{ast.unparse(function)}\n"
 
     return code_of
 
@@ -119,16 +121,21 @@ def _is_left_out(node: ast.stmt, is_tool: Mapping[str, bool]) -> bool:
     match node:
         case ast.FunctionDef(name=name):
             return is_tool[name] or name in _STORED
-        case ast.Import(names=[ast.alias(name="sqlite3")]) | ast.ImportFrom(module="pathlib"):
+        case ast.Import(names=[ast.alias(name="sqlite3")]) | ast.ImportFrom(module="pathlib" | "typing"):
             return True
         case ast.AnnAssign(target=ast.Name(id="_CONNECTIONS")) | ast.Expr():
             return True
     return False
 
 
-def _strip_docstring(node: ast.AST) -> None:
+def _strip_words(node: ast.AST) -> None:
+    """Without what does not run: docstrings and annotations."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
         node.body = node.body[1:] or [ast.Pass()]
+    if isinstance(node, ast.FunctionDef):
+        node.returns = None
+    elif isinstance(node, ast.arg):
+        node.annotation = None
 
 
 def _settings_of(function: ast.FunctionDef) -> ast.expr:
@@ -140,11 +147,13 @@ def _settings_of(function: ast.FunctionDef) -> ast.expr:
     return statement.value.args[0]
 
 
-def _table(settings: Mapping[str, Any], world: str, connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
-    """What a function may be asked for in a world: its columns by key."""
+def _table(
+    settings: Mapping[str, Any], world: str, connection: sqlite3.Connection
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """What a function may be asked for in a world: columns, and rows in the order of their keys."""
     kind, relations = settings["kind"], [*settings["relations"].values()]
     former = [f"{relation}__before" for relation in settings.get("former", ())]
     columns = ["name", *relations, *former]
-    chosen = ", ".join(f'"{kind}"."{column}"' for column in ["key", *columns])
+    chosen = ", ".join(f'"{kind}"."{column}"' for column in columns)
     query = f'SELECT {chosen} FROM "{kind}" JOIN things USING (key) WHERE world = ? ORDER BY key'
-    return {key: dict(zip(columns, row, strict=True)) for key, *row in connection.execute(query, (world,))}
+    return columns, connection.execute(query, (world,)).fetchall()

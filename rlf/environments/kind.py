@@ -51,12 +51,15 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
 
     chosen_by: ClassVar[str] = "kind"
     FILES: ClassVar[tuple[str, ...]] = ()
-    """Keys whose text, or list of texts, names files or folders: relative to the file that says it, recorded with their
-    hashes."""
+    """Keys beside `files` whose text, or list of texts, names files or folders: relative to the file that says it,
+    recorded with their hashes."""
 
     kind: str
     """How the world is made."""
     limits: EnvLimits = EnvLimits()
+    files: tuple[str, ...] = ()
+    """Files that the world's own code reads, e.g. `[../data/shop.db]`, relative to the file that says so. A run records
+    them with their hashes, and `rlf resume` reports an edit."""
     keep_state: bool = False
     """Whether the lineage keeps the final state whole, where the world shows one; hashes it always has."""
     _described: tuple[ToolDescription, ...] | None = PrivateAttr(default=None)

@@ -1,17 +1,19 @@
 """Worlds whose tools change them: each trajectory has tables of its own, and the change is needed and proven."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from rlf.builder.folder import build_world, read_world
 from rlf.builder.ftrl import write_ftrl
 from rlf.builder.proof import answer_of
-from rlf.core import RlfError
+from rlf.core import RlfError, hash_path
 from rlf.core.callables import load_callable
 from rlf.plan import compile as compile_plan
 from rlf.rewards.values import text_keys, value_key
 from rlf.spec import load_spec
+from rlf.spec.reading.paths import local_inputs
 
 from .worlds import settings
 
@@ -63,6 +65,8 @@ def test_the_spec_has_a_world_of_each_trajectorys_own_with_the_same_tools(folder
     _, tasks = read_world(folder)
     shown = {tool for task in tasks for tool in task.tools}
     assert shown <= {tool.name for tool in spec.env.tools} and spec.tools == ()
+    recorded = {Path(file.path).name: file.sha256 for file in local_inputs(spec) if file.role == "data"}
+    assert all(recorded[name] == hash_path(folder / name) for name in ("certificate.json", "world.db"))
 
 
 def test_rows_of_ftrl_and_nested_types_are_refused(folder):

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
+from rlf.builder import folder
 from rlf.builder.folder import WORK, build_world, read_world
 from rlf.builder.ftrl import write_ftrl
 from rlf.builder.settings import load_build
@@ -65,28 +67,30 @@ def test_the_certificate_has_the_hash_of_every_file(world):
     assert there - {"certificate.json"} - {name for name in there if name.startswith("ftrl")} == set(certificate.files)
 
 
-def test_a_build_that_was_cut_off_makes_no_part_twice(tmp_path, monkeypatch):
+@pytest.mark.parametrize("place", ["in the third part", "in the database"])
+def test_a_build_that_was_killed_continues_and_writes_the_same_bytes(tmp_path, monkeypatch, place):
     chosen = settings(tmp_path / "out")
-    made = []
+    if (child := os.fork()) == 0:
 
-    def stop(done, total, tally):
-        made.append(done)
-        if done == 2:
-            raise KeyboardInterrupt
+        def kill(*arguments):
+            if place == "in the database" or len(list((tmp_path / "out" / WORK).rglob("w*.json"))) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return admit(*arguments)
 
-    with pytest.raises(KeyboardInterrupt):
-        build_world(chosen, stop)
-    saved = sorted((tmp_path / "out" / WORK).rglob("w*.json"))
-    stamps = [path.stat().st_mtime_ns for path in saved]
-    assert len(saved) == 2
+        admit = folder.Register.admitted
+        target = (folder, "_write_database") if place == "in the database" else (folder.Register, "admitted")
+        monkeypatch.setattr(*target, kill)
+        build_world(chosen, silent)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    saved = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / WORK).rglob("w*.json")}
+    assert len(saved) == (5 if place == "in the database" else 2)
 
     def check(done, total, tally):
-        if done <= 2:
-            assert [path.stat().st_mtime_ns for path in saved] == stamps
+        assert all(path.stat().st_mtime_ns == stamp for path, stamp in saved.items())
 
     resumed = build_world(chosen, check)
-    whole = build_world(settings(tmp_path / "whole/out"), silent)
-    assert resumed == whole
+    assert resumed == build_world(settings(tmp_path / "whole/out"), silent)
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):

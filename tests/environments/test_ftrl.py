@@ -2,15 +2,20 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from rlf.builder.folder import build_world, read_world
 from rlf.builder.ftrl import write_ftrl
 from rlf.core import RlfError
+from rlf.core import remember
 from rlf.data import load_tasks
+from rlf.data.source import read_rows
 from rlf.environments import EnvSpec, WorldPool
+from rlf.environments.kinds import ftrl
 from rlf.spec import load_spec
+from rlf.spec.reading.paths import local_inputs
 from rlf.types import Outcome, ToolCall
 from tests.builder.worlds import settings
 
@@ -39,6 +44,7 @@ def test_gold_calls_of_a_built_worlds_rows_solve_them(tmp_path):
     files = [str(path) for path in write_ftrl(out)]
     spec = load_spec([out / "ftrl" / "spec.yaml"]).spec
     assert spec.env.kind == "ftrl" and spec.env.static_complaints() == []
+    assert "certificate.json" in {Path(file.path).name for file in local_inputs(spec)}
     steps = {task.id: task.steps for task in read_world(out)[1]}
     names = [tool.name for tool in EnvSpec.model_validate({"kind": "ftrl", "rows": files}).tools]
     rows = load_tasks(files[0], prompt="messages", answer="answer", tools="tools", id="id", declared=names)[::5]
@@ -98,3 +104,17 @@ def test_rows_whose_tools_cannot_be_run_are_faults_before_the_run(tmp_path):
     with pytest.raises(RlfError, match="two rows describe the tool 'look' differently"):
         twice.describe_tools()
     assert wrong.missing_columns(["tools", "codes"]) == ["unsolved_set"]
+
+
+def test_rows_of_an_unchanged_file_are_surveyed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(ftrl, "MIN_BYTES", 0)
+    monkeypatch.setattr(remember, "_SETTLED_S", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    read: list[str] = []
+    monkeypatch.setattr(ftrl, "read_rows", lambda path, *rest: read.append(path) or read_rows(path, *rest))
+    for _ in range(2):
+        env = write(tmp_path / "rows.jsonl", {"look": LOOK}, {"tell": TELL, "look": LOOK})
+        for _ in range(2):
+            assert env.static_complaints() == env.complaints() == []
+            assert [tool.name for tool in env.describe_tools()] == ["look", "tell"]
+    assert len(read) == 2

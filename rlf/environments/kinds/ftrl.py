@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from uuid import uuid4
@@ -17,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
 from rlf.core.hashing import hash_bytes, hash_json
+from rlf.core.remember import MIN_BYTES, remember, stamp_file
 from rlf.data.source import read_rows
 from rlf.environments.kind import EnvSpec, WorldMaker
 from rlf.environments.sandboxes import Sessions, complain_of_level, open_sessions
@@ -65,15 +67,48 @@ class FtrlEnv(EnvSpec):
     def describe_tools(self) -> Sequence[ToolDescription]:
         """The documents of all rows. Raises RlfError where two rows describe a tool differently."""
         found: dict[str, ToolDescription] = {}
-        for row in self._read():
-            for document in row[TOOLS]:
-                tool = _described(document)
-                if found.setdefault(tool.name, tool) != tool:
-                    raise RlfError(
-                        f"env: {TOOLS}: two rows describe the tool {tool.name!r} differently. Rename one of them, and "
-                        f"its key in `{CODES}` and `{UNSOLVED}`."
-                    )
+        for document in self._survey()["documents"]:
+            tool = _described(document)
+            if found.setdefault(tool.name, tool) != tool:
+                raise RlfError(
+                    f"env: {TOOLS}: two rows describe the tool {tool.name!r} differently. Rename one of them, and "
+                    f"its key in `{CODES}` and `{UNSOLVED}`."
+                )
         return list(found.values())
+
+    def static_complaints(self) -> list[str]:
+        """Looks for source of every tool, and reads it; a row with nothing to solve has no score."""
+        found: list[str] = self._survey()["complaints"]
+        return found
+
+    def complaints(self) -> list[str]:
+        """Nothing more: no source runs before a trajectory."""
+        return []
+
+    def _survey(self) -> dict[str, Any]:
+        """The documents that differ, and complaints; of large files that are unchanged as they were found before."""
+        stamps = [stamp_file(Path(file), MIN_BYTES) for file in self.rows]
+        return self._read_all() if None in stamps else remember(["ftrl rows", stamps], self._read_all)
+
+    def _read_all(self) -> dict[str, Any]:
+        """Reads every row once, and every document and source that rows share once. Raises RlfError."""
+        faults: Counter[str] = Counter()
+        complaint_on = cache(_complaint)
+        documents: dict[str, list[Mapping[str, Any]]] = {}
+        num_empty = 0
+        for row in self._read():
+            num_empty += not any((read_golds(row[UNSOLVED]) or {}).values())
+            for document in row[TOOLS]:
+                name = _described(document).name
+                if document not in (known := documents.setdefault(name, [])):
+                    known.append(document)
+                source = row[CODES].get(name)
+                faults[complaint_on(name, source if isinstance(source, str) else None)] += 1
+        del faults[""]
+        found = [f"{CODES}: {complaint} ({number} rows)" for complaint, number in faults.most_common(5)]
+        if num_empty:
+            found.append(f"{UNSOLVED}: there is nothing to solve, and so no score; remove such rows ({num_empty} rows)")
+        return {"documents": list(chain.from_iterable(documents.values())), "complaints": found}
 
     def _read(self) -> Iterator[Mapping[str, Any]]:
         """The rows with their columns read. Raises RlfError."""
@@ -85,27 +120,6 @@ class FtrlEnv(EnvSpec):
                     }
                 except (ValueError, TypeError, KeyError) as fault:
                     raise RlfError(f"env: {row.place}: no row of FTRL: {fault}.") from fault
-
-    def static_complaints(self) -> list[str]:
-        """Looks for source of every tool, and reads it; a row with nothing to solve has no score."""
-        faults: Counter[str] = Counter()
-        complaint_on = cache(_complaint)  # rows share tools
-        num_empty = 0
-        for row in self._read():
-            num_empty += not any((read_golds(row[UNSOLVED]) or {}).values())
-            for document in row[TOOLS]:
-                name = _described(document).name
-                source = row[CODES].get(name)
-                faults[complaint_on(name, source if isinstance(source, str) else None)] += 1
-        del faults[""]
-        found = [f"{CODES}: {complaint} ({number} rows)" for complaint, number in faults.most_common(5)]
-        if num_empty:
-            found.append(f"{UNSOLVED}: there is nothing to solve, and so no score; remove such rows ({num_empty} rows)")
-        return found
-
-    def complaints(self) -> list[str]:
-        """The same: no source runs before a trajectory."""
-        return self.static_complaints()
 
     def missing_columns(self, columns: Collection[str]) -> list[str]:
         """Source and golds."""

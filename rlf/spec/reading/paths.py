@@ -80,7 +80,7 @@ def _resolve_env_files(env: Node) -> Node:
     if kind is None or kind.value not in ENV_KINDS.names():
         return env
     env = edit(edit(env, ("server",), _resolve_server), ("world",), _resolve_env_files)
-    for key in ENV_KINDS.get(str(kind.value)).FILES:
+    for key in ("files", *ENV_KINDS.get(str(kind.value)).FILES):
         env = edit(
             env,
             (key,),
@@ -108,7 +108,7 @@ def _resolve_server(server: Node) -> Node:
 
 def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[KeyPath, str]]:
     """Files that a world's kind names, each with the key that names it; also of a world within it."""
-    for key in () if env is None else env.FILES:
+    for key in () if env is None else ("files", *env.FILES):
         value = getattr(env, key)
         if isinstance(value, str):
             yield (*path, key), value
