@@ -55,15 +55,17 @@ def build(folder: Path, seed: int = 0) -> None:
     logger.info("skills done: %s", skilled)
     _spoil(model, tokenizer, policy, seed)
     cpu_s = round(time.process_time() - started)
-    save_checkpoint(model.bfloat16(), tokenizer, folder)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
     card = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seed": seed,
         "skills": {"plan": dataclasses.asdict(skills), "heldout": skilled},
         "policy": {"steps": policy.steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
         "cpu_s": cpu_s,
-        "base": _figures(model.float(), tokenizer),
+        "base": _figures(model, tokenizer),
     }
+    save_checkpoint(model.bfloat16(), tokenizer, folder)
     (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     logger.info("done: %s", card["base"])
 
