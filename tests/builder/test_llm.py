@@ -229,9 +229,9 @@ def test_an_endpoint_that_dies_stops_the_build_which_then_continues_without_aski
 def test_a_server_that_refuses_schemas_is_asked_without_them(tmp_path, caplog):
     model = Model()
     model.takes_schemas = False
-    certificate = built(model, tmp_path, count=2, build={"concurrency": 1})
+    certificate = built(model, tmp_path, count=2)
     assert certificate.tasks == {"train": {"multi": 2}} and not certificate.dropped
-    assert caplog.text.count("decompose: the server refuses the JSON Schema") == 1
+    assert caplog.text.count("decompose: the server refuses JSON Schemas") == 1
 
 
 def test_a_finished_build_that_is_made_again_asks_nothing(tmp_path):

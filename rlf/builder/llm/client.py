@@ -159,8 +159,9 @@ class Client:
             if failure.outcome is not Outcome.TOOL_ERROR:
                 raise
             completion = await ask()
+            if stage not in self._schemas_refused:  # by another task meanwhile
+                logger.warning("%s: the server refuses JSON Schemas, and is asked without: %s", stage, failure.text)
             self._schemas_refused.add(stage)
-            logger.warning("%s: the server refuses the JSON Schema, and is asked without it: %s", stage, failure.text)
             return completion
 
     def _check_budget(self) -> None:
