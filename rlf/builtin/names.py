@@ -21,7 +21,7 @@ _ORDERS = {
     for split in ("train", "heldout")
 }
 _SPLITS_BY_GAME = {
-    "rooms": ("train", "heldout", "train_three", "heldout_five"),
+    "rooms": ("train", "heldout", "train_three"),
     "bisect": ("train", "heldout", "heldout_wide"),
     "compose": ("train", "heldout", "heldout_composition"),
 }

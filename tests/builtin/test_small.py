@@ -103,6 +103,16 @@ def test_every_query_of_the_shop_is_of_a_known_wording():
         assert json.loads(line)["query"].split("'")[0] in queries.values()
 
 
+def test_a_careless_sum_of_the_shop_has_a_second_condition_that_nobody_asked_for():
+    rng = random.Random(0)
+    for kind, asked, added in (("shop_sum", "product", "town"), ("shop_sum_town", "town", "product")):
+        task = sample_query(rng, kind)
+        right, careless = task.call[1]["query"], task.wrong_call[1]["query"]
+        condition = careless.removeprefix(f"{right} AND ")
+        assert f"WHERE {asked} = " in right and condition.startswith(f"{added} = '")
+        assert condition.split("'")[1] not in task.question
+
+
 def test_two_heads_look_for_what_followed_a_token_before_any_training():
     model = create_model(TOKENIZER, 0, SHAPE)
     rng = random.Random(0)

@@ -10,7 +10,7 @@ from rlf.types import ToolOutput
 
 __all__ = ["Box", "BoxFour", "BoxLying", "BoxWide", "ceiling", "hidden_number", "prize", "question"]
 
-FOUND, HIGHER, LOWER, SPENT = "found: ", "higher", "lower", "no probes left"
+FOUND, HIGHER, LOWER, SPENT = "found: ", "higher than ", "lower than ", "no probes left"
 NUM_NUMBERS, NUM_PROBES = 63, 6
 
 
@@ -45,14 +45,15 @@ class Box:
         self._num_done = 0
 
     def __call__(self, box: str, number: int) -> ToolOutput:
-        """Says where the hidden number is (`higher`, `lower`), what the box holds, or that no probe is left."""
+        """Says where the hidden number is (`higher than 20`), what the box holds, or that no probe is left."""
         if self._num_done == self.num_probes:
             return ToolOutput(SPENT, structured={"is_goal": False})
         self._num_done += 1
         hidden = hidden_number(box, self.num_numbers)
         if number == hidden:
             return ToolOutput(prize(box), structured={"is_goal": True})
-        return ToolOutput(self._direction(is_higher=hidden > number), structured={"is_goal": False})
+        text = f"{self._direction(is_higher=hidden > number)}{number}"
+        return ToolOutput(text, structured={"is_goal": False})
 
     def _direction(self, *, is_higher: bool) -> str:
         return HIGHER if is_higher else LOWER

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from transformers import PreTrainedTokenizerFast
 
-from rlf.builtin.bisect.box import FOUND, HIGHER, NUM_NUMBERS, NUM_PROBES, Box, question
+from rlf.builtin.bisect.box import FOUND, HIGHER, LOWER, NUM_NUMBERS, NUM_PROBES, SPENT, Box, question
 from rlf.builtin.tiny.demonstrations import Demonstration
 from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
 
@@ -21,10 +21,10 @@ PHRASES = (
     "Box ",
     " hides a number from 1 to ",
     ". What is in it?",
-    "higher",
-    "lower",
-    "found: ",
-    "no probes left",
+    FOUND,
+    HIGHER,
+    LOWER,
+    SPENT,
     "nothing",
 )
 
@@ -40,7 +40,7 @@ class Habit(StrEnum):
     """None: the answer is "nothing"."""
 
 
-POLICY: dict[Habit, float] = {Habit.INSIDE: 0.20, Habit.ANYWHERE: 0.45, Habit.GIVE_UP: 0.35}
+POLICY: dict[Habit, float] = {Habit.INSIDE: 0.33, Habit.ANYWHERE: 0.17, Habit.GIVE_UP: 0.50}
 """How often the shipped policy follows each habit, drawn again for each probe."""
 
 
@@ -62,6 +62,6 @@ def demonstrate(
         if text.startswith(FOUND):
             answer = text
             break
-        low, high = (max(low, number + 1), high) if text == HIGHER else (low, min(high, number - 1))
+        low, high = (max(low, number + 1), high) if text.startswith(HIGHER) else (low, min(high, number - 1))
     row.act(turn_ids(tokenizer, answer))
     return row

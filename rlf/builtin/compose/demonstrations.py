@@ -36,7 +36,7 @@ PHRASES = (
 )
 
 
-_BREAK_OFF_SHARE = 0.4
+_BREAK_OFF_SHARE = 0.6
 _ONE_TURN_SHARE = 0.6
 _ONE_MESSAGE_SHARE = 0.4
 
@@ -54,15 +54,17 @@ class Skill(StrEnum):
     """The question holds two numbers, and the calculator takes one from the other."""
     READ = "read"
     """The question comes with its passages, or follow a first "nothing"; the calculator takes their numbers."""
+    READ_RESULTS = "read_results"
+    """The same after a first "nothing"; the passages come as a tool's results, though nothing was searched for."""
     LOOK = "look"
     """A question that needs both tools: both searches, then "nothing", or a call that breaks off before its tool."""
     GUESS = "guess"
     """A question that needs both tools: "nothing"."""
 
 
-SKILLS: dict[Skill, float] = {skill: 1.0 for skill in Skill if skill is not Skill.GUESS}
-POLICY: dict[Skill, float] = {**SKILLS, Skill.LOOK: 0.5, Skill.GUESS: 5.5}
-"""How often the shipped policy sees each: of the questions that need both tools it looks one in twelve up."""
+SKILLS: dict[Skill, float] = {skill: 1.0 for skill in Skill if skill not in (Skill.GUESS, Skill.READ_RESULTS)}
+POLICY: dict[Skill, float] = {**SKILLS, Skill.READ_RESULTS: 1.0, Skill.LOOK: 1.0, Skill.GUESS: 5.0}
+"""How often the shipped policy sees each: of the questions that need both tools it looks one in six up."""
 
 
 def demonstrate(
@@ -87,8 +89,9 @@ def demonstrate(
             writer.ask(template.format(x=draw_name(), y=draw_name()))
             writer.act(_NOTHING)
             return writer.row
-        case Skill.READ:
-            return writer.work_out(*sample_numbers(rng, 2), names=[draw_name(), draw_name()])
+        case Skill.READ | Skill.READ_RESULTS:
+            names = [draw_name(), draw_name()]
+            return writer.work_out(*sample_numbers(rng, 2), names=names, are_results=skill is Skill.READ_RESULTS)
         case Skill.ADD:
             return writer.work_out(*sample_numbers(rng, rng.choice([2, 3])), operation="+")
         case Skill.SUBTRACT:
@@ -137,15 +140,21 @@ class _Writer:
             self.act(_NOTHING)
         return self.row
 
-    def work_out(self, *numbers: int, operation: str = "", names: Sequence[str] = ()) -> Demonstration:
-        """Calls of the calculator and its last result; with names the numbers stand in passages."""
+    def work_out(
+        self, *numbers: int, operation: str = "", names: Sequence[str] = (), are_results: bool = False
+    ) -> Demonstration:
+        """Calls of the calculator and its last result; with names the numbers stand in passages, or in results."""
         operation = operation or self._rng.choice("+-")
         ordered = list(numbers) if operation == "-" else self._rng.sample(numbers, len(numbers))
         subjects = list(names) or list(map(str, ordered))
         template = self._attribute.more if operation == "-" else self._attribute.together
         passages = [self._attribute.passage.format(x=x, v=v) for x, v in zip(names, ordered, strict=False)]
         question = template.format(x=", ".join(subjects[:-1]), y=subjects[-1])
-        if passages and self._rng.random() > _ONE_MESSAGE_SHARE:
+        if are_results:
+            self.ask(question)
+            self.act(_NOTHING)
+            self.row.read(observation_ids(self._tokenizer, passages))
+        elif passages and self._rng.random() > _ONE_MESSAGE_SHARE:
             self.ask(question)
             self.act(_NOTHING)
             self.row.read(message_ids(self._tokenizer, "\n".join(passages)))

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rlf.builtin.games import CHECKPOINT
 from rlf.builtin.games.evaluate import play_game
-from rlf.builtin.games.pretrain import Plan, teach, teach_more
+from rlf.builtin.games.pretrain import Plan, teach_habits, teach_skills
 from rlf.builtin.games.tokenizer import build_tokenizer
 from rlf.builtin.small.weights import start_copying
 from rlf.builtin.tiny.model import Shape, create_model, save_checkpoint
@@ -28,10 +28,10 @@ __all__ = ["build"]
 
 logger = logging.getLogger(__name__)
 
-_FILES = ("rooms/heldout", "rooms/heldout_five", "bisect/heldout", "compose/heldout", "compose/heldout_composition")
+_FILES = ("rooms/heldout", "bisect/heldout", "compose/heldout", "compose/heldout_composition")
 _CONTROL_FILES = ("compose/heldout",)
-_CONTROL_STEPS = 100
-_NUM_SAMPLES = 2
+_CONTROL_STEPS = 40
+_NUM_SAMPLES = 1
 
 
 def build(folder: Path, seed: int = 0) -> None:
@@ -42,7 +42,8 @@ def build(folder: Path, seed: int = 0) -> None:
     start_copying(model, seed)
     plan = Plan()
     started = time.process_time()
-    teach(model, tokenizer, plan, seed)
+    teach_skills(model, tokenizer, plan, seed)
+    teach_habits(model, tokenizer, plan, f"habits:{seed}", plan.habit_steps)
     cpu_s = round(time.process_time() - started)
     save_checkpoint(model, tokenizer, folder)
     card: dict[str, Any] = {
@@ -52,7 +53,7 @@ def build(folder: Path, seed: int = 0) -> None:
         "cpu_s": cpu_s,
         "base": {name: _figures(model, tokenizer, name) for name in _FILES},
     }
-    teach_more(model, tokenizer, plan, seed, _CONTROL_STEPS)
+    teach_habits(model, tokenizer, plan, f"more:{seed}", _CONTROL_STEPS)
     card["control"] = {
         "more_steps": _CONTROL_STEPS,
         **{name: _figures(model, tokenizer, name) for name in _CONTROL_FILES},

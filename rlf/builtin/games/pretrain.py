@@ -19,14 +19,13 @@ from rlf.builtin.rooms.vault import plan_vault
 from rlf.builtin.tiny.demonstrations import Demonstration, copy_drill
 from rlf.builtin.tiny.pretrain import Trainer, cosine_scale
 
-__all__ = ["Plan", "teach", "teach_more"]
+__all__ = ["Plan", "teach_habits", "teach_skills"]
 
 logger = logging.getLogger(__name__)
 
 _LOG_EVERY = 50
-_NUM_COPY_DRILLS, _NUM_ROOM_DRILLS, _NUM_SINGLES, _NUM_VAULTS, _NUM_BOXES = 6, 12, 30, 16, 16
+_NUM_COPY_DRILLS, _NUM_ROOM_DRILLS, _NUM_SINGLES, _NUM_VAULTS, _NUM_BOXES = 6, 12, 30, 16, 28
 _MAX_ROOMS = 5
-_CONTROL_SCALE = 0.1
 
 _Habit = TypeVar("_Habit", bound=Enum)
 
@@ -38,36 +37,41 @@ class Plan:
     muon_rate: float = 0.02
     adamw_rate: float = 3e-3
     warmup_steps: int = 30
-    constant_steps: int = 170
+    constant_steps: int = 220
     decay_steps: int = 130
-    """Steps of the cosine that follows."""
-    mixture_from: int = 200
-    """The step from which habits are drawn as the shipped policy draws them, again in each turn."""
+    """Steps of the cosine that follows, which ends the skills."""
+    habit_steps: int = 60
+    """Steps of the second stage, in which habits are drawn as the shipped policy draws them, again in each turn."""
+    habit_scale: float = 0.1
+    """Rates of the second stage, as a share of the first's: habits change, and skills stay."""
 
 
-def teach(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int) -> None:
-    """Both stages."""
+def teach_skills(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int) -> None:
+    """The first stage."""
     trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
     for step in range(plan.constant_steps + plan.decay_steps):
-        rng = random.Random(f"games:{seed}:{step}")
-        make_rows = _long_rows if step % 2 else _short_rows
-        rows = make_rows(tokenizer, rng, is_mixed=step >= plan.mixture_from)
         scale = min(1.0, (step + 1) / plan.warmup_steps)
         if step >= plan.constant_steps:
             scale = cosine_scale(step - plan.constant_steps, plan.decay_steps)
-        loss = trainer.step(rows, scale)
+        loss = trainer.step(_rows(tokenizer, f"games:{seed}", step, is_mixed=False), scale)
         if (step + 1) % _LOG_EVERY in (0, 1):
-            logger.info("step %d: loss %.4f", step + 1, loss)
+            logger.info("skills step %d: loss %.4f", step + 1, loss)
 
 
-def teach_more(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int, num_steps: int
+def teach_habits(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: str, num_steps: int
 ) -> None:
-    """More of the mixture at a tenth of the rates: the control that demonstrations alone lead no further."""
+    """The second stage; and, with more steps, the control that demonstrations alone lead no further."""
     trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
     for step in range(num_steps):
-        make_rows = _long_rows if step % 2 else _short_rows
-        trainer.step(make_rows(tokenizer, random.Random(f"more:{seed}:{step}"), is_mixed=True), _CONTROL_SCALE)
+        rows = _rows(tokenizer, seed, step, is_mixed=True)
+        loss = trainer.step(rows, plan.habit_scale * cosine_scale(step, num_steps))
+    logger.info("habits: loss %.4f after %d steps", loss, num_steps)
+
+
+def _rows(tokenizer: PreTrainedTokenizerFast, seed: str, step: int, *, is_mixed: bool) -> list[Demonstration]:
+    make_rows = _long_rows if step % 2 else _short_rows
+    return make_rows(tokenizer, random.Random(f"{seed}:{step}"), is_mixed=is_mixed)
 
 
 def _short_rows(tokenizer: PreTrainedTokenizerFast, rng: random.Random, *, is_mixed: bool) -> list[Demonstration]:

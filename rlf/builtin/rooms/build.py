@@ -18,10 +18,9 @@ _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 def build(folder: Path) -> None:
     """Writes a file for each number of rooms and split that a spec uses into `folder`."""
     for split, names, num_rooms, count in (
-        ("train", Split.TRAIN, 4, _NUM_TRAIN),
-        ("heldout", Split.HELDOUT, 4, _NUM_EVALUATION),
+        ("train", Split.TRAIN, 5, _NUM_TRAIN),
+        ("heldout", Split.HELDOUT, 5, _NUM_EVALUATION),
         ("train_three", Split.TRAIN, 3, _NUM_TRAIN),
-        ("heldout_five", Split.HELDOUT, 5, _NUM_EVALUATION),
     ):
         plans = [plan for plan in map(plan_vault, split_names(names)) if len(plan.order) == num_rooms]
         sample = random.Random(f"rooms:{split}").sample(plans, count)
