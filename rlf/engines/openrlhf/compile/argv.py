@@ -436,8 +436,8 @@ OPTIONS: tuple[Option, ...] = (
 ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("chat tools rewards", "the agent: rlf's own chat formats, tools and rewards"),
     Elsewhere(
-        "env.kind env.files env.keep_state env.limits.reset_s env.limits.step_s env.limits.score_s env.limits.episode_s "
-        "env.limits.max_concurrency env.limits.max_output_chars",
+        "env.kind env.files env.keep_state env.limits.reset_s env.limits.step_s env.limits.score_s "
+        "env.limits.episode_s env.limits.max_concurrency env.limits.max_output_chars",
         "the agent: rlf's own worlds, each vLLM engine for itself",
     ),
     Elsewhere(
