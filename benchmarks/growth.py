@@ -183,9 +183,6 @@ def calls(arguments):
 
 
 async def in_flight(executor_class, tools, call_class, num):
-    from rlf.core.machine import usable_cores
-
-    assert usable_cores()
     os.environ["GROWTH_SLOW"] = ""
     limits = tools[0].limits.model_copy(update={"max_concurrency": num})
     executor = executor_class([tools[0].model_copy(update={"limits": limits})], seed=0, max_concurrency=None)

@@ -28,7 +28,7 @@ from rlf.builtin.small.weights import start_copying
 from rlf.builtin.tiny.demonstrations import Demonstration, copy_drill
 from rlf.builtin.tiny.evaluate import Episode, EvaluationQuestion, play_episodes
 from rlf.builtin.tiny.layout import ToolCallTextError, opening_ids
-from rlf.builtin.tiny.model import Shape, create_model, save_checkpoint
+from rlf.builtin.tiny.model import Shape, create_model, round_weights, save_checkpoint
 from rlf.builtin.tiny.pretrain import PolicyPlan, SkillsPlan, Trainer, cosine_scale, train_on
 
 __all__ = ["build"]
@@ -55,8 +55,7 @@ def build(folder: Path, seed: int = 0) -> None:
     logger.info("skills done: %s", skilled)
     _spoil(model, tokenizer, policy, seed)
     cpu_s = round(time.process_time() - started)
-    for parameter in model.parameters():
-        parameter.data = parameter.data.bfloat16().float()
+    round_weights(model)
     card = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seed": seed,

@@ -1,6 +1,6 @@
 """Demonstrations of the reader: a question, tools that are drawn for it alone, calls by a habit, and the answer.
 
-Relations, kinds, names of tools and parameters are drawn anew in each row, so that a document can only be read.
+Relations, kinds, names of tools and parameters are drawn again for each row, so that a document can only be read.
 """
 
 from __future__ import annotations

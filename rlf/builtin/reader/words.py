@@ -1,6 +1,6 @@
 """The words that the reader knows as one token each: what relations, kinds, tools and parameters are named with.
 
-None is tied to another: pretraining draws the relations, kinds and tools of each row anew.
+None is tied to another: pretraining draws the relations, kinds and tools again for each row.
 """
 
 from __future__ import annotations

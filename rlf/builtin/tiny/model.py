@@ -60,6 +60,12 @@ def _config(tokenizer: PreTrainedTokenizerFast, shape: Shape) -> Qwen3Config:
     )
 
 
+def round_weights(model: Qwen3ForCausalLM) -> None:
+    """Rounds weights to what a checkpoint in bfloat16 holds; the model still computes in float32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+
+
 def save_checkpoint(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write what transformers loads; generation samples at temperature 1 up to the end of a turn."""
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers is untyped here

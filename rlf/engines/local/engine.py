@@ -62,16 +62,7 @@ class LocalEngine:
         model = self._load(inputs.model_path, spec.model, spec.seed, frozen=False)
         if gradient_checkpointing:
             checkpoint_layers(model.full)
-        penalised = spec.train.kl.coef > 0
-        updater = Updater(
-            model,
-            spec.train,
-            temperature=spec.rollout.temperature,
-            seed=spec.seed,
-            reference=self._load(inputs.model_path, spec.model, spec.seed, frozen=True) if penalised else None,
-            workers=self._workers if self._device.type == "cpu" else None,
-            share_prefixes=share_prefixes,
-        )
+        updater = self._new_updater(opening, model, share_prefixes=share_prefixes)
         per_step = math.ceil(spec.train.prompts_per_step * spec.rollout.oversample) * spec.rollout.num_generations
         per_evaluation = len(inputs.evaluation) * spec.eval.num_samples
         new_host = partial(
@@ -116,6 +107,21 @@ class LocalEngine:
             due_steps=spec.eval.due_steps(spec.train.steps),
             emit=emit,
             flush=opening.flush,
+        )
+
+    def _new_updater(self, opening: Opening, model: PolicyModel, *, share_prefixes: bool) -> Updater:
+        """The updater of the run's policy, with its reference where the spec penalises the distance from one."""
+        spec, path, reference = opening.plan.spec, opening.inputs.model_path, None
+        if spec.train.kl.coef > 0:
+            reference = self._load(path, spec.model, spec.seed, frozen=True)
+        return Updater(
+            model,
+            spec.train,
+            temperature=spec.rollout.temperature,
+            seed=spec.seed,
+            reference=reference,
+            workers=self._workers if self._device.type == "cpu" else None,
+            share_prefixes=share_prefixes,
         )
 
     def _load(self, path: str, settings: ModelSpec, seed: int, *, frozen: bool) -> PolicyModel:
