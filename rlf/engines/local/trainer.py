@@ -136,7 +136,8 @@ class Trainer:
         if step == self._settings.steps:
             return
         if self._pipeline is None:
-            await self._collector.prepare(collection.cursor)
+            if step not in self._due_steps:  # an evaluation needs all the worlds that there may be
+                await self._collector.prepare(collection.cursor)
             return
         if self._pipeline.at_steps:
             await self._pipeline.renew(step - 1)
