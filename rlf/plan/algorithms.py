@@ -12,7 +12,6 @@ from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec import LoadedSpec
 from rlf.spec.checks import reads
 from rlf.spec.engine import Feature
-from rlf.spec.reading.nodes import KeyPath
 
 
 def find_algorithm_faults(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -92,52 +91,9 @@ def _cispo_bound_is_ours(loaded: LoadedSpec) -> Iterator[Fault]:
 
 
 def find_algorithm_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
-    """Settings that nothing reads, and what libraries compute differently."""
-    yield from _settings_not_read(loaded)
+    """What leaves nothing to learn from, and what libraries compute differently."""
     yield from _single_rollouts_are_mixed(loaded)
     yield from _gae_says_its_way(loaded)
-
-
-def _settings_not_read(loaded: LoadedSpec) -> Iterator[Fault]:
-    train = loaded.spec.train
-    loss, kind, correction = train.loss, train.loss.kind, ("train", "loss", "correction")
-    unread: list[tuple[bool, KeyPath, tuple[str, ...], str]] = [
-        (
-            loaded.value((*correction, "level")) is None,
-            correction,
-            ("mode", "gating", "threshold"),
-            "level is off, so that nothing is corrected. Write `level: token`, or remove it.",
-        ),
-        (
-            loss.sampler_is_old,
-            correction,
-            ("mode", "gating", "threshold"),
-            f"gspo with level {loss.correction.level} puts the sampler in the place of the old policy and reads "
-            "nothing else. Write `level: seq_product` to weigh the loss, or remove it.",
-        ),
-        (
-            kind in (PolicyLossKind.SAPO, PolicyLossKind.GPG),
-            ("train", "loss"),
-            ("clip_low", "clip_high"),
-            f"{kind} has no clip. Remove it.",
-        ),
-        (
-            kind is not PolicyLossKind.SAPO,
-            ("train", "loss"),
-            ("tau_pos", "tau_neg"),
-            f"it belongs to sapo, not to {kind}. Remove it, or write `kind: sapo`.",
-        ),
-        (
-            train.kl.sync_every is None,
-            ("train", "kl"),
-            ("sync_mix",),
-            "the reference never moves. Write e.g. `sync_every: 64`, or remove it.",
-        ),
-    ]
-    for wrong, parent, keys, message in unread:
-        for key in keys if wrong else ():
-            if (value := loaded.value((*parent, key))) is not None:
-                yield loaded.fault((*parent, key), f"got {value}, which nothing reads: {message}")
 
 
 def _single_rollouts_are_mixed(loaded: LoadedSpec) -> Iterator[Fault]:

@@ -18,6 +18,7 @@ from rlf.plan.engine import planned_engine
 from rlf.plan.judges import find_judge_warnings
 from rlf.plan.pace import Latency, find_pace_warnings
 from rlf.plan.rewards import find_reward_warnings
+from rlf.plan.unread import find_unread
 from rlf.rewards.term import Stage, Term
 from rlf.spec import LoadedSpec
 from rlf.spec.engine import Feature
@@ -238,6 +239,10 @@ def _engine_does_otherwise(subject: Subject) -> Iterator[Fault]:
     yield from planned_engine(loaded.spec).find_warnings(loaded)
 
 
+def _settings_are_read(subject: Subject) -> Iterator[Fault]:
+    yield from find_unread(subject.loaded)
+
+
 def _algorithm_is_read_one_way(subject: Subject) -> Iterator[Fault]:
     yield from find_algorithm_warnings(subject.loaded)
 
@@ -267,6 +272,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _temperature_is_one,
     _answers_outweigh_shape,
     _turns_are_told_apart,
+    _settings_are_read,
     _algorithm_is_read_one_way,
     _engine_does_otherwise,
     _rewards_read_their_golds,

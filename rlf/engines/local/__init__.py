@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from rlf.core import Fault
 from rlf.core.machine import usable_cores
 from rlf.engines.engine import SERVED, Engine, HostSettings
 from rlf.plan.engine import EngineReport
+from rlf.plan.unread import Unread, find_written
 from rlf.spec.engine import Feature
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from rlf.engines.engine import EngineRun, Opening
     from rlf.plan.model_shape import ModelShape
-    from rlf.spec import RunSpec
+    from rlf.spec import LoadedSpec, RunSpec
     from rlf.types.policy import Host
 
 __all__ = ["Local"]
@@ -54,6 +56,11 @@ class Local(Engine):
     def num_threads(self) -> int:
         """The cores that the update uses on this machine."""
         return self.threads or min(_MAX_THREADS, usable_cores())
+
+    def find_warnings(self, loaded: LoadedSpec) -> Iterator[Fault]:
+        """What a GPU does not read."""
+        if self.device == "cuda":
+            yield from find_written(loaded, Unread(("engine",), ("threads",), "device is cuda. Remove it."))
 
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
