@@ -45,7 +45,7 @@ class WorldEpisode:
         detached: Detached,
         timers: Timers,
         redact: Callable[[str], str],
-        forget: Callable[[], object],
+        forget: Callable[[WorldEpisode], object],
     ) -> None:
         """Takes what the worlds of a run share.
 
@@ -53,7 +53,7 @@ class WorldEpisode:
             speaks: whether it may answer turns that call nothing.
             permits: one for each world that there may be.
             redact: strikes secrets out of what the world says.
-            forget: called when the episode is closed.
+            forget: called with the episode when it is closed.
         """
         self._spec, self._task, self._seed, self._maker = spec, task, seed, maker
         self._permits, self._detached, self._timers = permits, detached, timers
@@ -175,7 +175,7 @@ class WorldEpisode:
                 if fault is not None:
                     logger.warning("world %s: %s: %s", self._spec.kind, Phase.CLOSE, self._redact(describe(fault)))
         finally:
-            self._forget()
+            self._forget(self)
             if self._has_permit:
                 self._has_permit = False
                 self._permits.release()

@@ -51,6 +51,8 @@ class WorldPool:
         self._episodes: dict[str, WorldEpisode] = {}
         self._prepared: dict[str, WorldEpisode] = {}
         """Those of the episodes that no trajectory has asked for yet."""
+        self._closing: set[asyncio.Task[None]] = set()
+        """Close episodes that gave way."""
         self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
         self._stack = AsyncExitStack()
         self._maker: WorldMaker | None = None
@@ -69,15 +71,23 @@ class WorldPool:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Closes every world that is still open, then what they share."""
+        await self._close_prepared()
         for episode in list(self._episodes.values()):
             await episode.close()
         await self._detached.close()
         await self._stack.aclose()
 
     def open(self, trajectory_id: str, task: Task) -> WorldEpisode:
-        """The world of a trajectory, which may be prepared."""
+        """The world of a trajectory, which may be prepared.
+
+        One that is wanted now never waits for those that are prepared: where there may be no more worlds, these close.
+        """
         prepared = self._prepared.pop(trajectory_id, None)
-        return self._open(trajectory_id, task) if prepared is None else prepared
+        if prepared is not None:
+            return prepared
+        if len(self._episodes) >= self.spec.limits.max_concurrency:
+            self._give_way()
+        return self._open(trajectory_id, task)
 
     async def prepare(self, wanted: Sequence[tuple[str, Task]]) -> None:
         """Begins to reset worlds of trajectories to come, by their ids, so that these need not wait.
@@ -85,11 +95,28 @@ class WorldPool:
         At most half of the worlds that there may be, in the order given: the others are for whatever is played before.
         Those prepared earlier that nobody asked for are closed.
         """
-        await asyncio.gather(*(episode.close() for episode in self._prepared.values()))
-        self._prepared = {}
+        await self._close_prepared()
         for trajectory_id, task in wanted[: self.spec.limits.max_concurrency // 2]:
             self._prepared[trajectory_id] = self._open(trajectory_id, task)
             self._prepared[trajectory_id].begin()
+
+    async def _close_prepared(self) -> None:
+        self._give_way()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _give_way(self) -> None:
+        """Begins to close all that are prepared."""
+        for trajectory_id, episode in self._prepared.items():
+            del self._episodes[trajectory_id]
+            closing = asyncio.create_task(episode.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._prepared = {}
+
+    def _forget(self, trajectory_id: str, episode: WorldEpisode) -> None:
+        if self._episodes.get(trajectory_id) is episode:
+            del self._episodes[trajectory_id]
 
     def _open(self, trajectory_id: str, task: Task) -> WorldEpisode:
         assert self._maker is not None, "the pool is not entered"
@@ -104,7 +131,7 @@ class WorldPool:
             detached=self._detached,
             timers=self._timers,
             redact=self._redact,
-            forget=partial(self._episodes.pop, trajectory_id, None),
+            forget=partial(self._forget, trajectory_id),
         )
         return episode
 

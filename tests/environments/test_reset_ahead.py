@@ -64,6 +64,18 @@ def test_half_of_the_worlds_are_left_for_what_is_played_before():
     run(work)
 
 
+def test_worlds_wanted_now_wait_for_none_that_is_prepared():
+    async def work(worlds):
+        await worlds.prepare([(name, task(name)) for name in "abcd"])
+        await asyncio.sleep(0.2)
+        now = [worlds.open(name, task(name)) for name in ("x", "y", "z", "a")]
+        await asyncio.wait_for(asyncio.gather(*(one.reset() for one in now)), 5)
+        assert len(resets()) == 6, "`a` gave way to `x`, and was reset again"
+        await asyncio.gather(*(one.close() for one in now))
+
+    run(work)
+
+
 def test_one_world_at_a_time_is_never_taken_ahead():
     async def work(worlds):
         await worlds.prepare([("a", task("a"))])

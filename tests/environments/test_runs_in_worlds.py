@@ -73,7 +73,9 @@ def test_a_run_in_a_world_is_trained_on_its_scores_and_recorded_with_them(projec
 
 def test_an_evaluation_of_as_many_as_there_may_be_worlds_does_not_wait_for_those_of_the_next_step(project):
     at_once = ["eval.every=1", "eval.limit=4", "+env.limits.max_concurrency=4"]
-    assert rlf.run(project / "spec.yaml", at_once).status == "finished"
+    run = rlf.run(project / "spec.yaml", at_once)
+    assert run.status == "finished"
+    assert rlf.evaluate(run, limit=8, greedy=True).rows[0].num_questions == 8, "with four worlds"
 
 
 def test_a_run_on_rows_that_bring_their_own_tools_is_scored_by_what_their_source_finds(project):

@@ -94,7 +94,7 @@ def load(prepared: Prepared) -> Loaded | None:
     per_step = spec.train.prompts_per_step * spec.rollout.num_generations
     settings = HostSettings(
         # As in training, where the make-up of batches decides the last bits.
-        num_slots=min(spec.rollout.max_concurrency, prepared.trial.batch or max(per_step, planned)),
+        num_slots=min(spec.most_at_once, prepared.trial.batch or max(per_step, planned)),
         schedule=spec.rollout.schedule,
         dtype=spec.model.dtype,
     )
