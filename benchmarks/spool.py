@@ -1,97 +1,132 @@
 """What records of OpenRLHF's agents take on their way into the lineage, part by part, and their size on disk.
 
 Trajectories of 2,100 tokens with two calls and log-probabilities: a record to its frame (the agents' writer thread), a
-frame to its record (the driver), and records into SQLite (the lineage's writer). CPU time of one process, medians of
-rounds, beside the lines of JSON that frames replaced. A second table is of 64 nodes x 8 agents x 4,096 trajectories a
-step by these rates: which part limits.
+frame to its record and to the rows that are stored of it (the processes that read), and what is left for the process
+that follows the job: taking the records, metrics and advantages of a step, writing the rows. CPU time on one core, the
+least of all rounds; the rate with 8 cores is that of the slowest part. A second table is of 64 nodes x 8 agents x 4,096
+trajectories a step by these rates.
 
     python benchmarks/spool.py [TRAJECTORIES] [ROUNDS]
 """
 
 from __future__ import annotations
 
-import statistics
+import pickle
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from rlf.algo.advantages.grpo import Grpo  # noqa: E402
 from rlf.core.redact import Redactor  # noqa: E402
+from rlf.engines.openrlhf.follow.advantages import mean_advantages  # noqa: E402
 from rlf.engines.openrlhf.job.dataset import Purpose  # noqa: E402
-from rlf.engines.openrlhf.spool.frames import Record, from_line, read_frames, to_frame  # noqa: E402
+from rlf.engines.openrlhf.spool.frames import Record, to_frame  # noqa: E402
+from rlf.engines.openrlhf.spool.pool import cut, read_packed  # noqa: E402
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
+from rlf.lineage.encoded import encode_whole  # noqa: E402
+from rlf.spec.models import TrainSpec  # noqa: E402
+from rlf.training.metrics import step_metrics  # noqa: E402
 from rlf.types import Score, Scored, StepFinished  # noqa: E402
-from rlf.types.written import VERSION, write  # noqa: E402
 from tests.lineage.builders import run_record, trajectory  # noqa: E402
 
 NUM_TOKENS = 2_100
 AGENTS, NODES, STEP = 8 * 64, 64, 4_096
+CORES = 8
 
 
 def made(number: int) -> Record:
     """Two calls with results of 500 characters, and a log-probability of each sampled token."""
     played = trajectory(number, num_tokens=NUM_TOKENS, num_calls=2)
-    scored = Scored(played, (Score("right", 1.0, 1.0),), reward=1.0, success=1.0)
+    reward = float(number % 3 == 0)
+    scored = Scored(played, (Score("right", reward, 1.0),), reward=reward, success=reward)
     return Record(Purpose.TRAIN, number // 8, number % 8, 1, float(number), scored)
 
 
-def to_line(record: Record, redactor: Redactor) -> bytes:
-    """A record as it was written before frames."""
-    head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
-    return redactor.json({"head": head, "scored": write(record.scored)}).encode() + b"\n"
-
-
 def cpu_ms(work: Callable[[], object], num: int, rounds: int) -> float:
-    """CPU milliseconds of one of `num` items."""
+    """CPU milliseconds of one of `num` items: the least, for others on the machine add to it."""
     taken = []
     for _ in range(rounds):
         started = time.process_time()
         work()
         taken.append((time.process_time() - started) * 1000 / num)
-    return statistics.median(taken)
+    return min(taken)
 
 
-def into_lineage(records: list[Record], folder: Path) -> None:
-    """One step of all records, into a new database."""
-    folder.mkdir()
-    run = run_record()
+def step_of(records: list[Record], encoded: bool) -> StepFinished:
+    """The event of one step of all records."""
     scored = [one.scored for one in records]
+    made = [one.encoded for one in records] if encoded else []
+    return StepFinished(1, {"loss/policy": 0.0}, scored, [0.0] * len(scored), made)
+
+
+def write_ms(event: StepFinished, folder: Path, rounds: int) -> float:
+    """CPU milliseconds of writing one trajectory of a step, without opening the database."""
+    taken = []
+    run = run_record()
     with open_store(folder / "rlf.db") as store, Recorder(store, run.id) as recorder:
         start_run(store, run)
-        recorder(StepFinished(1, {"loss/policy": 0.0}, scored, [0.0] * len(scored)))
+        for step in range(1, rounds + 1):
+            started = time.process_time()
+            recorder(replace(event, step=step))
+            recorder.flush()
+            taken.append((time.process_time() - started) * 1000 / len(event.trajectories))
+    return min(taken)
+
+
+def measure(num: int, rounds: int) -> tuple[dict[str, float], float]:
+    """CPU milliseconds of each part, and bytes of a record."""
+    redactor, train = Redactor({}), TrainSpec(algorithm=Grpo(), steps=1)
+    records = [made(number) for number in range(num)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "agent.spool"
+        path.write_bytes(b"".join(to_frame(one, redactor) for one in records))
+        spans = cut(path, 0, path.stat().st_size)
+        read = partial(read_packed, encode=partial(encode_whole, redactor=redactor))
+        packed = [read(span) for span in spans]
+        light = [record for part in packed for record in pickle.loads(part)]
+        scored = [record.scored for record in light]
+        parts = {
+            "an agent: record to frame": cpu_ms(lambda: [to_frame(one, redactor) for one in records], num, rounds),
+            "a reader: frame to rows": cpu_ms(lambda: [read(span) for span in spans], num, rounds),
+            "driver: takes records": cpu_ms(lambda: [pickle.loads(part) for part in packed], num, rounds),
+            "driver: metrics": cpu_ms(lambda: step_metrics(scored, scored, num_groups=1, own={}), num, rounds),
+            "driver: advantages": cpu_ms(lambda: mean_advantages(light, train), num, rounds),
+            "driver: writes rows": write_ms(step_of(light, encoded=True), folder / "ahead", rounds),
+            "(makes and writes rows)": write_ms(step_of(records, encoded=False), folder / "here", rounds),
+        }
+        return parts, path.stat().st_size / num
 
 
 def main() -> None:
-    num, rounds = (int(word) for word in [*sys.argv[1:], *("200", "5")[len(sys.argv) - 1 :]])
-    redactor = Redactor({})
-    records = [made(number) for number in range(num)]
-    frames = b"".join(to_frame(one, redactor) for one in records)
-    lines = [to_line(one, redactor) for one in records]
-    with tempfile.TemporaryDirectory() as name:
-        folders = (Path(name) / str(number) for number in range(1_000))
-        parts = {
-            "write a frame": cpu_ms(lambda: [to_frame(one, redactor) for one in records], num, rounds),
-            "write a line (before)": cpu_ms(lambda: [to_line(one, redactor) for one in records], num, rounds),
-            "read a frame": cpu_ms(lambda: list(read_frames(frames)), num, rounds),
-            "read a line (before)": cpu_ms(lambda: [from_line(line) for line in lines], num, rounds),
-            "into SQLite": cpu_ms(lambda: into_lineage(records, next(folders)), num, rounds),
-        }
-    print(
-        f"a record of {NUM_TOKENS:,} tokens: {len(frames) / num:,.0f} bytes; {sum(map(len, lines)) / num:,.0f} before"
-    )
-    print(f"{'part':<24}{'CPU ms':>8}{'a second':>10}   medians of {rounds} rounds of {num}")
+    num, rounds = (int(word) for word in [*sys.argv[1:], *("512", "7")[len(sys.argv) - 1 :]])
+    import torch
+
+    torch.set_num_threads(1)
+    parts, size = measure(num, rounds)
+    print(f"a record of {NUM_TOKENS:,} tokens: {size:,.0f} bytes")
+    print(f"{'part':<28}{'CPU ms':>8}{'a second':>10}   least of {rounds} rounds of {num}")
     for part, ms in parts.items():
-        print(f"{part:<24}{ms:>8.3f}{1000 / ms:>10,.0f}")
-    write_s, read_s, store_s = (parts[part] / 1000 for part in ("write a frame", "read a frame", "into SQLite"))
-    print(f"\n{NODES} nodes, {AGENTS} agents, {STEP:,} trajectories a step: CPU seconds a step")
-    print(f"each agent writes  {write_s * STEP / AGENTS:8.3f}")
-    print(f"the driver reads   {read_s * STEP:8.3f}")
-    print(f"the driver stores  {store_s * STEP:8.3f}")
-    print(f"network            {len(frames) / num * STEP / 1e6:8.1f} MB a step")
+        print(f"{part:<28}{ms:>8.3f}{1000 / ms:>10,.0f}")
+    driver = sum(ms for part, ms in parts.items() if part.startswith("driver"))
+    reader = parts["a reader: frame to rows"]
+    print(f"{'the driver in all':<28}{driver:>8.3f}{1000 / driver:>10,.0f}   one core, were it all in one thread")
+    num_readers = min(8, CORES - 2)
+    readers = num_readers * 1000 / reader
+    print(f"{num_readers} readers{readers:>37,.0f}")
+    print(f"{CORES} cores{min(readers, 1000 / driver):>39,.0f} trajectories a second")
+    print(f"\n{NODES} nodes, {AGENTS} agents, {STEP:,} trajectories a step")
+    print(f"each agent writes  {parts['an agent: record to frame'] * STEP / AGENTS / 1000:8.3f} CPU seconds")
+    print(f"{num_readers} readers          {reader * STEP / num_readers / 1000:8.3f} CPU seconds each")
+    print(f"the driver         {driver * STEP / 1000:8.3f} CPU seconds")
+    print(f"network            {size * STEP / 1e6:8.1f} MB")
 
 
 if __name__ == "__main__":

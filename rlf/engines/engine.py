@@ -25,6 +25,7 @@ from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import Schedule
 from rlf.types.events import EventSink, Notice
 from rlf.types.policy import Host
+from rlf.types.score import Scored
 from rlf.types.task import Task
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Opening:
     """What happens to tool calls on their way."""
     place: object | None = None
     """Of a `Fit`; None: here."""
+    encode: Callable[[Scored], object] | None = None
+    """Makes what the lineage stores of a trajectory, in any process; None: the lineage makes it as it writes."""
 
 
 @dataclass(frozen=True, slots=True)

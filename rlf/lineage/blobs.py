@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -12,6 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rlf.core import RunError
 from rlf.lineage import tables
+from rlf.lineage.inserts import insert_rows
 
 MIN_BYTES = 256
 """Shorter texts stay in their rows: a reference would save nothing."""
@@ -20,11 +22,25 @@ _BATCH = 500
 """Names in one question; databases bound the parameters of a statement."""
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A content that is compressed already."""
+
+    size_bytes: int
+    """Before."""
+    data: bytes
+
+    @classmethod
+    def of(cls, content: bytes) -> Content:
+        """Compresses a content."""
+        return cls(len(content), compress(content))
+
+
 class Blobs:
     """What rows refer to and is still to be written with them."""
 
     def __init__(self) -> None:
-        self.data_by_hash: dict[str, bytes] = {}
+        self.data_by_hash: dict[str, bytes | Content] = {}
 
     def keep(self, content: bytes) -> str:
         """Takes a content; its name."""
@@ -37,16 +53,21 @@ class Blobs:
         content = text.encode()
         return (text, None) if len(content) < MIN_BYTES else ("", self.keep(content))
 
+    def compressed(self) -> dict[str, Content]:
+        """Everything that was taken."""
+        return {name: _compressed(content) for name, content in self.data_by_hash.items()}
 
-def write_blobs(connection: Connection, data_by_hash: Mapping[str, bytes]) -> None:
+
+def _compressed(content: bytes | Content) -> Content:
+    return content if isinstance(content, Content) else Content.of(content)
+
+
+def write_blobs(connection: Connection, data_by_hash: Mapping[str, bytes | Content]) -> None:
     """Writes the contents that are not there yet."""
-    missing = data_by_hash.keys() - present(connection, data_by_hash.keys())
-    rows = [
-        {"sha256": name, "size_bytes": len(data_by_hash[name]), "data": compress(data_by_hash[name])}
-        for name in sorted(missing)
-    ]
-    if rows:
-        connection.execute(_insert_unless_there(connection), rows)
+    missing = sorted(data_by_hash.keys() - present(connection, data_by_hash.keys()))
+    contents = ((name, _compressed(data_by_hash[name])) for name in missing)
+    rows = [{"sha256": name, "size_bytes": it.size_bytes, "data": it.data} for name, it in contents]
+    insert_rows(connection, _insert_unless_there(connection), rows)
 
 
 def present(connection: Connection, names: Collection[str]) -> set[str]:

@@ -38,16 +38,21 @@ def encode(trajectory: Trajectory, redactor: Redactor) -> bytes:
     parts = (
         _HEAD.pack(VERSION, num_tokens),
         _pack("I", trajectory.tokens),
-        bytes(map(bool, trajectory.action_mask)),
+        _pack_mask(trajectory.action_mask),
         _pack("f", trajectory.rollout_logprobs),
         redactor.json(write(trajectory, without=_ELSEWHERE)).encode(),
     )
     return compress(b"".join(parts))
 
 
+def _pack_mask(mask: Sequence[bool]) -> bytes:
+    """A byte for each; what was read from a spool is that already."""
+    return mask if isinstance(mask, bytes) else bytes(map(bool, mask))
+
+
 def _pack(code: str, numbers: Sequence[float]) -> bytes:
     """Numbers in four bytes each, little-endian."""
-    packed: array[Any] = array(code, numbers)
+    packed = numbers[:] if isinstance(numbers, array) and numbers.typecode == code else array(code, numbers)
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()

@@ -20,20 +20,12 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.costs import add_costs, keep_unrecorded, spent_by, unrecorded_before
+from rlf.lineage.encoded import EncodedTrajectory, encode_trajectory
+from rlf.lineage.inserts import insert_rows
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.payload import encode_task
 from rlf.lineage.records import INTERRUPTED, TRAIN
-from rlf.lineage.rows import (
-    Row,
-    call_rows,
-    collection_row,
-    failure_rows,
-    metrics_json,
-    payload_row,
-    score_rows,
-    tool_total_rows,
-    trajectory_row,
-)
+from rlf.lineage.rows import Row, collection_row, metrics_json, tool_total_rows
 from rlf.lineage.store import Store
 from rlf.types import (
     CheckpointSaved,
@@ -203,7 +195,7 @@ class _Transaction:
     def _write_step(self, event: StepFinished) -> None:
         metrics = metrics_json(event.metrics, self._redactor)
         self._replace_row(tables.steps, {"step": event.step}, metrics=metrics, finished=self._now)
-        self._write_trajectories(TRAIN, event.step, event.trajectories, event.advantages)
+        self._write_trajectories(TRAIN, event.step, event.trajectories, event.advantages, event.encoded)
         self._update_run(last_step=event.step)
 
     def _write_evaluation(self, event: EvaluationFinished) -> None:
@@ -211,7 +203,8 @@ class _Transaction:
         self._replace_row(
             tables.evaluations, {"step": event.step, "mode": event.mode}, metrics=metrics, finished=self._now
         )
-        self._write_trajectories(event.mode, event.step, event.trajectories, [None] * len(event.trajectories))
+        unknown = [None] * len(event.trajectories)
+        self._write_trajectories(event.mode, event.step, event.trajectories, unknown, event.encoded)
 
     def _write_checkpoint(self, event: CheckpointSaved) -> None:
         """Marks those about to be deleted in the same transaction, so that no checkpoint listed as kept is missing."""
@@ -228,7 +221,7 @@ class _Transaction:
         if event.trajectories:
             first = 0 if last is None else last + 1
             self._add_costs(INTERRUPTED, event.trajectories)
-            self._add_trajectories(place, first, event.trajectories, [None] * len(event.trajectories))
+            self._add_trajectories(place, first, event.trajectories, [None] * len(event.trajectories), ())
 
     def _write_notice(self, event: Notice) -> None:
         row = {"run_id": self._run_id, "time": self._now, "level": event.level}
@@ -236,7 +229,12 @@ class _Transaction:
         self._connection.execute(insert(tables.events), row | words)
 
     def _write_trajectories(
-        self, phase: str, step: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]
+        self,
+        phase: str,
+        step: int,
+        trajectories: Sequence[Scored],
+        advantages: Sequence[float | None],
+        encoded: Sequence[object],
     ) -> None:
         place = {"run_id": self._run_id, "phase": phase, "step": step}
         for replaced in (tables.trajectories, tables.collections, tables.tool_totals):
@@ -244,7 +242,7 @@ class _Transaction:
         if not trajectories:
             return
         self._add_costs(phase, trajectories)
-        self._add_trajectories(place, 0, trajectories, advantages)
+        self._add_trajectories(place, 0, trajectories, advantages, encoded)
         self._insert_rows(tables.collections, [place | collection_row(trajectories)])
         self._insert_rows(tables.tool_totals, [place | row for row in tool_total_rows(trajectories, self._redactor)])
 
@@ -253,38 +251,56 @@ class _Transaction:
         add_costs(self._connection, self._run_id, phase, spent)
 
     def _add_trajectories(
-        self, place: Row, first: int, trajectories: Sequence[Scored], advantages: Sequence[float | None]
+        self,
+        place: Row,
+        first: int,
+        trajectories: Sequence[Scored],
+        advantages: Sequence[float | None],
+        made: Sequence[object],
     ) -> None:
         """Writes trajectories whose positions count from `first`, with all that hangs on them."""
-        table, blobs = tables.trajectories, Blobs()
-        tasks = self._keep_tasks(trajectories, blobs)
-        rows = [
-            {**place, "k": k, **trajectory_row(scored, advantage, tasks[id(scored.trajectory.task)], self._redactor)}
-            for k, (scored, advantage) in enumerate(zip(trajectories, advantages, strict=True), first)
-        ]
-        stored = self._connection.execute(insert(table).returning(table.c.k, table.c.id), rows)
-        ref_by_k = {row.k: row.id for row in stored}
-        self._write_parts([(ref_by_k[k], scored) for k, scored in enumerate(trajectories, first)], blobs)
+        blobs = Blobs()
+        encoded = self._encode_all(trajectories, made or [None] * len(trajectories), blobs)
+        found = zip(encoded, advantages, strict=True)
+        heads = [one.head | place | {"k": k, "advantage": advantage} for k, (one, advantage) in enumerate(found, first)]
+        self._insert_rows(tables.trajectories, heads)
+        refs = self._numbers(place, first)
+        hanging: dict[Table, list[Row]] = {
+            tables.payloads: [
+                {"trajectory_ref": ref, "data": one.payload} for ref, one in zip(refs, encoded, strict=True)
+            ],
+            tables.scores: _hang(refs, [one.scores for one in encoded]),
+            tables.tool_calls: _hang(refs, [one.calls for one in encoded]),
+            tables.parse_failures: _hang(refs, [one.failures for one in encoded]),
+        }
+        for table, rows in hanging.items():
+            self._insert_rows(table, rows)
         write_blobs(self._connection, blobs.data_by_hash)
 
-    def _keep_tasks(self, trajectories: Sequence[Scored], blobs: Blobs) -> dict[int, str]:
-        """The name of each task's content, by its identity: the rollouts of a group share their task."""
-        tasks = {id(scored.trajectory.task): scored.trajectory.task for scored in trajectories}
-        return {key: blobs.keep(encode_task(task, self._redactor)) for key, task in tasks.items()}
+    def _encode_all(
+        self, trajectories: Sequence[Scored], made: Sequence[object], blobs: Blobs
+    ) -> list[EncodedTrajectory]:
+        """The rows of trajectories, made here where they are not made yet; the rollouts of a group share their task."""
+        names, encoded = dict[int, str](), list[EncodedTrajectory]()
+        for scored, known in zip(trajectories, made, strict=True):
+            if isinstance(known, EncodedTrajectory):
+                blobs.data_by_hash.update(known.contents)
+                encoded.append(known)
+                continue
+            task = scored.trajectory.task
+            if id(task) not in names:
+                names[id(task)] = blobs.keep(encode_task(task, self._redactor))
+            encoded.append(encode_trajectory(scored, self._redactor, blobs, names[id(task)]))
+        return encoded
 
-    def _write_parts(self, stored: list[tuple[int, Scored]], blobs: Blobs) -> None:
-        redactor = self._redactor
-        self._insert_rows(tables.payloads, [payload_row(ref, scored.trajectory, redactor) for ref, scored in stored])
-        self._insert_rows(tables.scores, [row for ref, scored in stored for row in score_rows(ref, scored, redactor)])
-        trajectories = [(ref, scored.trajectory) for ref, scored in stored]
-        calls = [row for ref, trajectory in trajectories for row in call_rows(ref, trajectory, redactor, blobs)]
-        failures = [row for ref, trajectory in trajectories for row in failure_rows(ref, trajectory, redactor)]
-        self._insert_rows(tables.tool_calls, calls)
-        self._insert_rows(tables.parse_failures, failures)
+    def _numbers(self, place: Row, first: int) -> list[int]:
+        """The numbers of the trajectories at a place, in their order from `first` on."""
+        table = tables.trajectories.c
+        query = select(table.id).filter_by(**place).where(table.k >= first).order_by(table.k)
+        return list(self._connection.execute(query).scalars())
 
     def _insert_rows(self, table: Table, rows: list[Row]) -> None:
-        if rows:
-            self._connection.execute(insert(table), rows)
+        insert_rows(self._connection, insert(table), rows)
 
     def _replace_row(self, table: Table, key: Row, **values: object) -> None:
         key = {"run_id": self._run_id, **key}
@@ -293,3 +309,8 @@ class _Transaction:
 
     def _update_run(self, **values: object) -> None:
         self._connection.execute(update(tables.runs).where(tables.runs.c.id == self._run_id).values(values))
+
+
+def _hang(refs: Sequence[int], parts: Sequence[Sequence[Row]]) -> list[Row]:
+    """Rows of each trajectory, with its number."""
+    return [{"trajectory_ref": ref, **row} for ref, rows in zip(refs, parts, strict=True) for row in rows]

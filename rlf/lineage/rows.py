@@ -10,7 +10,6 @@ from typing import Any
 from rlf.core.redact import Redactor
 from rlf.lineage.blobs import Blobs
 from rlf.lineage.inner import inner_json
-from rlf.lineage.payload import encode
 from rlf.types import CallRecord, ParseFailure, Scored, ScoreState, ToolResult, Trajectory
 from rlf.types.written import write
 
@@ -28,8 +27,8 @@ def _plain_number(value: float) -> float | str | None:
     return str(value) if math.isinf(value) else value
 
 
-def trajectory_row(scored: Scored, advantage: float | None, task_sha256: str, redactor: Redactor) -> Row:
-    """The trajectory's own row, but for where it hangs (run, phase, step, k)."""
+def trajectory_row(scored: Scored, task_sha256: str, redactor: Redactor) -> Row:
+    """The trajectory's own row, but for where it hangs (run, phase, step, k) and its advantage."""
     trajectory, task = scored.trajectory, scored.trajectory.task
     return {
         "trajectory_id": redactor.text(trajectory.id),
@@ -42,7 +41,6 @@ def trajectory_row(scored: Scored, advantage: float | None, task_sha256: str, re
         "gold": redactor.json(task.answer),
         "reward": scored.reward,
         "success": scored.success,
-        "advantage": advantage,
         "num_tokens": len(trajectory.tokens),
         "num_sampled": trajectory.num_sampled,
         "num_turns": len(trajectory.turns),
@@ -84,16 +82,11 @@ def tool_total_rows(trajectories: Sequence[Scored], redactor: Redactor) -> list[
     ]
 
 
-def payload_row(ref: int, trajectory: Trajectory, redactor: Redactor) -> Row:
-    """Tokens, mask, logprobs and turns, packed."""
-    return {"trajectory_ref": ref, "data": encode(trajectory, redactor)}
-
-
-def score_rows(ref: int, scored: Scored, redactor: Redactor) -> list[Row]:
+def score_rows(scored: Scored, redactor: Redactor) -> list[Row]:
     """One row per reward term; the ordinary state, of most rows, is null."""
     rows = []
     for position, score in enumerate(scored.scores):
-        row = {"trajectory_ref": ref, "position": position} | {name: getattr(score, name) for name in _SCORE}
+        row: Row = {"position": position} | {name: getattr(score, name) for name in _SCORE}
         row |= {"term": redactor.text(score.term), "reason": redactor.text(score.reason)}
         row["state"] = None if score.state is ScoreState.SCORED else score.state
         row["turn_values"] = None if score.turn_values is None else json.dumps(score.turn_values)
@@ -101,10 +94,10 @@ def score_rows(ref: int, scored: Scored, redactor: Redactor) -> list[Row]:
     return rows
 
 
-def call_rows(ref: int, trajectory: Trajectory, redactor: Redactor, blobs: Blobs) -> list[Row]:
+def call_rows(trajectory: Trajectory, redactor: Redactor, blobs: Blobs) -> list[Row]:
     """One row per tool call, named by its turn and its position there."""
     return [
-        {"trajectory_ref": ref, "turn": number, "position": position} | _call_row(record, redactor, blobs)
+        {"turn": number, "position": position} | _call_row(record, redactor, blobs)
         for number, turn in enumerate(trajectory.turns)
         for position, record in enumerate(turn.calls)
     ]
@@ -136,10 +129,10 @@ _SCORE = ("value", "weight", "elapsed_s")
 _RESULT = ("outcome", "queue_s", "run_s", "cached", "truncated", "size_bytes", "isolation")
 
 
-def failure_rows(ref: int, trajectory: Trajectory, redactor: Redactor) -> list[Row]:
+def failure_rows(trajectory: Trajectory, redactor: Redactor) -> list[Row]:
     """One row per parse failure, named by its turn and its position there."""
     return [
-        {"trajectory_ref": ref, "turn": number, "position": position} | _failure_row(failure, redactor)
+        {"turn": number, "position": position} | _failure_row(failure, redactor)
         for number, turn in enumerate(trajectory.turns)
         for position, failure in enumerate(turn.failures)
     ]

@@ -30,6 +30,8 @@ class StepFinished:
     trajectories: Sequence[Scored]
     advantages: Sequence[float | None]
     """Mean advantage over action tokens, per trajectory; None where it was left out of the loss."""
+    encoded: Sequence[object] = ()
+    """What the lineage stores of each trajectory, None where that is not made yet; empty: of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class EvaluationFinished:
     metrics: Mapping[str, float]
     """`success`, `success/low`, `success/high` (95 % interval), `success/<kind>`, `pass@k`, ..."""
     trajectories: Sequence[Scored]
+    encoded: Sequence[object] = ()
+    """As in `StepFinished`."""
 
 
 @dataclass(frozen=True, slots=True)

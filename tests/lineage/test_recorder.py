@@ -1,12 +1,16 @@
 """The recorder waits for nothing, loses nothing and hides no failure."""
 
+import pickle
 import threading
 import time
+from dataclasses import replace
 
 import pytest
+from sqlalchemy import func, select
 
 from rlf.core import RlfError
-from rlf.lineage import Reader, Recorder, begin_resume, start_run
+from rlf.lineage import Reader, Recorder, begin_resume, start_run, tables
+from rlf.lineage.encoded import encode_whole
 from rlf.types import CheckpointSaved, EvaluationFinished, Notice, RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored, step
@@ -123,3 +127,27 @@ def test_resume_supersedes_the_steps_after_its_checkpoint(store, run_id, reader)
 def test_resuming_an_unknown_run_is_the_users_fault(store):
     with pytest.raises(RlfError, match="not in the lineage"):
         begin_resume(store, "nobody", 0)
+
+
+def test_the_same_rows_are_stored_of_what_another_process_encoded(store, run_id):
+    event = step(1, 40)  # enough for statements that SQLAlchemy does not make row by row
+    encoded = [encode_whole(one, store.redactor) for one in event.trajectories]
+    stored = []
+    for made in ((), pickle.loads(pickle.dumps(encoded))):
+        with Recorder(store, run_id) as recorder:
+            recorder(replace(event, encoded=made))
+        stored.append(_rows(store))
+    assert stored[0] == stored[1]
+    assert [len(rows) for rows in stored[0][:2]] == [40, 40]
+    assert all(stored[0])
+
+
+def _rows(store):
+    """Every row of trajectories and what hangs on them, but for numbers, and how many contents there are."""
+    with store.read() as connection:
+        rows = []
+        for table in (tables.trajectories, *tables.OF_TRAJECTORY):
+            columns = [column for column in table.c if column.name not in ("id", "trajectory_ref")]
+            rows.append(sorted(map(repr, connection.execute(select(*columns)))))
+        rows.append([(connection.execute(select(func.count()).select_from(tables.blobs)).scalar(),)])
+    return rows

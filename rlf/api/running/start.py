@@ -11,6 +11,7 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.core.redact import REDACTED
 from rlf.engines.engine import Engine, Fit, Opening, Start, engine_of, load_inputs
+from rlf.lineage.encoded import encode_whole
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Cost, ParentKind, RunRecord
 from rlf.lineage.run import begin_resume, refuse_running, start_run
@@ -233,8 +235,8 @@ def _open_engine(
         fix = name_engines(Feature.RECORDED_CALLS, "; use ")
         raise RlfError(f"--record and --replay: {engine.LACKS[Feature.RECORDED_CALLS]}{fix}.")
     traffic = Traffic(store.redactor.text, record, played, sink.budget.meter)
-    inputs = placed.inputs or load_inputs(plan)
-    return engine.open(Opening(plan, inputs, folder, sink, sink.flush, traffic, placed.place))
+    inputs, encode = placed.inputs or load_inputs(plan), partial(encode_whole, redactor=store.redactor)
+    return engine.open(Opening(plan, inputs, folder, sink, sink.flush, traffic, placed.place, encode))
 
 
 def _run_info(plan: Plan, run_id: str, folder: Path, engine: EngineRun) -> RunInfo:

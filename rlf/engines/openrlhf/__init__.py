@@ -109,8 +109,15 @@ class OpenRlhf(OpenRlhfSettings):
         from rlf.engines.openrlhf.run import OpenRlhfRun
 
         place = find_place(opening.plan.spec, opening.place)
-        plan, inputs, folder = opening.plan, opening.inputs, opening.folder
-        return OpenRlhfRun(plan, inputs, folder, emit=opening.emit, flush=opening.flush, place=place)
+        return OpenRlhfRun(
+            opening.plan,
+            opening.inputs,
+            opening.folder,
+            emit=opening.emit,
+            flush=opening.flush,
+            encode=opening.encode,
+            place=place,
+        )
 
     def fit_here(self, spec: RunSpec) -> Fit:
         """This CPU for those who started rlf from the environment of rehearsals; else as it is."""

@@ -34,6 +34,7 @@ from rlf.engines.openrlhf.launch.preflight import check_place, check_secrets
 from rlf.engines.openrlhf.launch.process import LOOPBACK_ONLY, local_ray, supervised
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
+from rlf.engines.openrlhf.spool.pool import Encode, SpoolPool
 from rlf.plan import Plan
 from rlf.training.harness import Harness, build_harness
 from rlf.types.events import CheckpointSaved, EventSink, Notice
@@ -68,6 +69,7 @@ class OpenRlhfRun:
         *,
         emit: EventSink,
         flush: Callable[[], None] = lambda: None,
+        encode: Encode | None = None,
         place: Place | None = None,
         opening_calls: bool = False,
     ) -> None:
@@ -77,6 +79,7 @@ class OpenRlhfRun:
             folder: the run's; the job folder lies in it.
             emit: takes every event, in order.
             flush: returns when every event emitted so far is safe.
+            encode: makes what the lineage stores of a trajectory; None: nothing is made ahead.
             place: where it runs, unless it ran somewhere before; None: here.
             opening_calls: whether every other trajectory opens with a written tool call.
 
@@ -86,6 +89,7 @@ class OpenRlhfRun:
         self._plan, self._engine = plan, openrlhf_settings(plan.spec)
         self._inputs = inputs
         self._emit, self._flush = emit, flush
+        self._pool = SpoolPool(encode)
         self.job = Job.of_run(folder, self._engine.output)
         self._place = read_place(self.job) or place or Place()
         self._opening_calls = opening_calls
@@ -172,7 +176,7 @@ class OpenRlhfRun:
                 after = self._last_recorded or 0
             else:
                 attempt, after = await self._new_launch(), 0
-            ingest = Ingest(self._plan.spec, self.job, attempt, emit=self._emit, after=after)
+            ingest = Ingest(self._plan.spec, self.job, attempt, emit=self._emit, pool=self._pool, after=after)
             try:
                 await self._launch(ingest, attempt.number)
             except asyncio.CancelledError:
@@ -180,6 +184,8 @@ class OpenRlhfRun:
                 self.step = max(self.step, ingest.step)
                 ingest.tell_left()
                 raise
+            finally:
+                self._pool.close()
             await asyncio.to_thread(self._drop_records)
 
     def _drop_records(self) -> None:
@@ -211,7 +217,13 @@ class OpenRlhfRun:
         """Reports what a killed driver had not reported, up to the checkpoint; returns that launch's number."""
         attempt = read_attempt(self.job)
         ingest = Ingest(
-            self._plan.spec, self.job, attempt, emit=self._emit, after=min(recorded, self.step), until=self.step
+            self._plan.spec,
+            self.job,
+            attempt,
+            emit=self._emit,
+            pool=self._pool,
+            after=min(recorded, self.step),
+            until=self.step,
         )
         ingest.poll(last=True)
         return attempt.number

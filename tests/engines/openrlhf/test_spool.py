@@ -12,8 +12,11 @@ import struct
 import subprocess
 import sys
 import zlib
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -23,7 +26,9 @@ from rlf.core import RunError
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.openrlhf.spool.frames import Record, read_frames, to_frame
+from rlf.engines.openrlhf.spool.pool import SpoolPool, cut, read_span
 from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
+from rlf.lineage.encoded import encode_whole
 from rlf.types import (
     Attempt,
     CallRecord,
@@ -274,3 +279,39 @@ def test_what_cannot_be_written_is_raised_where_it_is_waited_for_and_stops_no_ot
 
     asyncio.run(run())
     assert [item.sample for item in SpoolReader(tmp_path).read()] == [1]
+
+
+def test_records_are_the_same_from_other_processes_with_what_the_lineage_stores_of_them(tmp_path):
+    items = [record(sample, text=f"found {sample}", tokens=5) for sample in range(40)]
+    write(tmp_path, [*items[:20], Notice("info", "half", {})])
+    write(tmp_path, items[20:])
+    encode = partial(encode_whole, redactor=Redactor({}))
+    here = SpoolReader(tmp_path, SpoolPool(encode)).read()
+    pool = SpoolPool(encode, num_processes=1)
+    with closing(pool), patch("rlf.engines.openrlhf.spool.pool._HERE_BYTES", 0):
+        there = SpoolReader(tmp_path, pool).read()
+    assert len(here) == 41
+    assert [getattr(line, "encoded", None) for line in there] == [getattr(line, "encoded", None) for line in here]
+    assert there == here
+    plain = [replace(line, scored=_with_lists(line.scored)) if isinstance(line, Record) else line for line in there]
+    assert plain == SpoolReader(tmp_path).read()
+
+
+def _with_lists(scored):
+    trajectory = scored.trajectory
+    numbers = {
+        "tokens": list(trajectory.tokens),
+        "action_mask": [bool(sampled) for sampled in trajectory.action_mask],
+        "rollout_logprobs": list(trajectory.rollout_logprobs),
+    }
+    return replace(scored, trajectory=replace(trajectory, **numbers))
+
+
+def test_spans_are_whole_frames_and_all_of_them(tmp_path):
+    frames = [to_frame(record(sample), Redactor({})) for sample in range(9)]
+    path = tmp_path / "a.spool"
+    path.write_bytes(b"".join(frames) + frames[0][:-1])
+    with patch("rlf.engines.openrlhf.spool.pool._SPAN_BYTES", len(frames[0]) + 1):
+        spans = cut(path, 0, path.stat().st_size)
+    assert [line.sample for span in spans for line in read_span(span, None)] == list(range(9))
+    assert 1 < len(spans) < 9

@@ -34,7 +34,7 @@ def _means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
     mask_BT = torch.zeros(len(records), max(map(len, masks)), dtype=torch.bool)
     for row, (mask, counted) in enumerate(zip(masks, in_loss, strict=True)):
         if counted:
-            mask_BT[row, : len(mask)] = torch.tensor(mask)
+            mask_BT[row, : len(mask)] = torch.frombuffer(bytearray(mask), dtype=torch.bool)
         else:
             mask_BT[row, 0] = True  # the one token of its stand-in, which counts where advantages are normalised
     asked = AdvantageInput(

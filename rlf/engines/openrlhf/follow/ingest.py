@@ -24,6 +24,7 @@ from rlf.engines.openrlhf.job.dataset import Purpose, read_label
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import openrlhf_settings
 from rlf.engines.openrlhf.spool.frames import Record
+from rlf.engines.openrlhf.spool.pool import SpoolPool
 from rlf.engines.openrlhf.spool.records import SpoolReader
 from rlf.spec.models import RunSpec
 from rlf.training.evaluation import evaluation_metrics
@@ -36,11 +37,20 @@ class Ingest:
     """Follows one attempt of a job."""
 
     def __init__(
-        self, spec: RunSpec, job: Job, attempt: Attempt, *, emit: EventSink, after: int = 0, until: int | None = None
+        self,
+        spec: RunSpec,
+        job: Job,
+        attempt: Attempt,
+        *,
+        emit: EventSink,
+        pool: SpoolPool | None = None,
+        after: int = 0,
+        until: int | None = None,
     ) -> None:
         """Reads nothing yet.
 
         Args:
+            pool: what reads the records; None: this process.
             after: the last step that the lineage has; what is older is not told again.
             until: the step of the checkpoint that is gone back to; what is newer is not told. None: all of it is.
         """
@@ -53,7 +63,7 @@ class Ingest:
         self._log = LogReader(job.log(attempt.number))
         self._comes_late = openrlhf_settings(spec).ingest is not None
         self._folder = job.received(attempt.number) if self._comes_late else Path(attempt.spool)
-        self._spool = SpoolReader(self._folder)
+        self._spool = SpoolReader(self._folder, pool)
         self._lines = deque[StepLine | EvaluationLine]()
         """Those whose trajectories have not all come."""
         self._groups: dict[int, Group] = {}
@@ -162,7 +172,8 @@ class Ingest:
             text = f"step {line.step}: {missing}; they are in {self._attempt.spool} there"
             self._emit_event(Notice("warning", text, {"step": line.step}), line.step)
         metrics = self._metrics(line.metrics, records)
-        event = StepFinished(line.step, metrics, scored, mean_advantages(records, self._spec.train))
+        advantages, encoded = mean_advantages(records, self._spec.train), [record.encoded for record in records]
+        event = StepFinished(line.step, metrics, scored, advantages, encoded)
         self._emit_event(event, line.step)
 
     def _metrics(self, told: Mapping[str, float], records: Sequence[Record]) -> dict[str, float]:
@@ -200,7 +211,8 @@ class Ingest:
             metrics = evaluation_metrics(scored, num_samples)
             started = min(record.time - record.scored.trajectory.duration_s for record in chosen)
             metrics["time/total_s"] = max(record.time for record in chosen) - started
-            self._emit(EvaluationFinished(step, str(purpose), metrics, scored))
+            encoded = [record.encoded for record in chosen]
+            self._emit(EvaluationFinished(step, str(purpose), metrics, scored, encoded))
 
     def _tell_checkpoints(self, *, last: bool) -> None:
         """Reports new ones, each after its step and when it grows no more: not all processes write as fast."""

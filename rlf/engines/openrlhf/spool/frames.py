@@ -9,11 +9,12 @@ counts once it is whole; a torn last one is left for later. Older files hold zli
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import zstandard
@@ -59,6 +60,8 @@ class Record:
     scored: Scored
     again: bool = False
     """Training: whether something outside the policy broke it and it was played again: it is none of its group."""
+    encoded: object = field(default=None, compare=False, repr=False)
+    """What the lineage stores of it; None where that is not made yet. No frame has it."""
 
 
 Line: TypeAlias = Record | Notice
@@ -87,8 +90,12 @@ def _frame(text: str, numbers: Sequence[bytes]) -> bytes:
     return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-def read_frames(data: bytes) -> Iterator[tuple[Line, int]]:
+def read_frames(data: bytes, *, as_arrays: bool = False) -> Iterator[tuple[Line, int]]:
     """The whole frames that data begins with, each with the offset of its end.
+
+    Args:
+        as_arrays: whether a trajectory's numbers become arrays as the lineage keeps them, and its mask bytes of 0 and
+            1, in a fifth of the time and memory of lists.
 
     Raises:
         ValueError: a frame is not what was written.
@@ -102,22 +109,41 @@ def read_frames(data: bytes) -> Iterator[tuple[Line, int]]:
         payload = memoryview(data)[body:end]
         if zlib.crc32(payload) != checksum:
             raise ValueError("its checksum is another")
-        yield _read_payload((zlib.decompress if payload[0] == _ZLIB else zstandard.decompress)(payload)), end
+        yield _read_payload((zlib.decompress if payload[0] == _ZLIB else zstandard.decompress)(payload), as_arrays), end
         start = end
 
 
-def _read_payload(payload: bytes) -> Line:
+def cut_frames(file: int, start: int, end: int, size: int) -> Iterator[int]:
+    """Offsets that cut the whole frames of an open file into pieces of about a size; the last one ends them."""
+    first = at = start
+    while at + _HEAD.size <= end:
+        length = _HEAD.unpack(os.pread(file, _HEAD.size, at))[0]
+        if not length or at + _HEAD.size + length > end:
+            break
+        at += _HEAD.size + length
+        if at - first >= size:
+            yield at
+            first = at
+    if at > first:
+        yield at
+
+
+def _read_payload(payload: bytes, as_arrays: bool) -> Line:
     text, _, numbers = payload.partition(b"\n")
     values = json.loads(text)
     if "notice" in values:
         return Notice(*values["notice"])
     record = _read_record(values, values["scored"]["trajectory"] | {name: [] for name in NUMBERS})
-    start, found, num = 0, list[list[Any]](), values["num_tokens"]
+    start, found, num = 0, list[Any](), values["num_tokens"]
     for code, size in zip(_TYPES, _SIZES, strict=True):
-        found.append(array(code, numbers[start : start + num * size]).tolist())
+        part = numbers[start : start + num * size]
+        found.append(bytes(part) if code == "b" else array(code, part))
         start += num * size
-    tokens, mask, logprobs = found
-    action_mask = list(map(bool, mask))
+    tokens, action_mask, logprobs = found
+    if as_arrays:
+        tokens, logprobs = array("I", tokens.tobytes()), array("f", logprobs)
+    else:
+        tokens, action_mask, logprobs = tokens.tolist(), list(map(bool, action_mask)), logprobs.tolist()
     trajectory = replace(record.scored.trajectory, tokens=tokens, action_mask=action_mask, rollout_logprobs=logprobs)
     return replace(record, scored=replace(record.scored, trajectory=trajectory))
 

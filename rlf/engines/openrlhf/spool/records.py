@@ -11,7 +11,7 @@ import asyncio
 import os
 import platform
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.spool.frames import OLD_SUFFIX, SUFFIX, Line, Record, from_line, read_frames, to_frame
+from rlf.engines.openrlhf.spool.frames import OLD_SUFFIX, SUFFIX, Line, Record, to_frame
+from rlf.engines.openrlhf.spool.pool import Span, SpoolPool, cut
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:
@@ -117,8 +118,10 @@ class SpoolWriter:
 class SpoolReader:
     """Follows every file of a folder, also those that come later."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pool: SpoolPool | None = None) -> None:
+        """Reads nothing yet; without a pool in this process alone."""
         self._folder = folder
+        self._pool = pool or SpoolPool()
         self._offsets: dict[str, int] = {}
         """Bytes read of each file: always to the end of a record."""
 
@@ -128,37 +131,20 @@ class SpoolReader:
         Raises:
             RunError: a record is damaged, or of another version of rlf.
         """
+        found = list[Line]()
+        for span, lines in self._pool.read(self._new_spans()):
+            self._offsets[span.path.name] = span.end
+            found += lines
+        return found
+
+    def _new_spans(self) -> list[Span]:
+        """The whole records that are not read yet."""
         try:
             with os.scandir(self._folder) as entries:
-                grown = [
-                    entry
-                    for entry in entries
-                    if entry.name.endswith((SUFFIX, OLD_SUFFIX))
-                    and entry.stat().st_size > self._offsets.get(entry.name, 0)
-                ]
+                sizes = {
+                    entry.name: entry.stat().st_size for entry in entries if entry.name.endswith((SUFFIX, OLD_SUFFIX))
+                }
         except FileNotFoundError:
             return []
-        return [line for entry in sorted(grown, key=lambda entry: entry.name) for line in self._read_file(entry)]
-
-    def _read_file(self, entry: os.DirEntry[str]) -> Iterator[Line]:
-        start = self._offsets.get(entry.name, 0)
-        with Path(entry.path).open("rb") as file:
-            file.seek(start)
-            data = file.read()
-        lines = read_frames(data) if entry.name.endswith(SUFFIX) else _read_lines(data)
-        try:
-            for line, end in lines:
-                self._offsets[entry.name] = start + end
-                yield line
-        except ValueError as error:
-            known = self._offsets.get(entry.name, 0)
-            message = f"{entry.path}: the record that begins at byte {known} cannot be read: {error}. Move the file "
-            raise RunError(f"{message}away to continue without what follows there.") from error
-
-
-def _read_lines(data: bytes) -> Iterator[tuple[Line, int]]:
-    """The whole lines that data begins with, each with the offset of its end."""
-    start = 0
-    while end := data.find(b"\n", start) + 1:
-        yield from_line(data[start:end]), end
-        start = end
+        grown = sorted((name, size) for name, size in sizes.items() if size > self._offsets.get(name, 0))
+        return [span for name, size in grown for span in cut(self._folder / name, self._offsets.get(name, 0), size)]
