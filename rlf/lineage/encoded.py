@@ -14,11 +14,11 @@ from rlf.types import Scored
 
 @dataclass(frozen=True, slots=True)
 class EncodedTrajectory:
-    """Rows without what the place gives them: run, phase, step, k and the trajectory's number."""
+    """Rows without what the place gives them, which the recorder adds: run, phase, step, k, the trajectory's number."""
 
     head: Row
     """The trajectory's own row, without its advantage."""
-    payload: bytes
+    payload: Row
     calls: Sequence[Row]
     scores: Sequence[Row]
     failures: Sequence[Row]
@@ -38,7 +38,7 @@ def encode_trajectory(
     name = task_sha256 or blobs.keep(encode_task(trajectory.task, redactor))
     return EncodedTrajectory(
         head=trajectory_row(scored, name, redactor),
-        payload=encode(trajectory, redactor),
+        payload={"data": encode(trajectory, redactor)},
         calls=call_rows(trajectory, redactor, blobs),
         scores=score_rows(scored, redactor),
         failures=failure_rows(trajectory, redactor),

@@ -10,6 +10,8 @@ from sqlalchemy import Connection, Insert
 
 _MANY = 32
 """Rows from which on compiling a statement anew costs less than SQLAlchemy's work for each row."""
+_BATCH = 500
+"""Fewer than the objects after which Python looks for garbage, among all that there is at last."""
 
 
 def insert_rows(connection: Connection, statement: Insert, rows: Sequence[dict[str, Any]]) -> None:
@@ -18,8 +20,9 @@ def insert_rows(connection: Connection, statement: Insert, rows: Sequence[dict[s
         compiled = statement.compile(dialect=connection.dialect, column_keys=list(rows[0]))
         names: Sequence[str] | None = getattr(compiled, "positiontup", None)  # None: the driver takes names
         if names is not None and len(names) > 1:
-            pick = itemgetter(*names)
-            connection.exec_driver_sql(str(compiled), [pick(row) for row in rows])
+            pick, text = itemgetter(*names), str(compiled)
+            for start in range(0, len(rows), _BATCH):
+                connection.exec_driver_sql(text, [pick(row) for row in rows[start : start + _BATCH]])
             return
     if rows:
         connection.execute(statement, rows)

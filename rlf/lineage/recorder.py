@@ -261,14 +261,12 @@ class _Transaction:
         """Writes trajectories whose positions count from `first`, with all that hangs on them."""
         blobs = Blobs()
         encoded = self._encode_all(trajectories, made or [None] * len(trajectories), blobs)
-        found = zip(encoded, advantages, strict=True)
-        heads = [one.head | place | {"k": k, "advantage": advantage} for k, (one, advantage) in enumerate(found, first)]
-        self._insert_rows(tables.trajectories, heads)
+        for k, (one, advantage) in enumerate(zip(encoded, advantages, strict=True), first):
+            one.head.update(place, k=k, advantage=advantage)
+        self._insert_rows(tables.trajectories, [one.head for one in encoded])
         refs = self._numbers(place, first)
         hanging: dict[Table, list[Row]] = {
-            tables.payloads: [
-                {"trajectory_ref": ref, "data": one.payload} for ref, one in zip(refs, encoded, strict=True)
-            ],
+            tables.payloads: _hang(refs, [[one.payload] for one in encoded]),
             tables.scores: _hang(refs, [one.scores for one in encoded]),
             tables.tool_calls: _hang(refs, [one.calls for one in encoded]),
             tables.parse_failures: _hang(refs, [one.failures for one in encoded]),
@@ -312,5 +310,8 @@ class _Transaction:
 
 
 def _hang(refs: Sequence[int], parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Rows of each trajectory, with its number."""
-    return [{"trajectory_ref": ref, **row} for ref, rows in zip(refs, parts, strict=True) for row in rows]
+    """Rows of each trajectory, which get its number: copies of so many would keep the garbage collector busy."""
+    for ref, rows in zip(refs, parts, strict=True):
+        for row in rows:
+            row["trajectory_ref"] = ref
+    return [row for rows in parts for row in rows]

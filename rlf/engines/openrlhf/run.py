@@ -189,9 +189,9 @@ class OpenRlhfRun:
             await asyncio.to_thread(self._drop_records)
 
     def _drop_records(self) -> None:
-        """Removes the agents' records of a job that is over, once the lineage has all of them.
+        """Removes what is left of the agents' records of a job that is over, once the lineage has all of them.
 
-        With `ingest` these are the copies on this machine; the nodes keep their own.
+        With `ingest` these are the copies on this machine; each agent's last file stays on its node.
         """
         self._flush()
         shutil.rmtree(self.job.spool if self._ingest is None else self.job.folder / "spool", ignore_errors=True)
@@ -297,6 +297,7 @@ class OpenRlhfRun:
         while not ended.done():
             await asyncio.wait([ended], timeout=_POLL_S)
             new = await asyncio.to_thread(ingest.poll)
+            await asyncio.to_thread(ingest.drop_recorded, self._flush)
             lines += new
             self.step = max(self.step, ingest.step)
             if not loaded and any(_LOADED in line for line in new):

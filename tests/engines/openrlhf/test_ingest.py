@@ -14,6 +14,7 @@ from rlf.engines.openrlhf.follow.log import EvaluationLine, StepLine, find_error
 from rlf.engines.openrlhf.job.attempt import new_attempt
 from rlf.engines.openrlhf.job.dataset import Purpose, Row, write_row
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.settings import IngestSpec
 from rlf.engines.openrlhf.spool.frames import Record, to_frame
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
@@ -157,6 +158,41 @@ def test_an_earlier_driver_is_caught_up_with_up_to_the_checkpoint(after, until, 
     evaluations = [event[1] for event in events if event[0] == "evaluation"]
     assert steps == list(range(after + 1, until + 1))
     assert evaluations == list(range(after, until + 1))
+
+
+@pytest.mark.parametrize("comes_late", [False, True])
+def test_a_driver_that_follows_on_misses_nothing_of_files_that_were_removed(comes_late, spec, tmp_path):
+    if comes_late:
+        ingest = IngestSpec(host="driver", port=8790)
+        spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"ingest": ingest})})
+    job = new_job(tmp_path / "job")
+    attempt, folder = new_attempt(job, 1, first_step=1), job.received(1) if comes_late else job.spool / "attempt-1"
+    folder.mkdir(parents=True, exist_ok=True)
+    events, safe = [], []
+    first = Ingest(spec, job, attempt, emit=events.append)
+    number = 0
+    for kind, written in history():
+        if kind == "log" and b"Global step 3" in written:
+            break
+        path = job.log(1) if kind == "log" else folder / f"node-1-{number // 4}.spool"
+        number += kind == "spool"
+        with path.open("ab") as file:
+            file.write(written)
+        first.poll()
+        first.drop_recorded(lambda: safe.append(len(events)))
+    assert first.step == 2
+    assert sorted(path.stem for path in folder.iterdir()) == [f"node-1-{left}" for left in (2, 5, 6, 7)]
+    assert len(safe) == 3  # what was removed was safe before
+    again = []
+    second = Ingest(spec, job, attempt, emit=lambda event: again.append(strip_clock(event)), after=2)
+    with job.log(1).open("ab") as file:
+        file.writelines(written for kind, written in history()[-4:] if kind == "log")
+    for kind, written in history()[-4:]:
+        if kind == "spool":
+            with (folder / "node-1-8.spool").open("ab") as file:
+                file.write(written)
+    second.poll()
+    assert again == WHOLE[-3:]
 
 
 def test_a_step_that_is_not_in_the_spool_is_reported_as_a_warning(spec, tmp_path):

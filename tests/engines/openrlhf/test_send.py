@@ -144,6 +144,31 @@ def test_a_driver_that_is_away_holds_nobody_up_and_gets_everything_when_it_is_ba
     assert [item.sample for item in asyncio.run(run())] == list(range(9))
 
 
+def test_nodes_remove_files_that_are_taken_and_another_follows(job, ingest, monkeypatch):
+    monkeypatch.setattr("rlf.engines.openrlhf.spool.records._FULL_BYTES", 1)
+    attempt = new_attempt(job, 1, first_step=1)
+
+    async def run():
+        writer = SpoolWriter(job.spool / "attempt-1", sender=sender(job, ingest, attempt))
+        await writer.append(record(0))  # nobody takes it yet
+        async with receiving(ingest, job), asyncio.timeout(20):
+            reader, found = SpoolReader(job.received(1)), []
+            for sample in (1, 2, 3):
+                await writer.append(record(sample))
+                found += reader.read()
+                reader.drop(reader.list_done(1))
+            while len(found) < 4:
+                await asyncio.sleep(0.05)
+                found += reader.read()
+            reader.drop(reader.list_done(1))
+        await writer.close()
+        return found
+
+    assert [item.sample for item in asyncio.run(run())] == [0, 1, 2, 3]
+    for folder in (job.spool / "attempt-1", job.received(1)):
+        assert [path.stem.rpartition("-")[2] for path in folder.iterdir()] == ["3"]
+
+
 def test_what_is_left_is_sent_from_where_the_copy_ends(job, ingest):
     attempt, there, copy = pair(job)
     there.write_bytes(bytes(range(256)) * (CHUNK_BYTES // 256) + b"the end\n")

@@ -315,3 +315,28 @@ def test_spans_are_whole_frames_and_all_of_them(tmp_path):
         spans = cut(path, 0, path.stat().st_size)
     assert [line.sample for span in spans for line in read_span(span, None)] == list(range(9))
     assert 1 < len(spans) < 9
+
+
+def test_a_file_goes_once_another_follows_it_and_its_steps_are_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr("rlf.engines.openrlhf.spool.records._FULL_BYTES", 1)
+
+    async def run():
+        writer, reader = SpoolWriter(tmp_path), SpoolReader(tmp_path)
+        for step in (1, 1, 2, None, 3):
+            purpose = Purpose.TRAIN if step else Purpose.SAMPLED
+            await writer.append(replace(record(step=step), purpose=purpose))
+        found = [line.step for line in reader.read()]
+        left = []
+        for step in (0, 1, 3):
+            reader.drop(reader.list_done(step))
+            left.append(sorted(path.stem.rpartition("-")[2] for path in tmp_path.iterdir()))
+        await writer.append(record(step=3))
+        more = [line.step for line in reader.read()]
+        reader.drop(reader.list_done(3))
+        await writer.close()
+        return found, left, more, sorted(path.stem.rpartition("-")[2] for path in tmp_path.iterdir())
+
+    found, left, more, at_last = asyncio.run(run())
+    assert found == [1, 1, 2, None, 3]
+    assert left == [["0", "1", "2", "3", "4"], ["2", "3", "4"], ["3", "4"]]  # 3: an evaluation; 4: may grow
+    assert (more, at_last) == ([3], ["3", "5"])

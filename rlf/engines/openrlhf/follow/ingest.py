@@ -3,7 +3,7 @@
 A step is told once OpenRLHF says that it is over and every trajectory of it is in the spool. On a disk that is seen
 from here that is so by then, for each was on disk before OpenRLHF had it; copies that come over HTTP may be late.
 Everything follows from the files alone, so that a driver that died is caught up with by reading them again; the lineage
-takes a step or an evaluation that it has already in place of the old one.
+takes a step or an evaluation that it has already in place of the old one. Files of steps that it has are removed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import threading
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rlf.engines.openrlhf.actor.groups import Group
@@ -111,6 +111,17 @@ class Ingest:
         self._tell_checkpoints(last=last)
         return lines
 
+    def drop_recorded(self, flush: Callable[[], None]) -> None:
+        """Removes the files of records that the lineage has.
+
+        Args:
+            flush: returns when every event emitted so far is safe.
+        """
+        with self._polling:
+            if done := self._spool.list_done(self.step):
+                flush()
+                self._spool.drop(done)
+
     def tell_left(self) -> None:
         """Reports the trajectories of the steps and evaluations that a stop of the job cut off."""
         evaluating = [*self._first_evaluation, *self._evaluating]
@@ -133,7 +144,7 @@ class Ingest:
         """Whether all trajectories are there that OpenRLHF had when it printed a line."""
         if isinstance(line, EvaluationLine):
             return len(self._evaluating) >= len(self._order)
-        num_steps = line.step - self._attempt.first_step + 1
+        num_steps = line.step - max(self._attempt.first_step - 1, self._after)
         return self._num_kept >= num_steps * self._spec.train.prompts_per_step
 
     def _count(self, record: Record) -> None:
@@ -146,7 +157,7 @@ class Ingest:
         if record.purpose is Purpose.TRAIN:
             assert record.step is not None, f"a training record without a step: {record.scored.trajectory.id}"
             self._training[record.step].append(record)
-            if not record.again:
+            if not record.again and record.step > self._after:  # older ones may have been removed
                 self._count(record)
         elif record.step is None:
             self._evaluating.append(record)

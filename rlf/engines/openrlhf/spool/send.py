@@ -1,4 +1,4 @@
-"""The agents' side of `engine.ingest`: a spool file that grows on a node is copied to the machine that runs `rlf`.
+"""The agents' side of `engine.ingest`: spool files that grow on a node are copied to the machine that runs `rlf`.
 
 What is sent is bytes of the file from an offset, and what is answered is the size of the copy: a retry after a lost
 answer adds nothing, and whoever comes back goes on where the copy ends. The file itself is the buffer, so that nothing
@@ -11,6 +11,7 @@ import asyncio
 import io
 import logging
 import os
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,17 +34,18 @@ class NotTaken(Exception):
 
 
 class Sender:
-    """Copies one file that grows."""
+    """Copies the files of one agent, one after the other; one that another follows is removed when it is taken."""
 
-    def __init__(self, path: Path, ingest: IngestSpec, attempt: Attempt, certificate: Path) -> None:
-        """Sends nothing before the file grows.
+    def __init__(self, ingest: IngestSpec, attempt: Attempt, certificate: Path) -> None:
+        """Sends nothing before a file grows.
 
         Args:
             certificate: this node's copy of `ingest.certificate`.
         """
-        self._path = path
         self._trusted = certificate if ingest.certificate else None
-        self._url = _url(path, ingest, attempt)
+        self._ingest, self._attempt = ingest, attempt
+        self._files = deque[tuple[Path, int]]()
+        """Those that are not wholly taken, each with what was written before it. Sizes count over all of them."""
         self._written = 0
         self._sent = 0
         self._away = False
@@ -52,8 +54,10 @@ class Sender:
         self._grown = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
 
-    def grow(self, size: int) -> None:
-        """Says that the file has this many bytes now."""
+    def grow(self, path: Path, start: int, size: int) -> None:
+        """Takes the file that is written now, which begins at `start` and ends at `size` of all that was written."""
+        if not self._files or self._files[-1][0] != path:
+            self._files.append((path, start))
         self._written = size
         self._grown.set()
         if self._sending is None:
@@ -85,23 +89,28 @@ class Sender:
 
     async def _send_some(self, http: aiohttp.ClientSession, pause_s: float) -> float:
         """Sends a chunk, or waits for the time that is given; the time for the next wait."""
+        path, start = self._files[0]
+        url = _url(path, self._ingest, self._attempt)
         try:
-            self._sent = await send_from(http, self._url, self._path, self._sent)
+            self._sent = start + await send_from(http, url, path, self._sent - start)
         except (aiohttp.ClientError, OSError, NotTaken) as fault:
             if not self._away:
-                logger.warning("%s takes no trajectories (%r); they stay in %s", self._url, fault, self._path)
+                logger.warning("%s takes no trajectories (%r); they stay in %s", url, fault, path.parent)
             self._away = True
             self._release(self._written)
             await asyncio.sleep(pause_s)
             return min(2 * pause_s, _LONGEST_PAUSE_S)
         self._away = False
         self._release(self._sent)
+        if len(self._files) > 1 and self._sent >= self._files[1][1]:
+            self._files.popleft()
+            await asyncio.to_thread(path.unlink)
         return _FIRST_PAUSE_S
 
     def _give_up(self, sending: asyncio.Task[None]) -> None:
         """Whatever ended the sending: nobody waits for it any more."""
         if not sending.cancelled():
-            logger.error("%s: nothing more is sent", self._path, exc_info=sending.exception())
+            logger.error("%s: nothing more is sent", self._files[0][0].parent, exc_info=sending.exception())
         self._away = True
         self._release(self._written)
 
