@@ -1,4 +1,5 @@
 import gc
+import os
 import signal
 import socketserver
 
@@ -11,6 +12,10 @@ settings.load_profile("rlf")
 
 socketserver.TCPServer.request_queue_size = 128
 """Of the servers on threads: with the five that are usual, the sixth client at once waits a second to try again."""
+
+os.environ["OMP_NUM_THREADS"] = "1"
+"""Of torch, here and in every process that a test starts: small models are slower on several threads, several workers'
+threads wait for each other's cores, and how a sum is split decides its last bits."""
 
 gc.disable()
 """While the tests are collected; what was imported and collected by then is looked through no more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,15 +16,6 @@ from rlf.engines.local.host import PolicyHost, load_host
 from rlf.serving.dialogue import Dialogue
 from rlf.types import Sample, Sampling, ToolDescription
 from tests.serving.served import QUESTION, SEARCH, Ask, asking, events_of, serving_model
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The model is too small for several, which only wait for each other."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="module")
